@@ -1,0 +1,78 @@
+# Everything a person or CI runs. Each target sets up what it needs by itself.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTHON ?= python3
+WORKERS ?= 2
+
+.PHONY: help setup java demo demo-down test fast lint format types imports unit integration lock clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: java $(READY) ## the environment in .venv/ and Java, installed where they are missing
+
+# The stamp is rewritten only after every step went well, so a cut set-up starts over and a finished one costs nothing.
+$(READY): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install python3." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; $$($(PYTHON) --version) was found. Name another: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then echo "Installing python3-venv ..." >&2; apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; \
+	  else echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv) and run this again." >&2; exit 1; fi; fi
+	@echo "Setting up $(VENV) (first time: about two minutes) ..." >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Java 17 or newer is the one thing a user brings; where apt can, it is brought here.
+java:
+	@version=$$({ java -version 2>&1 || true; } | sed -nE '1s/.*version "([0-9]+).*/\1/p'); \
+	if [ -z "$$version" ] || [ "$$version" -lt 17 ]; then \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    echo "Installing Java 17 (found: $${version:-none}) ..." >&2; \
+	    { apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless >/dev/null; } \
+	      || { echo "Java 17 could not be installed with apt-get: install it yourself and run this again." >&2; exit 1; }; \
+	  else echo "Java 17 or newer is needed (found: $${version:-none}): install it, for example the package openjdk-17-jre-headless." >&2; exit 1; fi; fi
+
+demo: setup ## two real Kafka clusters on this machine, ready to try
+	@$(BIN)/repl lab up
+	@$(BIN)/repl lab status
+
+demo-down: $(READY) ## stop everything the demo started
+	@$(BIN)/repl lab down --purge
+
+test: setup ## every check and every test: format, lint, types, arrows, unit, integration, BDD
+	@$(MAKE) --no-print-directory lint types imports
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
+	@$(BIN)/python -m pytest -p no:randomly -m "integration or spark" --cov --cov-append --cov-report=term --durations=15
+
+fast: setup ## the checks and tests that need no broker, in under a minute
+	@$(MAKE) --no-print-directory lint types imports
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" -q
+
+lint: $(READY) ## ruff: format and rules
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+
+format: $(READY) ## rewrite the sources as ruff wants them
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format --quiet .
+
+types: $(READY) ## mypy, strict
+	@$(BIN)/mypy
+
+imports: $(READY) ## the arrows of docs/architecture.md
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+lock: $(READY) ## write requirements.lock again from pyproject.toml
+	@$(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+
+clean: ## remove what builds leave, not the clusters' data
+	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.* .import_linter_cache

@@ -1,0 +1,1 @@
+"""What must change? Declares, observes, diffs, plans and applies; never imports Spark."""

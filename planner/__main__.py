@@ -1,0 +1,5 @@
+"""`python -m planner` is `repl`."""
+
+from planner.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Edge: executes a plan's steps, journalled, under a lease."""

@@ -1,0 +1,81 @@
+"""The root command. Commands are listed here by name and imported only when they are called."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure
+
+
+class Entry(NamedTuple):
+    module: str
+    help: str
+
+
+# One line for each command: the module below planner.cli that holds `command`, and its line in the help.
+COMMANDS: dict[str, Entry] = {
+    "lab": Entry("lab", "Real local Kafka clusters for trying things and for tests."),
+}
+
+
+class LazyGroup(click.Group):
+    """Lists every command without importing any, so that --help and completion stay fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        loaded = importlib.import_module(f"planner.cli.{entry.module}").command
+        assert isinstance(loaded, click.Command)
+        return loaded
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="repl", prog_name="repl")
+def root() -> None:
+    """Plan and apply Kafka replication between datacenters, from one reviewed topology."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit by the contract; no traceback reaches a user."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    try:
+        outcome = root.main(args=arguments, prog_name="repl", standalone_mode=False)
+    except Failure as failure:
+        show(failure.diagnostics)
+        return int(failure.exit_code)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as wrong:
+        wrong.show(sys.stderr)
+        return int(ExitCode.ERROR)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("\nInterrupted.", err=True)
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output went away (repl … | head): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.DONE)
+    return int(outcome) if isinstance(outcome, int) else int(ExitCode.DONE)
+
+
+def show(diagnostics: Sequence[Diagnostic]) -> None:
+    """Diagnostics to stderr, each with its severity."""
+    colours = {"error": "red", "warning": "yellow", "note": "blue"}
+    for one in diagnostics:
+        label = click.style(f"{one.severity.value}:", fg=colours[one.severity.value], bold=True)
+        click.echo(f"{label} {one}", err=True, color=None if not os.environ.get("NO_COLOR") else False)

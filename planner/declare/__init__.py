@@ -1,0 +1,1 @@
+"""Edge: YAML files → Topology, strictly, with line numbers kept."""

@@ -1,0 +1,1 @@
+"""Pure: Desired × Observed → changes."""

@@ -1,0 +1,1 @@
+"""Pure: Topology and what the sources hold → Desired, with lints."""

@@ -1,0 +1,1 @@
+"""Pure data: the values that travel along load → expand → observe → diff → plan → render | execute."""

@@ -1,0 +1,107 @@
+"""Diagnostics are values: gathered, sorted, shown together, never printed where they are found."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class ExitCode(IntEnum):
+    """The contract with CI; see docs of the command line."""
+
+    DONE = 0
+    ERROR = 1
+    DIFFERENT = 2
+    REFUSED = 3
+    STALE = 4
+    INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """A place in a file the user wrote."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """What is wrong, where, and the way out."""
+
+    severity: Severity
+    summary: str
+    way_out: str = ""
+    address: str | None = None
+    source: Source | None = None
+    code: str = ""
+    exit: ExitCode = ExitCode.ERROR
+
+    def __str__(self) -> str:
+        where = f"{self.source}: " if self.source else f"{self.address}: " if self.address else ""
+        tail = f" — {self.way_out}" if self.way_out else ""
+        return f"{where}{self.summary}{tail}"
+
+
+def error(
+    summary: str,
+    way_out: str = "",
+    *,
+    address: str | None = None,
+    source: Source | None = None,
+    code: str = "",
+    exit: ExitCode = ExitCode.ERROR,  # noqa: A002  the word of the contract
+) -> Diagnostic:
+    return Diagnostic(Severity.ERROR, summary, way_out, address, source, code, exit)
+
+
+def warning(
+    summary: str,
+    way_out: str = "",
+    *,
+    address: str | None = None,
+    source: Source | None = None,
+    code: str = "",
+) -> Diagnostic:
+    return Diagnostic(Severity.WARNING, summary, way_out, address, source, code, ExitCode.DONE)
+
+
+def note(
+    summary: str,
+    way_out: str = "",
+    *,
+    address: str | None = None,
+    source: Source | None = None,
+    code: str = "",
+) -> Diagnostic:
+    return Diagnostic(Severity.NOTE, summary, way_out, address, source, code, ExitCode.DONE)
+
+
+class Failure(Exception):
+    """The one exception that reaches the command line: its diagnostics are shown, its code is the exit."""
+
+    def __init__(
+        self, diagnostics: Diagnostic | Iterable[Diagnostic], exit_code: ExitCode | None = None
+    ) -> None:
+        gathered = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        super().__init__("\n".join(str(one) for one in gathered))
+        self.diagnostics = gathered
+        self.exit_code = exit_code if exit_code is not None else worst(gathered)
+
+
+def worst(diagnostics: Iterable[Diagnostic]) -> ExitCode:
+    """A refusal outranks a stale plan, which outranks a plain error."""
+    codes = {one.exit for one in diagnostics if one.severity is Severity.ERROR}
+    for code in (ExitCode.REFUSED, ExitCode.STALE, ExitCode.ERROR):
+        if code in codes:
+            return code
+    return ExitCode.DONE

@@ -1,0 +1,1 @@
+"""Edge, read-only: live clusters and jobs → Observed."""

@@ -1,0 +1,1 @@
+"""Pure: changes → ordered steps, guards, policies, fingerprints."""

@@ -1,0 +1,1 @@
+"""Plan → text, JSON, Markdown, HTML."""

@@ -1,0 +1,1 @@
+"""Edge: the plan file; registry and history, kept in the clusters."""

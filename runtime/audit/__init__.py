@@ -1,0 +1,1 @@
+"""What the ledger can answer: verify, salvage, locate."""

@@ -1,0 +1,1 @@
+"""Pure: Kafka record batches as bytes: walk, filter, rewrite, stamp."""

@@ -1,0 +1,1 @@
+"""The slot: fetch, produce, transact, write the ledger."""

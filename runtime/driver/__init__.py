@@ -1,0 +1,1 @@
+"""The Spark application: discovery, assignment, generations, fencing and its duties."""

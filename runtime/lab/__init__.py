@@ -1,0 +1,1 @@
+"""Real Kafka clusters on this machine, for demos and tests."""

@@ -1,0 +1,1 @@
+"""Starts, stops and looks after jobs."""

@@ -1,0 +1,1 @@
+"""Mirrors the packages; brokers and Spark are real."""
