@@ -1,0 +1,64 @@
+"""Addresses: how a plan, an error and `--target` name one object."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    TOPIC = "topic"
+    ACL = "acl"
+    FLOW = "flow"
+    JOB = "job"
+    GROUP = "group"
+
+
+IN_A_CLUSTER = frozenset({Kind.TOPIC, Kind.ACL, Kind.GROUP})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """`topic.<cluster>.<name>`, `acl.<cluster>.<…>`, `flow.<name>`, `job.<name>`, `group.<cluster>.<name>`.
+
+    A cluster's name holds no dot, so the rest of the text is the name, dots and all.
+    """
+
+    kind: Kind
+    cluster: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return ".".join(part for part in (self.kind.value, self.cluster, self.name) if part is not None)
+
+    @staticmethod
+    def parse(text: str) -> "Address":
+        """The address a user wrote; ValueError says what is not one."""
+        kind_text, _, rest = text.partition(".")
+        try:
+            kind = Kind(kind_text)
+        except ValueError:
+            kinds = ", ".join(kind.value for kind in Kind)
+            raise ValueError(f"{text!r} is no address: it begins with one of {kinds}") from None
+        if kind not in IN_A_CLUSTER:
+            if not rest:
+                raise ValueError(f"{text!r} is no address: write {kind.value}.<name>")
+            return Address(kind, None, rest)
+        cluster, _, name = rest.partition(".")
+        if not cluster or not name:
+            raise ValueError(f"{text!r} is no address: write {kind.value}.<cluster>.<name>")
+        return Address(kind, cluster, name)
+
+
+def topic_address(cluster: str, name: str) -> Address:
+    return Address(Kind.TOPIC, cluster, name)
+
+
+def flow_address(name: str) -> Address:
+    return Address(Kind.FLOW, None, name)
+
+
+def job_address(name: str) -> Address:
+    return Address(Kind.JOB, None, name)
+
+
+def group_address(cluster: str, name: str) -> Address:
+    return Address(Kind.GROUP, cluster, name)

@@ -1,0 +1,87 @@
+"""What the clusters should hold: the topology, expanded over what the sources hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.model.address import Address, Kind, topic_address
+from planner.model.diagnostic import Diagnostic, Source
+from planner.model.topology import AclRule, Flow, Job, OnRemove
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The topic stands in the YAML."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredBy:
+    """The topic is the destination of a flow. Several flows may fill one (an identity merge)."""
+
+    flow: str
+    source_cluster: str
+    source_topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredTopic:
+    """Only what is given here is compared. None leaves a value to the broker (at create) or alone (later).
+
+    `unset` are keys that must go back to the cluster's own value (a mirror takes back what the source
+    no longer sets). `at_create` are values given only to a new topic (its mirror bounds, for example).
+    """
+
+    cluster: str
+    name: str
+    origin: Declared | MirroredBy
+    partitions: int | None = None
+    replication: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    unset: frozenset[str] = frozenset()
+    protect: bool = False
+    on_remove: OnRemove = OnRemove.KEEP
+    source: Source | None = None
+
+    @property
+    def address(self) -> Address:
+        return topic_address(self.cluster, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredAcl:
+    rule: AclRule
+    origin: Declared | MirroredBy | str  # a text: why it is wanted otherwise ("protect: acl of flow.x")
+    source: Source | None = None
+
+    @property
+    def address(self) -> Address:
+        return Address(Kind.ACL, self.rule.cluster, self.rule.name)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredFlow:
+    """A flow with what it selects now: source topic → destination topic, sorted."""
+
+    flow: Flow
+    topics: tuple[tuple[str, str], ...]
+    hidden: tuple[str, ...] = ()  # topics that only the default denials keep out
+    provenance: str = "off"  # what `auto` came to
+    selection_known: bool = True  # False where the source could not be read
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredJob:
+    job: Job
+    flows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """`unknown` maps an address prefix (or a cluster) to why it can't be known."""
+
+    topology: str
+    topics: tuple[DesiredTopic, ...] = ()
+    acls: tuple[DesiredAcl, ...] = ()
+    flows: tuple[DesiredFlow, ...] = ()
+    jobs: tuple[DesiredJob, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()

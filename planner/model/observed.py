@@ -1,0 +1,95 @@
+"""What the live clusters hold, as read by planner.observe: facts only, no judgement."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from planner.model.owned import Owned
+from planner.model.topology import AclRule
+
+
+class ConfigSource(StrEnum):
+    """Where a topic's effective value comes from. Only TOPIC is set explicitly on the topic."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    value: str | None
+    source: ConfigSource = ConfigSource.TOPIC
+    sensitive: bool = False
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTopic:
+    """`config` holds what was asked for: always what is set explicitly, effective values where wanted."""
+
+    name: str
+    id: str
+    replicas: tuple[tuple[int, ...], ...]
+    config: Mapping[str, ConfigValue] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> int:
+        return len(self.replicas)
+
+    @property
+    def replication(self) -> int:
+        return len(self.replicas[0]) if self.replicas else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedCluster:
+    """`acls` is None where there is no authorizer; `hidden` are topics we may know of but not describe.
+
+    `unreadable` says what could not be read and why (ACLs without the right to see them, for example).
+    `groups` and `sizes` (bytes by topic) are read only when a plan needs them, and None until then.
+    """
+
+    name: str
+    id: str
+    brokers: tuple[Broker, ...]
+    topics: Mapping[str, ObservedTopic]
+    internal_topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    default_partitions: int | None = None
+    default_replication: int | None = None
+    acls: tuple[AclRule, ...] | None = None
+    hidden: frozenset[str] = frozenset()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    features: frozenset[str] = frozenset()
+    owned: tuple[Owned, ...] = ()
+    sizes: Mapping[str, int] | None = None
+    group_topics: Mapping[str, frozenset[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A cluster that could not be read: its part of the plan is unknown, never empty."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    clusters: Mapping[str, ObservedCluster | Unreachable]
+
+    def reachable(self, name: str) -> ObservedCluster | None:
+        match self.clusters.get(name):
+            case ObservedCluster() as cluster:
+                return cluster
+            case _:
+                return None

@@ -1,0 +1,22 @@
+"""What the registry at a cluster says: which objects which topology owns, as last applied."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.model.address import Address
+from planner.model.topology import OnRemove
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """One entry. `spec` is what was applied (configs, partitions, …); protection is remembered here."""
+
+    address: Address
+    topology: str
+    spec: Mapping[str, str] = field(default_factory=dict)
+    protect: bool = False
+    on_remove: OnRemove = OnRemove.KEEP
+    origin: str = "declared"  # or "flow.<name>", for a mirror topic
+    created: bool = False  # made by us, not adopted
+    plan: str = ""  # digest of the plan that wrote it
+    at_ms: int = 0

@@ -1,0 +1,69 @@
+"""The plan: the whole instruction for apply, with what it was made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from planner.model.address import Address
+from planner.model.change import Action, Change
+from planner.model.diagnostic import Diagnostic, Severity
+from planner.model.step import Step
+
+FORMAT_VERSION = 1
+
+
+class Mode(StrEnum):
+    APPLY = "apply"
+    DESTROY = "destroy"
+    ROLLBACK = "rollback"
+    DRIFT = "drift"
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a plan saw of one object it touches. Absent objects have `exists` False.
+
+    `config` are the explicitly set values it read; only those are compared again.
+    """
+
+    address: Address
+    exists: bool
+    topic_id: str | None = None
+    partitions: int | None = None
+    replicas: str | None = None
+    config: Mapping[str, str | None] = field(default_factory=dict)
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Three facts, not one status: `complete` (everything could be read), `errored`, `applyable`."""
+
+    topology: str
+    mode: Mode
+    topology_digest: str
+    created_at: str  # ISO 8601, given from outside
+    clusters: Mapping[str, str]  # name → the cluster id that was seen
+    changes: tuple[Change, ...]
+    steps: tuple[Step, ...]
+    fingerprints: tuple[Fingerprint, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def complete(self) -> bool:
+        return not self.unknown
+
+    @property
+    def errored(self) -> bool:
+        return any(one.severity is Severity.ERROR for one in self.diagnostics)
+
+    @property
+    def applyable(self) -> bool:
+        return bool(self.steps) and not self.errored
+
+    @property
+    def changed(self) -> bool:
+        return any(change.action not in (Action.NO_OP, Action.UNKNOWN) for change in self.changes)

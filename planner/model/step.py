@@ -1,0 +1,159 @@
+"""Steps: the whole instruction for apply, which decides nothing. The same list is explained and executed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.model.address import Address
+from planner.model.owned import Owned
+from planner.model.topology import AclRule
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    id: str
+    address: Address
+    cluster: str
+    topic: str
+    partitions: int | None
+    replication: int | None
+    config: Mapping[str, str]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GrowPartitions:
+    id: str
+    address: Address
+    cluster: str
+    topic: str
+    old: int
+    new: int
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    """Only the keys that change: `set` to a value, `unset` back to the cluster's own."""
+
+    id: str
+    address: Address
+    cluster: str
+    topic: str
+    set: Mapping[str, str] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    old: Mapping[str, str | None] = field(default_factory=dict)  # what they were, for the rollback
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reassign:
+    """A new replication factor: the wanted replicas of every partition."""
+
+    id: str
+    address: Address
+    cluster: str
+    topic: str
+    replicas: tuple[tuple[int, ...], ...]
+    old: tuple[tuple[int, ...], ...]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """`topic_id` is the one that was planned: another topic under the same name is never deleted."""
+
+    id: str
+    address: Address
+    cluster: str
+    topic: str
+    topic_id: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAcl:
+    id: str
+    address: Address
+    cluster: str
+    rule: AclRule
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAcl:
+    id: str
+    address: Address
+    cluster: str
+    rule: AclRule
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Write the registry entry of an object: after its create or change, or alone when it is adopted."""
+
+    id: str
+    address: Address
+    cluster: str
+    entry: Owned
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Disown:
+    """Remove the registry entry: after a delete, or alone when an object is forgotten."""
+
+    id: str
+    address: Address
+    cluster: str
+    topology: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchJob:
+    """Start a job that is not running. `spec` is the job specification of runtime.contract, as JSON text."""
+
+    id: str
+    address: Address
+    cluster: str
+    job: str
+    spec: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfigureJob:
+    """Hand a running job its new specification through its control topic."""
+
+    id: str
+    address: Address
+    cluster: str
+    job: str
+    spec: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    id: str
+    address: Address
+    cluster: str
+    job: str
+    needs: tuple[str, ...] = ()
+
+
+Step = (
+    CreateTopic
+    | GrowPartitions
+    | AlterConfigs
+    | Reassign
+    | DeleteTopic
+    | CreateAcl
+    | DeleteAcl
+    | Own
+    | Disown
+    | LaunchJob
+    | ReconfigureJob
+    | StopJob
+)
