@@ -1,0 +1,109 @@
+"""Record batch v2 as it lies on the wire: a header read at once, a body never copied."""
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER.size  # 61
+LOG_OVERHEAD: Final = 12  # base offset and length stand before what the length counts
+CRC_FROM: Final = 21  # the checksum covers everything from the attributes on
+MAGIC_AT: Final = 16
+MAGIC: Final = 2
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+NO_PRODUCER: Final = -1
+NO_TIMESTAMP: Final = -1
+MAX_INT32: Final = 0x7FFFFFFF
+
+
+class Codec(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class Batch(NamedTuple):
+    """One record batch: the header's fields in their order on the wire, then a view of the records.
+
+    The body is a view into the fetch response, which therefore lives as long as any of its batches (R8).
+    """
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int  # how many
+    body: memoryview
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, as the brokers' limits count them."""
+        return LOG_OVERHEAD + self.length
+
+    @property
+    def codec(self) -> Codec:
+        return Codec(self.attributes & CODEC_MASK)
+
+    @property
+    def log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON)
+
+    @property
+    def whole(self) -> bool:
+        """No compaction hole: the offset deltas are 0, 1, … records - 1."""
+        return self.records == self.last_offset_delta + 1
+
+
+class LegacySet(NamedTuple):
+    """Neighbouring messages of format v0 or v1, checksums verified; `convert` makes batches of them."""
+
+    base_offset: int  # of the first message as it stands: of a compressed one, its last record
+    last_offset: int
+    messages: memoryview
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def size(self) -> int:
+        return len(self.messages)
+
+
+RecordSet = Batch | LegacySet

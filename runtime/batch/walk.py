@@ -1,0 +1,145 @@
+"""From a fetch response's bytes to batches. Every checksum is verified here, once, on the way in."""
+
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from runtime.batch.failure import CorruptBatch, Where
+from runtime.batch.layout import (
+    CODEC_MASK,
+    CRC_FROM,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    Batch,
+    Codec,
+    LegacySet,
+    RecordSet,
+)
+
+_ENTRY: Final = struct.Struct(">qi")
+_LEGACY: Final = struct.Struct(">qiIb")
+_LEGACY_CRC_FROM: Final = 16
+_LEGACY_LEAST: Final = (14, 22)  # by magic: what a message with null key and null value counts
+_LAST_CODEC: Final = int(max(Codec))
+
+
+class Walked(NamedTuple):
+    sets: list[RecordSet]
+    needed: int  # size of a last batch that the response cut off (fetch it again); 0 when it ended cleanly
+    failure: CorruptBatch | None  # what stands behind the last good set is bad
+
+
+class _Cut(Exception):
+    def __init__(self, needed: int) -> None:
+        self.needed = needed
+
+
+def walk(records: bytes | bytearray | memoryview, where: Where) -> Walked:
+    """All complete batches, in order.
+
+    A cut-off last batch is normal. A cut-off first one is not: since Fetch v3 brokers send the first batch
+    whole however large it is, so waiting for the rest would be waiting forever.
+    """
+    view = memoryview(records)
+    sets: list[RecordSet] = []
+    try:
+        _walk(view, sets, where)
+    except _Cut as cut:
+        if sets:
+            return Walked(sets, cut.needed, None)
+        offset = _ENTRY.unpack_from(view)[0] if len(view) >= _ENTRY.size else -1
+        why = f"truncated: {len(view)} bytes came, the first batch has {cut.needed}"
+        return Walked(sets, cut.needed, CorruptBatch(where, offset, why))
+    except CorruptBatch as failure:
+        return Walked(sets, 0, failure)
+    return Walked(sets, 0, None)
+
+
+def _walk(view: memoryview, sets: list[RecordSet], where: Where) -> None:
+    end = len(view)
+    position, after = 0, -1
+    unpack, make = HEADER.unpack_from, Batch._make
+    while position < end:
+        if end - position < HEADER_SIZE or view[position + MAGIC_AT] != MAGIC:
+            legacy = _legacy_run(view, position, where)
+            position += len(legacy.messages)
+            after = _ascending(legacy.base_offset, legacy.last_offset, after, where)
+            sets.append(legacy)
+            continue
+        fields = unpack(view, position)
+        stop = position + LOG_OVERHEAD + fields[1]
+        if stop < position + HEADER_SIZE:
+            raise CorruptBatch(where, fields[0], f"a batch of {fields[1]} bytes is shorter than its header")
+        if stop > end:
+            raise _Cut(stop - position)
+        if crc32c(view[position + CRC_FROM : stop]) != fields[4]:
+            raise CorruptBatch(where, fields[0], "wrong checksum")
+        batch = make((*fields, view[position + HEADER_SIZE : stop]))
+        delta, count = fields[6], fields[12]
+        if not 0 <= count <= delta + 1 or fields[5] & CODEC_MASK > _LAST_CODEC:
+            raise CorruptBatch(where, fields[0], _why_not(batch))
+        after = _ascending(fields[0], fields[0] + delta, after, where)
+        sets.append(batch)
+        position = stop
+
+
+def _ascending(first: int, last: int, after: int, where: Where) -> int:
+    if first < after or first < 0:
+        raise CorruptBatch(where, first, f"offsets go backwards: {max(after, 0)} or more was due")
+    return last + 1
+
+
+def _why_not(batch: Batch) -> str:
+    if batch.attributes & CODEC_MASK > _LAST_CODEC:
+        return f"unknown compression {batch.attributes & CODEC_MASK}"
+    return f"{batch.count} records with a last offset delta of {batch.last_offset_delta}"
+
+
+def _legacy_run(view: memoryview, start: int, where: Where) -> LegacySet:
+    """Messages of v0 and v1 up to the next batch of v2, the end, or the cut."""
+    position, base, last = start, -1, -1
+    while position < len(view):
+        try:
+            offset, stop = _legacy_message(view, position, where)
+        except _Cut:
+            if position == start:
+                raise
+            break
+        if stop == position:  # a batch of v2 begins here
+            break
+        if position == start:
+            base = offset
+        elif offset <= last:
+            raise CorruptBatch(where, offset, f"offsets go backwards: {last + 1} or more was due")
+        last, position = offset, stop
+    return LegacySet(base, last, view[start:position])
+
+
+def _legacy_message(view: memoryview, position: int, where: Where) -> tuple[int, int]:
+    """Offset and end of one message; its own start as the end says that it is none."""
+    left = len(view) - position
+    if left < _ENTRY.size:
+        raise _Cut(_ENTRY.size)
+    offset, size = _ENTRY.unpack_from(view, position)
+    if size < _LEGACY_LEAST[0]:
+        raise CorruptBatch(where, offset, f"a message of {size} bytes is too short")
+    stop = position + LOG_OVERHEAD + size
+    if left < _LEGACY.size:
+        raise _Cut(stop - position)
+    _, _, checksum, magic = _LEGACY.unpack_from(view, position)
+    if magic == MAGIC:
+        if left < HEADER_SIZE:
+            raise _Cut(max(stop - position, HEADER_SIZE))
+        return offset, position
+    if magic not in (0, 1) or size < _LEGACY_LEAST[magic]:
+        raise CorruptBatch(where, offset, f"unknown format {magic} or {size} bytes too short for it")
+    if stop > len(view):
+        raise _Cut(stop - position)
+    if zlib.crc32(view[position + _LEGACY_CRC_FROM : stop]) != checksum:
+        raise CorruptBatch(where, offset, "wrong checksum")
+    return offset, stop
