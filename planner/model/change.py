@@ -21,13 +21,19 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """`path` is ("config", "retention.ms") or ("partitions",). Old None: not there before."""
+    """`path` is ("config", "retention.ms"), ("partitions",), ("replication",), or ("recorded", key) where
+    only what the registry remembers moves and the cluster is already as wanted.
+
+    None, old or new, is a value that is not set on the object itself: the cluster's own stands, which
+    is `inherited` where it is known.
+    """
 
     path: tuple[str, ...]
     old: Value
     new: Value
     sensitive: bool = False
     note: str = ""
+    inherited: str | None = None
 
     @property
     def key(self) -> str:
@@ -36,6 +42,8 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
+    """An object that exists and will only be managed from now on is a NO_OP that is `adopted`."""
+
     address: Address
     action: Action
     reason: str

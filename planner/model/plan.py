@@ -8,6 +8,7 @@ from planner.model.address import Address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.step import Step
+from planner.model.topology import Cluster
 
 FORMAT_VERSION = 1
 
@@ -36,6 +37,18 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFlow:
+    """A flow as the plan saw it, for those who draw or list it; `topics` None where that is unknown."""
+
+    name: str
+    source_cluster: str
+    destination_cluster: str
+    state: str
+    job: str
+    topics: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Three facts, not one status: `complete` (everything could be read), `errored`, `applyable`."""
 
@@ -50,6 +63,10 @@ class Plan:
     diagnostics: tuple[Diagnostic, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
+    connections: Mapping[str, Cluster] = field(
+        default_factory=dict
+    )  # how apply reaches them; secrets by reference
+    flows: tuple[PlannedFlow, ...] = ()
     format_version: int = FORMAT_VERSION
 
     @property
@@ -66,4 +83,7 @@ class Plan:
 
     @property
     def changed(self) -> bool:
-        return any(change.action not in (Action.NO_OP, Action.UNKNOWN) for change in self.changes)
+        """Would an apply do anything? Beginning to manage an object is something."""
+        return any(
+            change.adopted or change.action not in (Action.NO_OP, Action.UNKNOWN) for change in self.changes
+        )

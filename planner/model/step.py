@@ -90,7 +90,11 @@ class DeleteAcl:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Write the registry entry of an object: after its create or change, or alone when it is adopted."""
+    """Write the registry entry of an object: after its create or change, or alone when it is adopted.
+
+    Three things are known only then, and stamped by the one who writes: `plan` (the digest of the plan),
+    `at_ms`, and after a create the new topic's id as `spec["id"]`.
+    """
 
     id: str
     address: Address
