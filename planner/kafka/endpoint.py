@@ -1,0 +1,13 @@
+"""Where a cluster is and how to get in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Resolved: `settings` hold secrets, so they never appear in a representation of this value."""
+
+    cluster: str
+    bootstrap: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -1,0 +1,56 @@
+"""What librdkafka's errors mean to us: worth another try, or not, and in whose words."""
+
+from confluent_kafka import KafkaError, KafkaException
+
+_TRANSIENT = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._WAIT_COORD,
+        KafkaError._IN_PROGRESS,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
+
+class Transient(Exception):
+    """A request that may go through when it is asked again."""
+
+
+def error_of(failure: BaseException) -> KafkaError | None:
+    """The KafkaError inside what confluent-kafka raised, if there is one."""
+    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
+        return failure.args[0]
+    return None
+
+
+def is_transient(failure: BaseException) -> bool:
+    error = error_of(failure)
+    if error is None:
+        return isinstance(failure, Transient | TimeoutError)
+    return bool(error.retriable()) or error.code() in _TRANSIENT
+
+
+def explain(failure: BaseException) -> str:
+    """One line for a person: the error's name and what the broker said of it."""
+    error = error_of(failure)
+    if error is None:
+        return str(failure) or type(failure).__name__
+    name, text = error.name(), error.str()
+    return text if name.lstrip("_") in text else f"{text} ({name.lstrip('_')})"
