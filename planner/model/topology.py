@@ -4,6 +4,7 @@ Everything is frozen; mappings are plain dicts that nobody changes after the loa
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,9 +22,20 @@ class SecretRef:
 
     kind: Literal["env", "file"]
     name: str
+    source: Source | None = field(default=None, compare=False)
 
 
 Setting = str | SecretRef
+
+SECRET_WORDS = re.compile(
+    r"pass(word|wd|phrase)|secret|token(?!\.endpoint)|credential|jaas|user\.info|(^|[._])(key|keystore)\.pem$|api[._]?key",
+    re.IGNORECASE,
+)
+
+
+def looks_secret(key: str) -> bool:
+    """Whether what stands under this key (`sasl.password`, `ssl.key.pem`, …) must never be shown."""
+    return SECRET_WORDS.search(key) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +43,7 @@ class Cluster:
     name: str
     bootstrap: str
     id: str | None = None
-    client: Mapping[str, Setting] = field(default_factory=dict)
+    client: Mapping[str, Setting] = field(default_factory=dict, repr=False)  # may hold a literal password
     source: Source | None = None
 
 
