@@ -8,6 +8,8 @@ from planner.model.address import Address
 
 Value = str | int | bool | None | tuple[str, ...]
 
+SENSITIVE = "(sensitive value)"  # stands wherever a value is that nobody may read
+
 
 class Action(StrEnum):
     NO_OP = "no-op"

@@ -1,0 +1,61 @@
+"""Desired ACLs × a live cluster → changes."""
+
+from collections.abc import Iterable, Mapping
+
+from planner.diff.record import acl_spec
+from planner.diff.topics import ADOPTED
+from planner.model.address import Address
+from planner.model.change import Action, Change
+from planner.model.desired import Declared, DesiredAcl, MirroredBy
+from planner.model.observed import ObservedCluster
+from planner.model.owned import Owned
+
+ACLS = "acls"  # the key of ObservedCluster.unreadable
+
+
+def acl_changes(
+    acls: Iterable[DesiredAcl],
+    clusters: Mapping[str, ObservedCluster],
+    owned: Mapping[Address, Owned],
+    topology: str,
+) -> list[Change]:
+    live = {name: frozenset(cluster.acls or ()) for name, cluster in clusters.items()}
+    return [
+        _change(acl, clusters[acl.rule.cluster], live[acl.rule.cluster], owned.get(acl.address), topology)
+        for acl in acls
+    ]
+
+
+def _change(
+    acl: DesiredAcl, cluster: ObservedCluster, live: frozenset[object], entry: Owned | None, topology: str
+) -> Change:
+    after = dict(acl_spec(acl.rule))
+    if entry is not None and entry.topology != topology:
+        return Change(acl.address, Action.NO_OP, f"owned by topology {entry.topology!r}")
+    if cluster.acls is None:
+        return unreadable_acl(acl.address, cluster) or Change(
+            acl.address, Action.NO_OP, f"{cluster.name} has no authorizer"
+        )
+    if acl.rule not in live:
+        gone = "; it was deleted outside the topology" if entry is not None else ""
+        return Change(acl.address, Action.CREATE, _origin(acl) + gone, after=after)
+    if entry is None:
+        return Change(acl.address, Action.NO_OP, ADOPTED, before=after, after=after, adopted=True)
+    return Change(acl.address, Action.NO_OP, _origin(acl), before=after, after=after)
+
+
+def unreadable_acl(address: Address, cluster: ObservedCluster) -> Change | None:
+    """An ACL that may be there or not; None where it is certain that the cluster has none at all."""
+    if ACLS not in cluster.unreadable:
+        return None
+    return Change(address, Action.UNKNOWN, f"(unknown: {cluster.unreadable[ACLS]})")
+
+
+def _origin(acl: DesiredAcl) -> str:
+    match acl.origin:
+        case Declared():
+            return "declared"
+        case MirroredBy(flow=flow):
+            return f"mirrored by flow.{flow}"
+        case text:
+            return text

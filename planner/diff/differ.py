@@ -1,0 +1,72 @@
+"""Desired × Observed → changes, by address. The order in which anything was written never matters."""
+
+from dataclasses import replace
+
+from planner.diff.acls import acl_changes
+from planner.diff.removed import FAILED, removed_changes
+from planner.diff.topics import topic_changes
+from planner.model.address import Address, flow_address
+from planner.model.change import Action, Change
+from planner.model.desired import Desired
+from planner.model.observed import Observed, ObservedCluster, Unreachable
+from planner.model.owned import Owned
+from planner.model.topology import Topology
+
+
+def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Change, ...]:
+    """One change for every desired object and for every owned one that is desired no more."""
+    clusters = {name: one for name, one in observed.clusters.items() if isinstance(one, ObservedCluster)}
+    owned = owned_by_address(observed)
+    topics = [one for one in desired.topics if one.cluster in clusters]
+    acls = [one for one in desired.acls if one.rule.cluster in clusters]
+    wanted = {one.address for one in desired.topics} | {one.address for one in desired.acls}
+    left = [
+        entry
+        for entry in owned.values()
+        if entry.topology == desired.topology and entry.address not in wanted
+    ]
+    flows = {one.flow.name: one for one in desired.flows}
+    changes = [
+        *topic_changes(topics, clusters, owned, desired.topology),
+        *acl_changes(acls, clusters, owned, desired.topology),
+        *removed_changes(left, clusters, observed, flows),
+        *_unknown_changes(desired, observed),
+    ]
+    return tuple(sorted(changes, key=lambda change: change.address))
+
+
+def diff_destroy(observed: Observed, topology: Topology) -> tuple[Change, ...]:
+    """Everything this topology owns leaves it: deleted or forgotten, as `on_remove` was last applied."""
+    return diff(Desired(topology.name), observed, replace(topology, topics=(), acls=(), flows={}, jobs={}))
+
+
+def owned_by_address(observed: Observed) -> dict[Address, Owned]:
+    """Every registry entry, of whichever topology, at the cluster that its object is in."""
+    return {
+        entry.address: entry
+        for name, cluster in observed.clusters.items()
+        if isinstance(cluster, ObservedCluster)
+        for entry in cluster.owned
+        if entry.address.cluster == name
+    }
+
+
+def _unknown_changes(desired: Desired, observed: Observed) -> list[Change]:
+    """What an unreachable cluster keeps from being known, each object by its name."""
+    unreachable = {name for name, one in observed.clusters.items() if isinstance(one, Unreachable)}
+    changes = [
+        Change(address, Action.UNKNOWN, f"(unknown: {cluster} unreachable)")
+        for address, cluster in (
+            *((one.address, one.cluster) for one in desired.topics),
+            *((one.address, one.rule.cluster) for one in desired.acls),
+        )
+        if cluster in unreachable
+    ]
+    changes += [
+        Change(
+            flow_address(one.flow.name), Action.UNKNOWN, f"(unknown: {one.flow.source_cluster} unreachable)"
+        )
+        for one in desired.flows
+        if not one.selection_known and one.flow.state not in FAILED
+    ]
+    return changes

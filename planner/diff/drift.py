@@ -1,0 +1,113 @@
+"""What changed outside the topology: what the registry remembers as applied × what is there now."""
+
+from planner.diff.acls import unreadable_acl
+from planner.diff.differ import owned_by_address
+from planner.diff.record import CONFIG, ID, PARTITIONS, REPLICATION, acl_rule, flow_of
+from planner.diff.scope import explicit
+from planner.diff.values import normal
+from planner.model.address import Address, Kind
+from planner.model.change import SENSITIVE, Action, Change, FieldChange
+from planner.model.desired import Desired, DesiredTopic
+from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.owned import Owned
+
+
+def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
+    """One change for each owned object: `old` is what was applied, `new` is what is there.
+
+    A mirror follows its source while the job runs, so a value of it that is as the source wants it now
+    is no drift, although nobody applied it.
+    """
+    mirrors = {one.address: one for one in desired.topics}
+    changes = []
+    for address, entry in sorted(owned_by_address(observed).items()):
+        cluster = observed.reachable(address.cluster or "")
+        if entry.topology == desired.topology and cluster is not None:
+            change = _drifted(entry, cluster, mirrors)
+            if change is not None:
+                changes.append(change)
+    return tuple(changes)
+
+
+def _drifted(entry: Owned, cluster: ObservedCluster, desired: dict[Address, DesiredTopic]) -> Change | None:
+    match entry.address.kind:
+        case Kind.TOPIC:
+            return _topic(entry, cluster, desired.get(entry.address) if flow_of(entry) else None)
+        case Kind.ACL:
+            return _acl(entry, cluster)
+        case _:
+            return None
+
+
+def _topic(entry: Owned, cluster: ObservedCluster, mirror: DesiredTopic | None) -> Change:
+    name = entry.address.name
+    if name in cluster.hidden:
+        why = f"(unknown: not authorized to describe {cluster.name}/{name})"
+        return Change(entry.address, Action.UNKNOWN, why)
+    live = cluster.topics.get(name)
+    if live is None:
+        return Change(entry.address, Action.DELETE, "deleted outside the topology", before=dict(entry.spec))
+    found = {key: _live(key, live) for key in entry.spec if key in _COMPARED or key.startswith(CONFIG)}
+    fields = tuple(
+        _field(key, value, found[key], live)
+        for key, value in sorted(entry.spec.items())
+        if key in found and not _same(key, value, found[key]) and not _follows(key, found[key], mirror)
+    )
+    again = entry.spec.get(ID, live.id) != live.id
+    action = Action.REPLACE if again else Action.UPDATE if fields else Action.NO_OP
+    reason = "deleted and made again outside the topology" if again else "changed outside the topology"
+    return Change(
+        entry.address,
+        action,
+        reason if action is not Action.NO_OP else "as applied",
+        fields,
+        before=dict(entry.spec),
+        after={key: value for key, value in found.items() if value is not None},
+        unchanged=len(found) - len(fields),
+    )
+
+
+_COMPARED = frozenset({PARTITIONS, REPLICATION})
+
+
+def _live(key: str, live: ObservedTopic) -> str | None:
+    if key == PARTITIONS:
+        return str(live.partitions)
+    if key == REPLICATION:
+        return str(live.replication)
+    value = explicit(live, key.removeprefix(CONFIG))
+    if value is None:
+        return None
+    return SENSITIVE if value.sensitive else value.value
+
+
+def _same(key: str, applied: str, found: str | None) -> bool:
+    name = key.removeprefix(CONFIG)
+    return found == SENSITIVE or normal(name, applied) == normal(name, found)
+
+
+def _follows(key: str, found: str | None, mirror: DesiredTopic | None) -> bool:
+    """A mirror's value that is what its source asks for now."""
+    if mirror is None:
+        return False
+    if key == PARTITIONS:
+        return mirror.partitions is not None and found == str(mirror.partitions)
+    name = key.removeprefix(CONFIG)
+    if found is None:
+        return name in mirror.unset
+    return name in mirror.config and normal(name, found) == normal(name, mirror.config[name])
+
+
+def _field(key: str, applied: str, found: str | None, live: ObservedTopic) -> FieldChange:
+    path = ("config", key.removeprefix(CONFIG)) if key.startswith(CONFIG) else (key,)
+    shown = live.config.get(path[-1])
+    return FieldChange(path, applied, found, inherited=None if shown is None else shown.value)
+
+
+def _acl(entry: Owned, cluster: ObservedCluster) -> Change | None:
+    if cluster.acls is None:
+        return unreadable_acl(entry.address, cluster)
+    rule = acl_rule(cluster.name, entry.spec)
+    if rule is None or rule in cluster.acls:
+        return Change(entry.address, Action.NO_OP, "as applied")
+    return Change(entry.address, Action.DELETE, "deleted outside the topology", before=dict(entry.spec))

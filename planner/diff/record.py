@@ -1,0 +1,89 @@
+"""What the registry remembers of an object (`Owned.spec`), written and read in one place.
+
+A topic: `partitions`, `replication`, `config.<key>`, `id` (the topic's id), and for a mirror topic
+`source.cluster` and `source.topic`. An ACL: the fields of its rule.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+
+from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
+from planner.model.owned import Owned
+from planner.model.topology import AclRule
+
+ID = "id"
+PARTITIONS = "partitions"
+REPLICATION = "replication"
+CONFIG = "config."
+SOURCE_CLUSTER = "source.cluster"
+SOURCE_TOPIC = "source.topic"
+
+
+def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
+    spec = {CONFIG + key: value for key, value in sorted(topic.config.items())}
+    if topic.partitions is not None:
+        spec[PARTITIONS] = str(topic.partitions)
+    if topic.replication is not None:
+        spec[REPLICATION] = str(topic.replication)
+    if topic_id is not None:
+        spec[ID] = topic_id
+    match topic.origin:
+        case MirroredBy(source_cluster=cluster, source_topic=name):
+            spec[SOURCE_CLUSTER] = cluster
+            spec[SOURCE_TOPIC] = name
+        case Declared():
+            pass
+    return spec
+
+
+def topic_entry(topic: DesiredTopic, topology: str, topic_id: str | None, *, created: bool) -> Owned:
+    return Owned(
+        address=topic.address,
+        topology=topology,
+        spec=topic_spec(topic, topic_id),
+        protect=topic.protect,
+        on_remove=topic.on_remove,
+        origin=origin_text(topic.origin),
+        created=created,
+    )
+
+
+def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> Owned:
+    return Owned(
+        address=acl.address,
+        topology=topology,
+        spec=acl_spec(acl.rule),
+        origin=origin_text(acl.origin),
+        created=created,
+    )
+
+
+def origin_text(origin: Declared | MirroredBy | str) -> str:
+    match origin:
+        case Declared():
+            return "declared"
+        case MirroredBy(flow=flow):
+            return f"flow.{flow}"
+        case _:
+            return origin
+
+
+def flow_of(entry: Owned) -> str | None:
+    """The flow that this mirror belongs to; None for what stood in the YAML."""
+    return entry.origin.removeprefix("flow.") if entry.origin.startswith("flow.") else None
+
+
+def recorded_config(spec: Mapping[str, str]) -> dict[str, str]:
+    return {key.removeprefix(CONFIG): value for key, value in spec.items() if key.startswith(CONFIG)}
+
+
+def acl_spec(rule: AclRule) -> dict[str, str]:
+    return {key: str(value) for key, value in asdict(rule).items() if key != "cluster"}
+
+
+def acl_rule(cluster: str, spec: Mapping[str, str]) -> AclRule | None:
+    """The rule that was recorded; None where the entry is not one this version understands."""
+    wanted = {one.name for one in fields(AclRule)} - {"cluster"}
+    if not wanted <= spec.keys():
+        return None
+    return AclRule(cluster=cluster, **{key: spec[key] for key in wanted})  # type: ignore[arg-type]

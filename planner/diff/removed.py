@@ -1,0 +1,131 @@
+"""What this topology owns and no longer wants: forgotten, or deleted as it asked for when it was applied."""
+
+from collections.abc import Iterable, Mapping
+
+from planner.diff.acls import unreadable_acl
+from planner.diff.record import ID, SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of, recorded_config
+from planner.diff.values import bytes_as_text
+from planner.model.address import Kind
+from planner.model.change import Action, Change
+from planner.model.desired import DesiredFlow
+from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.owned import Owned
+from planner.model.topology import Flow, FlowState, OnRemove, OnSourceDelete
+
+FAILED = frozenset({FlowState.PROMOTED, FlowState.FAILED_OVER})
+
+
+def removed_changes(
+    entries: Iterable[Owned],
+    clusters: Mapping[str, ObservedCluster],
+    observed: Observed,
+    flows: Mapping[str, DesiredFlow],
+) -> list[Change]:
+    """`entries` are this topology's own at clusters that could be read, less what is still desired."""
+    changes = []
+    for entry in entries:
+        cluster = clusters[entry.address.cluster or ""]
+        match entry.address.kind:
+            case Kind.TOPIC:
+                change = _topic(entry, cluster, observed, flows)
+            case Kind.ACL:
+                change = _acl(entry, cluster, flows)
+            case _:
+                change = None
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def _topic(
+    entry: Owned, cluster: ObservedCluster, observed: Observed, flows: Mapping[str, DesiredFlow]
+) -> Change | None:
+    name = entry.address.name
+    if name in cluster.hidden:
+        why = f"(unknown: not authorized to describe {cluster.name}/{name})"
+        return Change(entry.address, Action.UNKNOWN, why)
+    live = cluster.topics.get(name)
+    if live is None:
+        return Change(entry.address, Action.FORGET, "already gone from the cluster")
+    if entry.spec.get(ID, live.id) != live.id:
+        return Change(entry.address, Action.FORGET, "another topic has its name now, which is left alone")
+    flow_name = flow_of(entry)
+    if flow_name is None:
+        if entry.on_remove is OnRemove.DELETE:
+            return _delete(entry, live, cluster, "leaves the topology; on_remove: delete, as last applied")
+        return Change(entry.address, Action.FORGET, "leaves the topology; on_remove: keep, it stays as it is")
+    flow = flows.get(flow_name)
+    if flow is None:
+        return Change(entry.address, Action.FORGET, f"flow.{flow_name} leaves the topology; its mirror stays")
+    return _mirror(entry, live, cluster, observed, flow)
+
+
+def _mirror(
+    entry: Owned, live: ObservedTopic, cluster: ObservedCluster, observed: Observed, desired: DesiredFlow
+) -> Change | None:
+    flow = desired.flow
+    if not desired.selection_known:
+        return _unknown_selection(entry, flow)
+    source = f"{entry.spec.get(SOURCE_CLUSTER, flow.source_cluster)}/{entry.spec.get(SOURCE_TOPIC, '')}"
+    if not _source_is_gone(entry, observed, flow):
+        return Change(entry.address, Action.FORGET, f"flow.{flow.name} no longer selects {source}; it stays")
+    if flow.on_source_delete is OnSourceDelete.DELETE and flow.state is FlowState.ACTIVE:
+        why = f"{source} was deleted; on_source_delete: delete of flow.{flow.name}"
+        return _delete(entry, live, cluster, why)
+    return Change(entry.address, Action.FORGET, f"{source} was deleted; the mirror stays")
+
+
+def _unknown_selection(entry: Owned, flow: Flow) -> Change | None:
+    """A flow that was promoted or failed over has its topics for itself: nothing about them is awaited."""
+    if flow.state in FAILED:
+        return None
+    why = f"(unknown: {flow.source_cluster} unreachable)"
+    return Change(entry.address, Action.UNKNOWN, why)
+
+
+def _source_is_gone(entry: Owned, observed: Observed, flow: Flow) -> bool:
+    name = entry.spec.get(SOURCE_TOPIC)
+    source = observed.reachable(flow.source_cluster)
+    if name is None or source is None or entry.spec.get(SOURCE_CLUSTER) != flow.source_cluster:
+        return False
+    return name not in source.topics and name not in source.hidden
+
+
+def _delete(entry: Owned, live: ObservedTopic, cluster: ObservedCluster, reason: str) -> Change:
+    before: dict[str, object] = {
+        "partitions": live.partitions,
+        "replication": live.replication,
+        "config": dict(sorted(recorded_config(entry.spec).items())),
+    }
+    return Change(entry.address, Action.DELETE, reason, before=before, notes=_what_goes(live.name, cluster))
+
+
+def _what_goes(name: str, cluster: ObservedCluster) -> tuple[str, ...]:
+    """The records inside, and who reads them: said where it was read."""
+    notes = []
+    if cluster.sizes is not None and (size := cluster.sizes.get(name, 0)):
+        notes.append(f"the topic holds {bytes_as_text(size)} of records, which are lost with it")
+    groups = sorted(group for group, topics in (cluster.group_topics or {}).items() if name in topics)
+    if groups:
+        shown = ", ".join(groups[:5]) + (f" and {len(groups) - 5} more" if len(groups) > 5 else "")
+        notes.append(f"consumer groups that commit to it: {shown}")
+    return tuple(notes)
+
+
+def _acl(entry: Owned, cluster: ObservedCluster, flows: Mapping[str, DesiredFlow]) -> Change | None:
+    flow_name = flow_of(entry)
+    flow = flows.get(flow_name) if flow_name is not None else None
+    if flow is not None and not flow.selection_known:
+        return _unknown_selection(entry, flow.flow)
+    if cluster.acls is None:
+        return unreadable_acl(entry.address, cluster)
+    rule = acl_rule(cluster.name, entry.spec)
+    if rule is None or rule not in cluster.acls:
+        return Change(entry.address, Action.FORGET, "already gone from the cluster")
+    if not entry.created:
+        return Change(entry.address, Action.FORGET, "leaves the topology; it was there before and stays")
+    notes = (
+        ("what it denied is allowed again, if another rule allows it",) if rule.permission == "DENY" else ()
+    )
+    reason = "leaves the topology" if flow_name is None else f"no longer mirrored by flow.{flow_name}"
+    return Change(entry.address, Action.DELETE, reason, before=dict(entry.spec), notes=notes)

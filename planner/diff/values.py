@@ -1,0 +1,88 @@
+"""When two values of a topic's config mean the same, and how many words a person needs to read one."""
+
+from decimal import Decimal, InvalidOperation
+
+Normal = str | Decimal | bool | frozenset[str] | None
+
+LISTS = frozenset(
+    {"cleanup.policy", "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
+)
+BOOLEANS = frozenset(
+    {
+        "preallocate",
+        "unclean.leader.election.enable",
+        "message.downconversion.enable",
+        "remote.storage.enable",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+    }
+)
+NUMBERS = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "index.interval.bytes",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+    }
+)
+
+
+def normal(key: str, value: str | None) -> Normal:
+    """The value as the broker takes it: two that are equal here need no change.
+
+    A key that is not Kafka's own (a vendor's) is compared letter by letter: its meaning is not ours to guess.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if key in LISTS:
+        return frozenset(part.strip() for part in text.split(",") if part.strip())
+    if key in BOOLEANS:
+        return text.lower() == "true" if text.lower() in ("true", "false") else text
+    if key in NUMBERS:
+        try:
+            return Decimal(text)
+        except InvalidOperation:
+            return text
+    return value
+
+
+DURATIONS = (("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
+
+
+def readable(key: str, value: str) -> str:
+    """`604800000` of a key in milliseconds is `7d`; what has no whole unit stays as it is."""
+    units = DURATIONS[1:] if key.endswith(".ms") else SIZES if key.endswith(".bytes") else ()
+    if not value.isdecimal() or value == "0":
+        return value
+    number = int(value)
+    return next((f"{number // size}{unit}" for unit, size in units if number % size == 0), value)
+
+
+def bytes_as_text(size: int) -> str:
+    """About how much, for a sentence: `1.2 GB`."""
+    for unit, step in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if size >= step:
+            return f"{size / step:.1f} {unit}"
+    return f"{size} bytes"
