@@ -1,0 +1,63 @@
+"""The product's own topics at a destination: partitions and settings, so that start-up reads stay small."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime.contract import naming
+
+_MINUTE_MS = 60_000
+_DAY_MS = 24 * 60 * _MINUTE_MS
+DEFAULT_RETENTION_MS = 30 * _DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """`partitions` must not change afterwards where a record's place depends on it (ledger and offset
+    map).
+    """
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+def _compacted(segment_bytes: int, dirty_ratio: str) -> dict[str, str]:
+    return {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(segment_bytes),
+        "segment.ms": str(10 * _MINUTE_MS),
+        "min.cleanable.dirty.ratio": dirty_ratio,
+        "delete.retention.ms": str(_MINUTE_MS),
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+    }
+
+
+def _expiring(retention_ms: int) -> dict[str, str]:
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "segment.bytes": str(16 << 20),
+        "compression.type": "producer",
+        "message.timestamp.type": "CreateTime",
+    }
+
+
+def at_destination(retention_ms: int | None = None) -> tuple[InternalTopic, ...]:
+    """What must exist before a job copies into a cluster."""
+    retention = retention_ms if retention_ms is not None else DEFAULT_RETENTION_MS
+    return (
+        InternalTopic(naming.LEDGER, 8, _compacted(1 << 20, "0.05")),
+        InternalTopic(naming.OFFSET_MAP, 8, _compacted(16 << 20, "0.3")),
+        InternalTopic(naming.PRODUCERS, 1, _compacted(1 << 20, "0.1")),
+        InternalTopic(naming.STATUS, 1, _compacted(1 << 20, "0.1")),
+        InternalTopic(naming.CONTROL, 1, _expiring(_DAY_MS)),
+        InternalTopic(naming.CHECKPOINTS, 1, _expiring(retention)),
+        InternalTopic(naming.TIMESTAMPS, 1, _compacted(16 << 20, "0.3")),
+    )
+
+
+def at_source(retention_ms: int | None = None) -> tuple[InternalTopic, ...]:
+    """What a flow's heartbeats need at its source."""
+    retention = retention_ms if retention_ms is not None else DEFAULT_RETENTION_MS
+    return (InternalTopic(naming.HEARTBEATS, 1, _expiring(min(retention, _DAY_MS))),)

@@ -1,0 +1,236 @@
+"""The job spec: the one JSON file a job is started with. The planner writes it, the driver reads it.
+
+It holds no secret: a client setting is text, or `{"env": VAR}` / `{"file": path}`, resolved where the job
+runs. Durations are milliseconds, sizes are bytes, rates are bytes per second. A duty that is off has null as
+its interval.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from runtime.contract.rename import Match, Rename, Table, Template
+
+VERSION = 1
+
+Setting = str | dict[str, str]  # text, or {"env": VAR}, or {"file": path}
+ProvenanceMode = Literal["off", "batch", "headers"]
+State = Literal["active", "paused", "promoted", "failed_over"]
+
+
+class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`id` pins the cluster: a job refuses to touch any other that answers there."""
+
+    bootstrap: str
+    id: str | None = None
+    client: dict[str, Setting] = {}
+
+
+class TemplateRule(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="template"
+):
+    text: str
+
+
+class MatchRule(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="match"
+):
+    match: str
+    to: str
+
+
+class TableRule(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="table"
+):
+    names: dict[str, str]
+
+
+RenameRule = TemplateRule | MatchRule | TableRule
+
+
+class Earliest(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="earliest"
+):
+    pass
+
+
+class Latest(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="latest"
+):
+    pass
+
+
+class AtTimestamp(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="timestamp"
+):
+    timestamp_ms: int
+
+
+class AtOffsets(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="offsets"
+):
+    """Offsets by source topic and partition (as text, as JSON wants keys); others start at earliest."""
+
+    offsets: dict[str, dict[str, int]]
+
+
+Start = Earliest | Latest | AtTimestamp | AtOffsets
+
+
+class SelectionSpec(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Whole-name regexes: include, less exclude, less the default denials where they are on."""
+
+    include: list[str]
+    exclude: list[str] = []
+    default_exclude: bool = True
+
+
+class GroupsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    selection: SelectionSpec = SelectionSpec(include=[".*"])
+    sync: bool = True
+    every_ms: int = 5_000
+    mode: Literal["exact", "timestamp"] = "exact"
+
+
+class ConfigsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    sync: Literal["off", "set", "all"] = "set"
+    exclude: list[str] = []
+
+
+class OriginCommitsSpec(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    group: str
+    every_ms: int = 5_000
+
+
+class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`provenance` is what `auto` came to. `native_only` copies no record that any flow wrote at the source.
+
+    `shared` says that others write to the destination's topics by design (a two-way flow, an identity merge),
+    so foreign writers are no news there.
+    """
+
+    name: str
+    source: str
+    destination: str
+    topics: SelectionSpec
+    rename: RenameRule = TemplateRule(text="{topic}")
+    provenance: ProvenanceMode = "off"
+    native_only: bool = False
+    shared: bool = False
+    start: Start = Earliest()
+    restart_from: Start | None = None
+    state: State = "active"
+    reverse_of: str | None = None
+    promoted: list[str] = []
+    configs: ConfigsSpec = ConfigsSpec()
+    groups: GroupsSpec = GroupsSpec()
+    acls_sync: bool = False
+    rpo_ms: int | None = None
+    rate_limit: int | None = None
+    follow_every_ms: int | None = 5_000
+    heartbeats_every_ms: int | None = 1_000
+    checkpoints_every_ms: int | None = 60_000
+    origin_commits: OriginCommitsSpec | None = None
+    on_source_delete: Literal["keep", "delete"] = "keep"
+    on_data_loss: Literal["stop", "skip"] = "stop"
+
+
+class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The product's own topics. None means: what the cluster can."""
+
+    replication: int | None = None
+    retention_ms: int | None = None
+
+
+class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a slot copies. The defaults are for a slot of 1 GB with one core.
+
+    `buffer_bytes` bounds what is fetched and not yet acknowledged (R8); a single larger batch may exceed it.
+    A transaction is committed after `linger_ms` when there is little to do and never later than
+    `transaction_ms`, or a flow's rpo; brokers give up on one after `transaction_timeout_ms`.
+    """
+
+    lanes: int = 2
+    spare_lanes: int = 2
+    buffer_bytes: int = 96 << 20
+    fetch_bytes: int = 16 << 20
+    partition_fetch_bytes: int = 4 << 20
+    fetch_wait_ms: int = 500
+    linger_ms: int = 5
+    transaction_ms: int = 1_000
+    transaction_bytes: int = 256 << 20
+    transaction_timeout_ms: int = 30_000
+    request_bytes: int = 8 << 20
+    tail_every_ms: int = 1_000
+    retry_ms: int = 200
+    retry_max_ms: int = 30_000
+    stop_retry_ms: int = 60_000
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All flows of a job go into `destination`. `slots` is a number or 0 for: as many as there are cores."""
+
+    version: int = VERSION
+    job: str
+    topology: str
+    destination: str
+    clusters: dict[str, ClusterSpec]
+    flows: list[FlowSpec]
+    slots: int = 0
+    copy: CopySettings = CopySettings()
+    internal: InternalSpec = InternalSpec()
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = 9404
+
+    def flow(self, name: str) -> FlowSpec:
+        return next(flow for flow in self.flows if flow.name == name)
+
+
+class BadJobSpec(ValueError):
+    """The file is no job spec of this version; the text says where it goes wrong."""
+
+
+def encode(spec: JobSpec) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(spec), indent=2)
+
+
+def decode(text: bytes | str) -> JobSpec:
+    try:
+        spec = msgspec.json.decode(text, type=JobSpec)
+    except msgspec.DecodeError as error:
+        raise BadJobSpec(f"not a job spec: {error}") from error
+    if spec.version != VERSION:
+        raise BadJobSpec(f"job spec version {spec.version}: this runtime reads version {VERSION}")
+    for flow in spec.flows:
+        for cluster in (flow.source, flow.destination):
+            if cluster not in spec.clusters:
+                raise BadJobSpec(f"flow {flow.name}: cluster {cluster} is not in clusters")
+        if flow.destination != spec.destination:
+            raise BadJobSpec(
+                f"flow {flow.name} goes to {flow.destination}, the job's destination is {spec.destination}"
+            )
+    return spec
+
+
+def rename_rule(rename: Rename) -> RenameRule:
+    match rename:
+        case Template(text):
+            return TemplateRule(text=text)
+        case Match(pattern, to):
+            return MatchRule(match=pattern, to=to)
+        case Table(names):
+            return TableRule(names=dict(names))
+
+
+def rename(rule: RenameRule) -> Rename:
+    match rule:
+        case TemplateRule(text=text):
+            return Template(text)
+        case MatchRule(match=pattern, to=to):
+            return Match(pattern, to)
+        case TableRule(names=names):
+            return Table(tuple(sorted(names.items())))

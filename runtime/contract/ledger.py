@@ -1,0 +1,188 @@
+"""The ledger's records: what resumes, who may write, and the offset map, at the destination. See
+docs/ledger.md.
+
+All records of a flow lie in one partition of each topic (`partition_of`), so one scan up to a high watermark
+sees the flow's generation and its progress. Keys are JSON and never change; values begin with a version byte.
+"""
+
+import zlib
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from runtime.contract.offsetmap import Span, decode_runs
+
+_VERSION = b"\x01"
+_T = TypeVar("_T")
+
+
+class PartitionKey(NamedTuple):
+    """One copied partition, by its name at the source."""
+
+    flow: str
+    topic: str
+    partition: int
+
+
+class ProgressKey(NamedTuple):
+    of: PartitionKey
+
+
+class GenerationKey(NamedTuple):
+    flow: str
+
+
+class SegmentKey(NamedTuple):
+    of: PartitionKey
+    incarnation: int
+    number: int
+
+
+LedgerKey = ProgressKey | GenerationKey | SegmentKey
+
+
+class Gap(msgspec.Struct, frozen=True, array_like=True):
+    """Source offsets `low … end-1` were given up on purpose; `why` is `orphaned`, `lost` or `skipped`."""
+
+    low: int
+    end: int
+    why: Literal["orphaned", "lost", "skipped"]
+    at_ms: int
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """Where a partition resumes (R1), what it must find there (R4), and the end of its offset map (R6).
+
+    `position`: the next source offset. `source_epoch`: the leader epoch of what was last read before it.
+    `destination_end`: behind the last acknowledged record. `destination_epoch`: the leader epoch it was
+    written in. `open_*`: the runs since the last sealed segment; they cover the source offsets `open_low …
+    position-1`, the last of them ends at the source offset `open_end`. `incarnation` grows when one side was
+    recreated and someone said how to go on: older segments no longer count. Fields are only ever added, at
+    the end, with a default.
+    """
+
+    generation: int
+    source_topic_id: bytes
+    destination_topic: str
+    destination_topic_id: bytes
+    position: int
+    source_epoch: int
+    destination_end: int
+    destination_epoch: int
+    open_low: int
+    open_destination: int
+    open_end: int
+    open_runs: int = 0
+    open: bytes = b""
+    segments: int = 0
+    incarnation: int = 0
+    records: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    last_timestamp: int = -1
+    written_at: int = 0
+    gaps: tuple[Gap, ...] = ()
+
+    def open_span(self) -> Span:
+        runs = decode_runs(self.open, self.open_low, self.open_destination)
+        return Span(self.open_low, self.position, self.open_destination, self.destination_end, runs)
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True):
+    """A sealed span of a partition's offset map. It never changes; a tombstone trims it."""
+
+    low: int
+    end: int
+    destination_low: int
+    destination_end: int
+    runs: bytes
+
+    def span(self) -> Span:
+        runs = decode_runs(self.runs, self.low, self.destination_low)
+        return Span(self.low, self.end, self.destination_low, self.destination_end, runs)
+
+
+class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who may copy a flow: the slots of generation `number`, and nobody when it is not `active` (R3).
+
+    `transactional_ids` are all that its slots may ever use; whoever comes next fences every one of them.
+    """
+
+    number: int
+    job: str
+    state: Literal["active", "paused", "promoted", "failed_over", "stopped"]
+    driver: str
+    transactional_ids: list[str]
+    source_cluster_id: str
+    destination_cluster_id: str
+    written_at: int
+    note: str = ""
+
+
+LedgerValue = Progress | Generation | Segment
+
+
+class UnreadableRecord(ValueError):
+    """A ledger record that this version cannot read; guessing would break R1."""
+
+
+def partition_of(flow: str, partitions: int) -> int:
+    """The partition of the ledger, and of the offset map, that holds a flow."""
+    return zlib.crc32(flow.encode()) % partitions
+
+
+def encode_key(key: LedgerKey) -> bytes:
+    match key:
+        case ProgressKey(of):
+            parts: list[object] = ["progress", *of]
+        case GenerationKey(flow):
+            parts = ["generation", flow]
+        case SegmentKey(of, incarnation, number):
+            parts = ["segment", *of, incarnation, number]
+    return msgspec.json.encode(parts)
+
+
+def decode_key(key: bytes | None) -> LedgerKey:
+    try:
+        match msgspec.json.decode(key or b""):
+            case ["progress", str(flow), str(topic), int(partition)]:
+                return ProgressKey(PartitionKey(flow, topic, partition))
+            case ["generation", str(flow)]:
+                return GenerationKey(flow)
+            case ["segment", str(flow), str(topic), int(partition), int(incarnation), int(number)]:
+                return SegmentKey(PartitionKey(flow, topic, partition), incarnation, number)
+    except msgspec.DecodeError:
+        pass
+    raise UnreadableRecord(f"ledger: unknown key {key!r}")
+
+
+def encode_value(value: LedgerValue) -> bytes:
+    if isinstance(value, Generation):
+        return _VERSION + msgspec.json.encode(value)
+    return _VERSION + msgspec.msgpack.encode(value)
+
+
+_progress = msgspec.msgpack.Decoder(Progress)
+_segment = msgspec.msgpack.Decoder(Segment)
+_generation = msgspec.json.Decoder(Generation)
+
+
+def decode_progress(value: bytes) -> Progress:
+    return _read(_progress, value)
+
+
+def decode_segment(value: bytes) -> Segment:
+    return _read(_segment, value)
+
+
+def decode_generation(value: bytes) -> Generation:
+    return _read(_generation, value)
+
+
+def _read(decoder: "msgspec.msgpack.Decoder[_T] | msgspec.json.Decoder[_T]", value: bytes) -> _T:
+    if value[:1] != _VERSION:
+        raise UnreadableRecord(f"ledger: value of version {value[:1].hex() or 'none'}, this runtime reads 01")
+    try:
+        return decoder.decode(value[1:])
+    except msgspec.DecodeError as error:
+        raise UnreadableRecord(f"ledger: {error}") from error

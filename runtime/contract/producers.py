@@ -1,0 +1,58 @@
+"""Which producer id belongs to which flow: batch provenance. Written before the id's first data, read by the
+way back.
+
+A producer id writes for one flow only, so what it wrote to a topic came from the one topic that the flow's
+rename rule leads back to. That makes "going home" a question of names and ids (R5), asked once per id and
+topic.
+"""
+
+import msgspec
+
+from runtime.contract import rename
+from runtime.contract.jobspec import RenameRule
+from runtime.contract.jobspec import rename as as_rename
+from runtime.contract.ledger import UnreadableRecord
+from runtime.contract.provenance import Home
+
+_VERSION = b"\x01"
+
+
+class Producer(msgspec.Struct, frozen=True):
+    """The flow that a producer id writes for, and where that flow's records come from."""
+
+    flow: str
+    source: str  # the cluster's name in the topology, as the rename rule may use it
+    source_cluster_id: str
+    rename: RenameRule
+
+    def home(self, topic: str) -> Home | None:
+        """Where what this id wrote to `topic` came from; None when the flow does not write such a topic."""
+        origin = rename.backward(as_rename(self.rename), topic, self.source)
+        return Home(self.source_cluster_id, origin) if origin is not None else None
+
+
+def encode_key(producer_id: int) -> bytes:
+    return msgspec.json.encode(["producer", producer_id])
+
+
+def decode_key(key: bytes | None) -> int:
+    match msgspec.json.decode(key or b"null"):
+        case ["producer", int(producer_id)]:
+            return producer_id
+        case _:
+            raise UnreadableRecord(f"producers: unknown key {key!r}")
+
+
+def encode(producer: Producer) -> bytes:
+    return _VERSION + msgspec.json.encode(producer)
+
+
+def decode(value: bytes) -> Producer:
+    if value[:1] != _VERSION:
+        raise UnreadableRecord(
+            f"producers: value of version {value[:1].hex() or 'none'}, this runtime reads 01"
+        )
+    try:
+        return msgspec.json.decode(value[1:], type=Producer)
+    except msgspec.DecodeError as error:
+        raise UnreadableRecord(f"producers: {error}") from error
