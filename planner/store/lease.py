@@ -1,6 +1,6 @@
 """The lease of a cluster: one apply at a time, over different machines too.
 
-Admin requests are not fenced by Kafka, so the holder asks `check()` before each one. Its own clock runs
+Admin requests are not fenced by Kafka, so the holder asks `lost()` before each one. Its own clock runs
 through a SIGSTOP and a suspended laptop: a holder that slept past its time finds that out before it sends.
 """
 
@@ -26,14 +26,6 @@ _MARGIN = 0.2
 def _clock() -> float:
     """Seconds that go on while the process is stopped or the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-class LeaseLost(Exception):
-    """Time ran out, or somebody else may hold the lease by now: nothing more may be sent."""
-
-    def __init__(self, cluster: str, why: str) -> None:
-        super().__init__(f"the lease of {cluster} is lost: {why}")
-        self.cluster = cluster
 
 
 def current(endpoint: Endpoint) -> Held | None:
@@ -111,22 +103,24 @@ class Lease:
             try:
                 renewed_ms = self._say(Verb.RENEW, self._ttl_ms / 1000)
             except (KafkaException, TimeoutError):
-                continue  # the next turn tries again; check() knows when it is too late
+                continue  # the next turn tries again; lost() knows when it is too late
             if renewed_ms - self._renewed_ms > self._ttl_ms:
-                self._lost = "it was not renewed in time, and somebody else may hold it"
+                self._lost = (
+                    f"the lease of {self.cluster} was not renewed in time, and somebody else may hold it"
+                )
                 return
             self._renewed_at, self._renewed_ms = sent_at, renewed_ms
 
-    def check(self) -> None:
-        """Before every request: is the lease certainly still ours?"""
+    def lost(self) -> str | None:
+        """Before every request: None while the lease is certainly still ours, otherwise why it is not."""
         if self._lost is None:
             idle = _clock() - self._renewed_at
-            if idle <= self._ttl_ms / 1000 * (1 - _MARGIN):
-                return
-            self._lost = (
-                f"it was last renewed {idle:.0f} s ago, and ends by itself after {self._ttl_ms // 1000} s"
-            )
-        raise LeaseLost(self.cluster, self._lost)
+            if idle > self._ttl_ms / 1000 * (1 - _MARGIN):
+                self._lost = (
+                    f"the lease of {self.cluster} was last renewed {idle:.0f} s ago, "
+                    f"and ends by itself after {self._ttl_ms // 1000} s"
+                )
+        return self._lost
 
     def release(self) -> None:
         """Free at once for the next; a lease that is lost already is nobody's to release."""

@@ -1,0 +1,89 @@
+"""One batch of requests, tried again where that can help, until a deadline; never a policy's refusal."""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+
+from planner.apply.outcome import DONE, Result, Verdict, failed
+from planner.kafka import explain, is_transient
+from planner.model.step import Step
+
+S = TypeVar("S", bound=Step)
+
+REQUEST_SECONDS = 30.0
+DEADLINE_SECONDS = 120.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Asked before every request. A text is why nothing more may be sent to this cluster."""
+
+    barred: Callable[[], str | None]
+
+
+# A request for all the steps at once; a future for each, by the step's id.
+Sender = Callable[[Sequence[S]], Mapping[str, "Future[Any]"]]
+
+# A final error, judged: the cluster may be as wanted all the same (an earlier answer was lost, for example).
+Judge = Callable[[S, KafkaException], Verdict]
+
+
+def refused(_step: Step, failure: KafkaException) -> Verdict:
+    """The judge of requests that are idempotent by themselves: an error is an error."""
+    return failed(explain(failure))
+
+
+def attempt(steps: Sequence[S], send: Sender[S], judge: Judge[S], guard: Guard) -> dict[str, Verdict]:
+    """Send; send again, with growing pauses, what failed for the moment. A verdict for every step's id."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    verdicts: dict[str, Verdict] = {}
+    left = list(steps)
+    pause = _FIRST_PAUSE
+    while left:
+        if (barred := guard.barred()) is not None:
+            verdicts.update({step.id: Verdict(Result.NOT_STARTED, barred) for step in left})
+            break
+        again: list[tuple[S, str]] = []
+        for step, failure in _gather(left, send):
+            match failure:
+                case None:
+                    verdicts[step.id] = DONE
+                case _ if is_transient(failure):
+                    again.append((step, explain(failure)))
+                case KafkaException():
+                    verdicts[step.id] = judge(step, failure)
+                case _:
+                    verdicts[step.id] = failed(explain(failure))
+        if again and time.monotonic() + pause > deadline:
+            verdicts.update(
+                {step.id: failed(f"given up after {DEADLINE_SECONDS:.0f} s: {why}") for step, why in again}
+            )
+            break
+        left = [step for step, _ in again]
+        if left:
+            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads retries, guards nothing
+            pause = min(pause * 2, _LONGEST_PAUSE)
+    return verdicts
+
+
+def _gather(steps: Sequence[S], send: Sender[S]) -> list[tuple[S, BaseException | None]]:
+    try:
+        futures = send(steps)
+    except (KafkaException, TimeoutError) as failure:
+        return [(step, failure) for step in steps]
+    outcomes: list[tuple[S, BaseException | None]] = []
+    for step in steps:
+        try:
+            futures[step.id].result(timeout=REQUEST_SECONDS * 2)
+        except (KafkaException, TimeoutError) as failure:
+            outcomes.append((step, failure))
+        else:
+            outcomes.append((step, None))
+    return outcomes

@@ -1,0 +1,111 @@
+"""Carry out a plan's steps: what can go now goes, batched, in parallel over and within clusters."""
+
+import queue
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from confluent_kafka import KafkaException
+
+from planner.apply.hands import Hands
+from planner.apply.outcome import Ended, Event, Outcome, Result, Sent, Summary, Verdict, failed
+from planner.apply.schedule import Schedule
+from planner.apply.steps import HANDLERS
+from planner.kafka import explain
+from planner.model.step import Step
+
+# Enough that one batch's propagation is awaited while the next is created; the controller works in order.
+BATCHES_AT_ONCE = 4
+
+Observer = Callable[[Event], None]
+
+
+class Interruption:
+    """The user's Ctrl-C as a value: set once, seen by every guard."""
+
+    def __init__(self) -> None:
+        self.happened = False
+
+    def reason(self) -> str | None:
+        return "interrupted" if self.happened else None
+
+
+def execute(
+    steps: Sequence[Step], hands: Mapping[str, Hands], tell: Observer, interruption: Interruption
+) -> Summary:
+    """An outcome for every step. Independent steps go on after a failure; Ctrl-C stops what was not sent."""
+    started = time.monotonic()
+    schedule = Schedule(steps)
+    outcomes: dict[str, Outcome] = {}
+    finished: queue.SimpleQueue[tuple[str, list[Outcome]]] = queue.SimpleQueue()
+    pools = {cluster: ThreadPoolExecutor(BATCHES_AT_ONCE, f"apply-{cluster}") for cluster in hands}
+    running = 0
+
+    def launch() -> int:
+        batches = [] if interruption.happened else schedule.take()
+        for batch in batches:
+            pools[batch[0].cluster].submit(_run, hands[batch[0].cluster], batch, tell, finished)
+        return len(batches)
+
+    def note(cluster: str, ended: list[Outcome]) -> None:
+        lost = schedule.over(ended)
+        outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *lost))
+        if lost:
+            tell(Ended(cluster, tuple(lost)))
+
+    try:
+        running += launch()
+        while running:
+            try:
+                cluster, ended = finished.get()
+            except KeyboardInterrupt:
+                if interruption.happened:
+                    raise
+                interruption.happened = True
+                continue
+            running -= 1
+            note(cluster, ended)
+            running += launch()
+    finally:
+        for pool in pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+    for step in schedule.rest():
+        outcomes[step.id] = Outcome(step, Result.NOT_STARTED, interruption.reason() or "")
+    return Summary(outcomes, interruption.happened, time.monotonic() - started)
+
+
+def _run(
+    hands: Hands,
+    batch: Sequence[Step],
+    tell: Observer,
+    finished: "queue.SimpleQueue[tuple[str, list[Outcome]]]",
+) -> None:
+    """One batch in its thread. Whatever goes wrong becomes the outcome of its steps, never a lost thread."""
+    cluster = hands.endpoint.cluster
+    began = time.monotonic()
+    ended: list[Outcome] = []
+    try:
+        tell(Sent(cluster, tuple(batch)))
+        verdicts = _perform(hands, batch)
+        seconds = time.monotonic() - began
+        ended = [Outcome(step, verdicts[step.id].result, verdicts[step.id].why, seconds) for step in batch]
+        tell(Ended(cluster, tuple(ended)))
+    except (KafkaException, TimeoutError) as failure:
+        # The journal could not be written: the cluster does not take writes any more.
+        why = f"the journal of {cluster} was not written: {explain(failure)}"
+        ended = ended or [Outcome(step, Result.FAILED, why) for step in batch]
+    finally:
+        finished.put(
+            (cluster, ended or [Outcome(step, Result.FAILED, "an internal error") for step in batch])
+        )
+
+
+def _perform(hands: Hands, batch: Sequence[Step]) -> dict[str, Verdict]:
+    kind = type(batch[0])
+    handler = HANDLERS.get(kind)
+    if handler is None:
+        return {step.id: failed(f"this release cannot carry out {kind.__name__}") for step in batch}
+    try:
+        return handler(hands, batch)
+    except (KafkaException, TimeoutError) as failure:
+        return {step.id: failed(explain(failure)) for step in batch}

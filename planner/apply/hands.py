@@ -1,0 +1,42 @@
+"""What a handler may use at one cluster: its clients, its registry, its guard."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from confluent_kafka.admin import AdminClient
+
+from planner.apply.attempt import Guard
+from planner.kafka import Endpoint, admin
+from planner.model.address import Address
+from planner.model.owned import Owned
+
+
+class Registry(Protocol):
+    def write(self, own: Sequence[Owned] = ..., disown: Sequence[Address] = ...) -> None: ...
+
+
+@dataclass(slots=True)
+class Hands:
+    """One cluster during one apply. `topic_ids` are what creates brought, for the registry."""
+
+    endpoint: Endpoint
+    registry: Registry
+    guard: Guard
+    plan_digest: str
+    now_ms: Callable[[], int]
+    client: AdminClient = field(init=False)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    _by_broker: dict[int, AdminClient] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.client = admin(self.endpoint)
+
+    def each_broker(self) -> dict[int, AdminClient]:
+        """A client for every broker that lives now, which asks that broker and no other."""
+        brokers: dict[Any, Any] = self.client.list_topics(timeout=10).brokers
+        for broker_id, broker in brokers.items():
+            if broker_id not in self._by_broker:
+                only = Endpoint(self.endpoint.cluster, f"{broker.host}:{broker.port}", self.endpoint.settings)
+                self._by_broker[broker_id] = admin(only)
+        return {broker_id: self._by_broker[broker_id] for broker_id in brokers}

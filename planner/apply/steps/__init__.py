@@ -1,0 +1,34 @@
+"""One handler per kind of step. A new kind is one module here and one line in this table."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from planner.apply.hands import Hands
+from planner.apply.outcome import Verdict
+from planner.apply.steps import acls, configs, create, delete, grow, reassign, register
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    Own,
+    Reassign,
+    Step,
+)
+
+Handler = Callable[[Hands, Sequence[Any]], dict[str, Verdict]]
+
+HANDLERS: dict[type[Step], Handler] = {
+    CreateTopic: create.perform,
+    GrowPartitions: grow.perform,
+    AlterConfigs: configs.perform,
+    Reassign: reassign.perform,
+    DeleteTopic: delete.perform,
+    CreateAcl: acls.create,
+    DeleteAcl: acls.delete,
+    Own: register.own,
+    Disown: register.disown,
+}

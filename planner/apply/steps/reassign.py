@@ -1,0 +1,54 @@
+"""Move replicas to the brokers that the plan chose, and wait until they are in sync there."""
+
+import time
+from collections.abc import Sequence
+
+from kafka.errors import KafkaError as RawError
+
+from planner.apply.hands import Hands
+from planner.apply.outcome import DONE, Result, Verdict, failed
+from planner.kafka import raw_admin
+from planner.model.step import Reassign
+
+MOVE_SECONDS = 3_600.0
+_PAUSE = 0.5
+
+
+def perform(hands: Hands, steps: Sequence[Reassign]) -> dict[str, Verdict]:
+    """Asking twice for the same replicas is no error, so a lost answer needs no judgement."""
+    if (barred := hands.guard.barred()) is not None:
+        return {step.id: Verdict(Result.NOT_STARTED, barred) for step in steps}
+    try:
+        client = raw_admin(hands.endpoint)
+    except RawError as failure:
+        return {step.id: failed(f"{type(failure).__name__}: {failure}") for step in steps}
+    try:
+        client.alter_partition_reassignments(
+            {
+                (step.topic, partition): list(replicas)
+                for step in steps
+                for partition, replicas in enumerate(step.replicas)
+            }
+        )
+        return {step.id: _await_moved(hands, step) for step in steps}
+    except RawError as failure:
+        return {step.id: failed(f"{type(failure).__name__}: {failure}") for step in steps}
+    finally:
+        client.close()
+
+
+def _await_moved(hands: Hands, step: Reassign) -> Verdict:
+    deadline = time.monotonic() + MOVE_SECONDS
+    while time.monotonic() < deadline:
+        known = hands.client.list_topics(step.topic, timeout=30).topics[step.topic].partitions
+        moved = [
+            set(known[index].replicas) == set(wanted) and set(known[index].isrs) >= set(wanted)
+            for index, wanted in enumerate(step.replicas)
+            if index in known
+        ]
+        if len(moved) == len(step.replicas) and all(moved):
+            return DONE
+        if (barred := hands.guard.barred()) is not None:
+            return failed(f"the replicas are still moving, the brokers go on with it: {barred}")
+        time.sleep(_PAUSE)
+    return failed(f"the replicas are still moving after {MOVE_SECONDS:.0f} s; the brokers go on with it")

@@ -1,0 +1,65 @@
+"""The journal of applies, in the clusters they write to, and the history read back from it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Producer
+
+from planner.kafka import Endpoint
+from planner.model.applied import Applied, StepResult
+from planner.model.step import Step
+from planner.store import history_log, log
+from runtime.contract.naming import HISTORY
+
+WRITE_SECONDS = 60.0
+
+
+class Journal:
+    """Written beside the steps: a step is noted as sent before its request, and as ended after the answer."""
+
+    def __init__(
+        self,
+        applied: Applied,
+        producers: Mapping[str, Producer],
+        encode_step: Callable[[Step], Mapping[str, Any]],
+    ) -> None:
+        self._applied = applied
+        self._producers = producers
+        self._encode_step = encode_step
+
+    def begin(self, steps: Sequence[Step]) -> None:
+        for cluster in self._producers:
+            own = [self._encode_step(step) for step in steps if step.cluster == cluster]
+            self._write(cluster, [history_log.started(self._applied), *history_log.planned(own)])
+
+    def sent(self, cluster: str, step_ids: Iterable[str]) -> None:
+        self._write(cluster, [history_log.sent(step_ids)])
+
+    def ended(self, cluster: str, results: Mapping[str, StepResult]) -> None:
+        self._write(cluster, [history_log.ended(results)])
+
+    def finish(self, result: str, at_ms: int) -> None:
+        for cluster in self._producers:
+            self._write(cluster, [history_log.finished(result, at_ms)])
+
+    def _write(self, cluster: str, values: Sequence[bytes]) -> None:
+        key = self._applied.id.encode()
+        log.append(self._producers[cluster], HISTORY, [(key, value) for value in values], WRITE_SECONDS)
+
+
+def read_history(endpoint: Endpoint, decode_step: history_log.DecodeStep) -> tuple[Applied, ...]:
+    """What this cluster remembers; an apply over several clusters is told in part by each."""
+    records = [
+        (record.key, record.value) for record in log.read(endpoint, HISTORY) if record.value is not None
+    ]
+    return history_log.fold(records, decode_step)
+
+
+def merge(histories: Iterable[Iterable[Applied]]) -> tuple[Applied, ...]:
+    """The clusters' histories as one, oldest first. One cluster lost loses only its own steps."""
+    applies: dict[str, Applied] = {}
+    for history in histories:
+        for applied in history:
+            known = applies.get(applied.id)
+            applies[applied.id] = applied if known is None else known.merged(applied)
+    return tuple(sorted(applies.values(), key=lambda applied: (applied.started_ms, applied.id)))

@@ -1,0 +1,100 @@
+"""Pure: the history of a cluster, folded from the journal's events.
+
+An apply writes `started`, then its steps in chunks (`planned`), `sent` before and `ended` after each
+batch, and `finished`. An apply that was killed simply has no more events.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from planner.model.applied import Applied, StepResult
+from planner.model.step import Step
+from planner.store.codec import decode, encode
+
+STEPS_IN_A_RECORD = 500
+
+DecodeStep = Callable[[Mapping[str, Any]], Step]
+
+
+def started(applied: Applied) -> bytes:
+    return encode(
+        {
+            "event": "started",
+            "topology": applied.topology,
+            "mode": applied.mode,
+            "plan": applied.plan,
+            "user": applied.user,
+            "host": applied.host,
+            "pid": applied.pid,
+            "git": applied.git,
+            "clusters": dict(applied.clusters),
+            "total": applied.total,
+            "at": applied.started_ms,
+        }
+    )
+
+
+def planned(steps: Sequence[Mapping[str, Any]]) -> Iterable[bytes]:
+    for first in range(0, len(steps), STEPS_IN_A_RECORD):
+        yield encode({"event": "planned", "steps": list(steps[first : first + STEPS_IN_A_RECORD])})
+
+
+def sent(step_ids: Iterable[str]) -> bytes:
+    return encode({"event": "sent", "steps": list(step_ids)})
+
+
+def ended(results: Mapping[str, StepResult]) -> bytes:
+    told = {
+        step_id: [result.result, result.why, round(result.seconds, 3)] for step_id, result in results.items()
+    }
+    return encode({"event": "ended", "steps": told})
+
+
+def finished(result: str, at_ms: int) -> bytes:
+    return encode({"event": "finished", "result": result, "at": at_ms})
+
+
+def fold(records: Iterable[tuple[bytes, bytes]], decode_step: DecodeStep) -> tuple[Applied, ...]:
+    """Every apply in the log, oldest first. Events of an apply whose beginning is gone are passed over."""
+    applies: dict[str, Applied] = {}
+    for key, value in records:
+        apply_id = key.decode()
+        event = decode("the history", value)
+        if event["event"] == "started":
+            applies[apply_id] = _begun(apply_id, event)
+        elif apply_id in applies:
+            applies[apply_id] = _after(applies[apply_id], event, decode_step)
+    return tuple(applies.values())
+
+
+def _begun(apply_id: str, event: Mapping[str, Any]) -> Applied:
+    return Applied(
+        id=apply_id,
+        topology=event["topology"],
+        mode=event["mode"],
+        plan=event["plan"],
+        user=event["user"],
+        host=event["host"],
+        pid=event["pid"],
+        git=event["git"],
+        clusters=event["clusters"],
+        total=event["total"],
+        started_ms=event["at"],
+    )
+
+
+def _after(applied: Applied, event: Mapping[str, Any], decode_step: DecodeStep) -> Applied:
+    match event["event"]:
+        case "planned":
+            return replace(applied, steps=(*applied.steps, *map(decode_step, event["steps"])))
+        case "sent":
+            unanswered = dict.fromkeys(event["steps"], StepResult("sent", "the answer was not noted"))
+            return replace(applied, outcomes={**applied.outcomes, **unanswered})
+        case "ended":
+            results = {step_id: StepResult(*told) for step_id, told in event["steps"].items()}
+            return replace(applied, outcomes={**applied.outcomes, **results})
+        case "finished":
+            return replace(applied, result=event["result"], finished_ms=event["at"])
+        case _:
+            return applied
