@@ -40,9 +40,11 @@ def refused(_step: Step, failure: KafkaException) -> Verdict:
     return failed(explain(failure))
 
 
-def attempt(steps: Sequence[S], send: Sender[S], judge: Judge[S], guard: Guard) -> dict[str, Verdict]:
+def attempt(
+    steps: Sequence[S], send: Sender[S], judge: Judge[S], guard: Guard, within: float = DEADLINE_SECONDS
+) -> dict[str, Verdict]:
     """Send; send again, with growing pauses, what failed for the moment. A verdict for every step's id."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + within
     verdicts: dict[str, Verdict] = {}
     left = list(steps)
     pause = _FIRST_PAUSE
@@ -62,9 +64,7 @@ def attempt(steps: Sequence[S], send: Sender[S], judge: Judge[S], guard: Guard) 
                 case _:
                     verdicts[step.id] = failed(explain(failure))
         if again and time.monotonic() + pause > deadline:
-            verdicts.update(
-                {step.id: failed(f"given up after {DEADLINE_SECONDS:.0f} s: {why}") for step, why in again}
-            )
+            verdicts.update({step.id: failed(f"given up after {within:.0f} s: {why}") for step, why in again})
             break
         left = [step for step, _ in again]
         if left:

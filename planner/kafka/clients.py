@@ -1,4 +1,4 @@
-"""confluent-kafka for everything it can do; kafka-python's admin for the requests that librdkafka lacks."""
+"""confluent-kafka, quiet: its log lines go nowhere, its errors are told by who asked."""
 
 import logging
 from collections.abc import Mapping
@@ -13,20 +13,6 @@ from planner.kafka.endpoint import Endpoint
 _SILENT = logging.getLogger("repl.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-logging.getLogger("kafka").addHandler(logging.NullHandler())
-logging.getLogger("kafka").propagate = False
-
-_KAFKA_PYTHON_NAMES = {
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-}
 
 
 def _settings(endpoint: Endpoint, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,23 +53,3 @@ def consumer(endpoint: Endpoint) -> Consumer:
             },
         )
     )
-
-
-def raw_admin(endpoint: Endpoint, timeout_ms: int = 10_000) -> Any:
-    """kafka-python's admin client. Imported only here and only when asked for: it costs start-up time."""
-    from kafka import KafkaAdminClient
-
-    wanted: dict[str, Any] = {
-        "bootstrap_servers": endpoint.bootstrap.split(","),
-        "client_id": endpoint.settings.get("client.id", "repl"),
-        "request_timeout_ms": timeout_ms,
-        "bootstrap_timeout_ms": timeout_ms,
-    }
-    for name, value in endpoint.settings.items():
-        if name in _KAFKA_PYTHON_NAMES:
-            wanted[_KAFKA_PYTHON_NAMES[name]] = value
-    if "security_protocol" in wanted:
-        wanted["security_protocol"] = str(wanted["security_protocol"]).upper()
-    if endpoint.settings.get("ssl.endpoint.identification.algorithm", "https").lower() in ("none", ""):
-        wanted["ssl_check_hostname"] = False
-    return KafkaAdminClient(**wanted)

@@ -3,11 +3,9 @@
 import time
 from collections.abc import Sequence
 
-from kafka.errors import KafkaError as RawError
-
 from planner.apply.hands import Hands
 from planner.apply.outcome import DONE, Result, Verdict, failed
-from planner.kafka import raw_admin
+from planner.kafka import RawFailure, raw_admin
 from planner.model.step import Reassign
 
 MOVE_SECONDS = 3_600.0
@@ -18,23 +16,17 @@ def perform(hands: Hands, steps: Sequence[Reassign]) -> dict[str, Verdict]:
     """Asking twice for the same replicas is no error, so a lost answer needs no judgement."""
     if (barred := hands.guard.barred()) is not None:
         return {step.id: Verdict(Result.NOT_STARTED, barred) for step in steps}
+    wanted = {
+        (step.topic, partition): list(replicas)
+        for step in steps
+        for partition, replicas in enumerate(step.replicas)
+    }
     try:
-        client = raw_admin(hands.endpoint)
-    except RawError as failure:
-        return {step.id: failed(f"{type(failure).__name__}: {failure}") for step in steps}
-    try:
-        client.alter_partition_reassignments(
-            {
-                (step.topic, partition): list(replicas)
-                for step in steps
-                for partition, replicas in enumerate(step.replicas)
-            }
-        )
-        return {step.id: _await_moved(hands, step) for step in steps}
-    except RawError as failure:
-        return {step.id: failed(f"{type(failure).__name__}: {failure}") for step in steps}
-    finally:
-        client.close()
+        with raw_admin(hands.endpoint) as client:
+            client.alter_partition_reassignments(wanted)
+    except RawFailure as failure:
+        return {step.id: failed(str(failure)) for step in steps}
+    return {step.id: _await_moved(hands, step) for step in steps}
 
 
 def _await_moved(hands: Hands, step: Reassign) -> Verdict:

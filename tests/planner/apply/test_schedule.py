@@ -1,0 +1,89 @@
+"""Order comes from `needs` alone; what can go together goes together."""
+
+from planner.apply.outcome import Outcome, Result
+from planner.apply.schedule import MAX_STEPS, Schedule, batches, describe
+from planner.model.address import topic_address
+from planner.model.owned import Owned
+from planner.model.step import CreateTopic, GrowPartitions, Own, Step
+
+
+def create(
+    name: str, cluster: str = "dc1", partitions: int | None = 1, needs: tuple[str, ...] = ()
+) -> CreateTopic:
+    address = topic_address(cluster, name)
+    return CreateTopic(f"create {name}", address, cluster, name, partitions, None, {}, needs)
+
+
+def own(name: str, needs: tuple[str, ...] = ()) -> Own:
+    address = topic_address("dc1", name)
+    return Own(f"own {name}", address, "dc1", Owned(address, "t"), needs)
+
+
+def ids(batched: list[list[Step]]) -> list[list[str]]:
+    return [[step.id for step in batch] for batch in batched]
+
+
+def done(*steps: Step) -> list[Outcome]:
+    return [Outcome(step, Result.DONE) for step in steps]
+
+
+def test_what_needs_nothing_goes_at_once_and_only_once():
+    schedule = Schedule([create("a"), create("b")])
+    assert ids(schedule.take()) == [["create a", "create b"]]
+    assert schedule.take() == []
+
+
+def test_a_step_waits_for_all_it_needs():
+    a, b = create("a"), create("b")
+    schedule = Schedule([a, b, own("x", needs=("create a", "create b"))])
+    schedule.take()
+    assert schedule.over(done(a)) == []
+    assert schedule.take() == []
+    schedule.over(done(b))
+    assert ids(schedule.take()) == [["own x"]]
+
+
+def test_a_failure_skips_everything_behind_it_and_nothing_else():
+    a, b = create("a"), create("b")
+    schedule = Schedule([a, b, own("a", ("create a",)), own("a2", ("own a",)), own("b", ("create b",))])
+    schedule.take()
+    lost = schedule.over([Outcome(a, Result.FAILED, "refused"), *done(b)])
+    assert {outcome.step.id: outcome.why for outcome in lost} == {
+        "own a": "because create topic.dc1.a was not done",
+        "own a2": "because create topic.dc1.a was not done",
+    }
+    assert ids(schedule.take()) == [["own b"]]
+    assert schedule.rest() == []
+
+
+def test_what_was_never_handed_out_is_the_rest():
+    a = create("a")
+    schedule = Schedule([a, own("a", ("create a",))])
+    assert [step.id for step in schedule.rest()] == ["create a", "own a"]
+    schedule.take()
+    assert [step.id for step in schedule.rest()] == ["own a"]
+
+
+def test_a_need_outside_the_plan_is_no_obstacle():
+    assert ids(Schedule([own("a", ("elsewhere",))]).take()) == [["own a"]]
+
+
+def test_batches_are_of_one_cluster_and_one_kind():
+    grow = GrowPartitions("grow", topic_address("dc1", "g"), "dc1", "g", 1, 2)
+    assert ids(batches([create("a"), create("b", "dc2"), grow, create("c")])) == [
+        ["create a", "create c"],
+        ["create b"],
+        ["grow"],
+    ]
+
+
+def test_batches_stay_below_what_a_broker_takes():
+    many = [create(f"t{index}") for index in range(MAX_STEPS * 2 + 1)]
+    assert [len(batch) for batch in batches(many)] == [MAX_STEPS, MAX_STEPS, 1]
+    wide = [create(f"w{index}", partitions=2_000) for index in range(5)]
+    assert [len(batch) for batch in batches(wide)] == [2, 2, 1]
+    assert [len(batch) for batch in batches([create("huge", partitions=20_000), create("a")])] == [1, 1]
+
+
+def test_a_step_is_described_in_words():
+    assert describe(create("a")) == "create topic.dc1.a"
