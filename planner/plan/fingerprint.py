@@ -1,0 +1,138 @@
+"""What a plan saw of each object it touches, and whether it is still so.
+
+Only what was read counts: a setting that the plan never looked at may move without making it stale.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.diff.differ import owned_by_address
+from planner.diff.scope import explicit
+from planner.diff.values import normal
+from planner.model.address import Address, Kind
+from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.owned import Owned
+from planner.model.plan import Fingerprint, Plan
+from planner.model.step import AlterConfigs, Reassign, Step
+
+
+def fingerprints(
+    steps: Sequence[Step], observed: Observed, read: Mapping[Address, Iterable[str]]
+) -> tuple[Fingerprint, ...]:
+    """One for each address that a step touches; `read` are the config keys that were compared there."""
+    keys: dict[Address, set[str]] = {}
+    moved: set[Address] = set()
+    for step in steps:
+        keys.setdefault(step.address, set(read.get(step.address, ())))
+        match step:
+            case AlterConfigs():
+                keys[step.address].update(step.set, step.unset)
+            case Reassign():
+                moved.add(step.address)
+            case _:
+                pass
+    look = _Look.at(observed)
+    found = (look.take(address, keys[address], with_replicas=address in moved) for address in sorted(keys))
+    return tuple(one for one in found if one is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The clusters as they are now, indexed."""
+
+    observed: Observed
+    owned: Mapping[Address, Owned]
+    acls: Mapping[str, frozenset[str]]
+
+    @staticmethod
+    def at(observed: Observed) -> "_Look":
+        reachable = (observed.reachable(name) for name in observed.clusters)
+        acls = {one.name: frozenset(acl.name for acl in one.acls or ()) for one in reachable if one}
+        return _Look(observed, owned_by_address(observed), acls)
+
+    def take(self, address: Address, keys: Iterable[str], *, with_replicas: bool) -> Fingerprint | None:
+        cluster = self.observed.reachable(address.cluster or "")
+        entry = self.owned.get(address)
+        owner = None if entry is None else entry.topology
+        if cluster is None:
+            return None
+        match address.kind:
+            case Kind.TOPIC:
+                return topic_fingerprint(address, cluster, keys, owner, with_replicas=with_replicas)
+            case Kind.ACL:
+                return Fingerprint(address, exists=address.name in self.acls[cluster.name], owner=owner)
+            case _:
+                return None
+
+
+def topic_fingerprint(
+    address: Address, cluster: ObservedCluster, keys: Iterable[str], owner: str | None, *, with_replicas: bool
+) -> Fingerprint:
+    live = cluster.topics.get(address.name)
+    if live is None:
+        return Fingerprint(address, exists=False, owner=owner)
+    return Fingerprint(
+        address=address,
+        exists=True,
+        topic_id=live.id,
+        partitions=live.partitions,
+        replicas=_replicas(live) if with_replicas else None,
+        config={key: _value(live, key) for key in sorted(keys)},
+        owner=owner,
+    )
+
+
+def _replicas(live: ObservedTopic) -> str:
+    return ";".join(",".join(str(broker) for broker in partition) for partition in live.replicas)
+
+
+def _value(live: ObservedTopic, key: str) -> str | None:
+    value = explicit(live, key)
+    return None if value is None else value.value
+
+
+def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
+    """What is no longer as the plan saw it: exit 4, each object by name with the difference."""
+    problems = [
+        _stale(name, f"the cluster is {cluster.id} now, the plan was made for {cluster_id}")
+        for name, cluster_id in sorted(plan.clusters.items())
+        if (cluster := observed.reachable(name)) is not None and cluster.id != cluster_id
+    ]
+    look = _Look.at(observed)
+    for then in plan.fingerprints:
+        now = look.take(then.address, then.config, with_replicas=then.replicas is not None)
+        if now is not None and (difference := difference_between(then, now)):
+            problems.append(_stale(str(then.address), difference))
+    return tuple(problems)
+
+
+def difference_between(then: Fingerprint, now: Fingerprint) -> str:
+    """One sentence, or nothing where they are the same."""
+    if then.owner != now.owner:
+        return f"owned by {_owner(now)} now, by {_owner(then)} when the plan was made"
+    if then.exists != now.exists:
+        return "was made since the plan" if now.exists else "was deleted since the plan"
+    if then.topic_id != now.topic_id:
+        return "was deleted and made again since the plan"
+    if then.partitions != now.partitions:
+        return f"has {now.partitions} partitions now, {then.partitions} when the plan was made"
+    if then.replicas != now.replicas:
+        return "its replicas moved since the plan"
+    for key, value in then.config.items():
+        if normal(key, value) != normal(key, now.config.get(key)):
+            return f"{key} is {_shown(now.config.get(key))} now, {_shown(value)} when the plan was made"
+    return ""
+
+
+def _shown(value: str | None) -> str:
+    return "not set" if value is None else value
+
+
+def _owner(one: Fingerprint) -> str:
+    return "nobody" if one.owner is None else f"topology {one.owner!r}"
+
+
+def _stale(where: str, summary: str) -> Diagnostic:
+    way_out = "make the plan again: repl plan --out FILE"
+    return error(summary, way_out, address=where, code="stale", exit=ExitCode.STALE)

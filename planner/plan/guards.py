@@ -1,0 +1,136 @@
+"""What a plan must not do, whoever asks: each refusal names its guard and the way out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from planner.diff.differ import owned_by_address
+from planner.model.address import Kind
+from planner.model.change import Action, Change
+from planner.model.desired import Desired, DesiredTopic
+from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.observed import Observed
+from planner.model.topology import Topology
+from planner.plan.policies import unmet_requirements
+
+DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
+
+
+def check(
+    desired: Desired, observed: Observed, changes: Sequence[Change], topology: Topology
+) -> tuple[Diagnostic, ...]:
+    """Every guard, over the changes that are planned; a pinned id outranks them all."""
+    pinned = tuple(pinned_ids(topology, observed))
+    if pinned:
+        return pinned
+    addresses = {change.address for change in changes}
+    topics = tuple(one for one in desired.topics if one.address in addresses)
+    complained = frozenset(one.address for one in desired.diagnostics if one.address is not None)
+    return (
+        *ownership(desired.topology, observed, changes),
+        *partition_decreases(topics, changes),
+        *impossible_replication(topics, observed, changes, complained),
+        *protection(observed, changes),
+        *max_deletes(topology, changes),
+        *unmet_requirements(topology.policies.require, topics, observed),
+    )
+
+
+def pinned_ids(topology: Topology, observed: Observed) -> Iterator[Diagnostic]:
+    for name, cluster in sorted(topology.clusters.items()):
+        live = observed.reachable(name)
+        if live is not None and cluster.id is not None and cluster.id != live.id:
+            yield error(
+                f"cluster {name} is {live.id}, but its id is pinned as {cluster.id}",
+                f"mend clusters.{name}.bootstrap, or clusters.{name}.id if the cluster was replaced",
+                source=cluster.source,
+                code="pinned-id",
+                exit=ExitCode.REFUSED,
+            )
+
+
+def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    owned = owned_by_address(observed)
+    for change in changes:
+        entry = owned.get(change.address)
+        if entry is not None and entry.topology != topology:
+            yield error(
+                f"owned by the topology {entry.topology!r}",
+                f"take it out of this topology, or let {entry.topology!r} forget it first: "
+                "remove it there with on_remove: keep and apply",
+                address=str(change.address),
+                code="owned",
+                exit=ExitCode.REFUSED,
+            )
+
+
+def partition_decreases(topics: Iterable[DesiredTopic], changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    sources = {one.address: one.source for one in topics}
+    for change in changes:
+        for one in change.fields:
+            if one.path != ("partitions",) or change.action is not Action.UPDATE:
+                continue
+            if isinstance(one.old, int) and isinstance(one.new, int) and one.new < one.old:
+                yield error(
+                    f"partitions only grow: there are {one.old}, {one.new} are declared",
+                    f"declare {one.old} or more; for fewer, make a topic of another name and copy into it",
+                    address=str(change.address),
+                    source=sources.get(change.address),
+                    code="partition-decrease",
+                )
+
+
+def impossible_replication(
+    topics: Iterable[DesiredTopic],
+    observed: Observed,
+    changes: Iterable[Change],
+    complained: frozenset[str],
+) -> Iterator[Diagnostic]:
+    """More replicas than brokers, unless the lints said so already."""
+    wanted = {one.address: one for one in topics}
+    for change in changes:
+        topic = wanted.get(change.address)
+        if topic is None or topic.replication is None or str(change.address) in complained:
+            continue
+        cluster = observed.reachable(topic.cluster)
+        moves = change.action is Action.CREATE or any(one.path == ("replication",) for one in change.fields)
+        if cluster is not None and moves and topic.replication > len(cluster.brokers):
+            brokers = len(cluster.brokers)
+            yield error(
+                f"replication {topic.replication} needs as many brokers; {topic.cluster} has {brokers}",
+                f"declare replication: {brokers} or less, or add brokers",
+                address=str(change.address),
+                source=topic.source,
+                code="replication",
+            )
+
+
+def protection(observed: Observed, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Protection as last applied: taking the block out of the YAML does not take the guard away."""
+    owned = owned_by_address(observed)
+    for change in changes:
+        entry = owned.get(change.address)
+        if change.action in DESTROYING and entry is not None and entry.protect:
+            yield error(
+                "protected when it was applied last, so it is not deleted",
+                "declare it with protect: false and apply that first; then remove it",
+                address=str(change.address),
+                code="protect",
+                exit=ExitCode.REFUSED,
+            )
+
+
+def max_deletes(topology: Topology, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    doomed = [change.address for change in changes if change.action in DESTROYING]
+    allowed = topology.policies.max_deletes
+    if len(doomed) > allowed:
+        shown = ", ".join(str(address) for address in doomed[:5])
+        more = f" and {len(doomed) - 5} more" if len(doomed) > 5 else ""
+        yield error(
+            f"the plan destroys {len(doomed)} objects, policies.max_deletes is {allowed}: {shown}{more}",
+            f"if all of them are meant to go, set policies.max_deletes: {len(doomed)}",
+            code="max-deletes",
+            exit=ExitCode.REFUSED,
+        )
+
+
+def destroyed_topics(changes: Iterable[Change]) -> list[Change]:
+    return [one for one in changes if one.action in DESTROYING and one.address.kind is Kind.TOPIC]

@@ -1,0 +1,106 @@
+"""Changes → a plan: the whole instruction for apply, with everything it was made from."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.diff.differ import owned_by_address
+from planner.diff.scope import given_back
+from planner.model.address import Kind
+from planner.model.change import Action, Change
+from planner.model.desired import Desired
+from planner.model.diagnostic import Diagnostic
+from planner.model.observed import Observed, Unreachable
+from planner.model.plan import Mode, Plan, PlannedFlow
+from planner.model.topology import FlowState, Topology
+from planner.plan import guards
+from planner.plan.consequences import consequences
+from planner.plan.fingerprint import fingerprints
+from planner.plan.steps import make_steps
+from planner.plan.targets import select
+
+
+def make_plan(
+    desired: Desired,
+    observed: Observed,
+    changes: Sequence[Change],
+    topology: Topology,
+    mode: Mode = Mode.APPLY,
+    created_at: str = "",
+    targets: Sequence[str] = (),
+) -> Plan:
+    owned = owned_by_address(observed)
+    kept, about_targets = select(changes, targets, desired, owned, topology)
+    unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
+    steps = make_steps(kept, desired, observed, owned)
+    read = {
+        one.address: one.config.keys() | given_back(one, owned.get(one.address)) for one in desired.topics
+    }
+    reachable = sorted(name for name in observed.clusters if observed.reachable(name) is not None)
+    return Plan(
+        topology=desired.topology,
+        mode=mode,
+        topology_digest=topology.digest,
+        created_at=created_at,
+        clusters={name: live.id for name in reachable if (live := observed.reachable(name)) is not None},
+        changes=kept,
+        steps=steps,
+        fingerprints=fingerprints(steps, observed, read),
+        diagnostics=(
+            *desired.diagnostics,
+            *guards.check(desired, observed, kept, topology),
+            *consequences(desired, observed, kept, unknown),
+            *about_targets,
+        ),
+        unknown=unknown,
+        targets=tuple(sorted(targets)),
+        connections={name: topology.clusters[name] for name in reachable if name in topology.clusters},
+        flows=_flows(desired, topology),
+    )
+
+
+def with_diagnostics(plan: Plan, found: Sequence[Diagnostic]) -> Plan:
+    """The plan with what a later look (the broker's own check) had to say about it."""
+    return replace(plan, diagnostics=(*plan.diagnostics, *found)) if found else plan
+
+
+def expected_dead(topology: Topology) -> frozenset[str]:
+    """Clusters that a failover gave up: all flows from them failed over. Nobody waits for them to answer."""
+    sources = {flow.source_cluster for flow in topology.flows.values()}
+    living = {
+        flow.source_cluster for flow in topology.flows.values() if flow.state is not FlowState.FAILED_OVER
+    }
+    return frozenset(sources - living)
+
+
+def _unknown(
+    desired: Desired, observed: Observed, topology: Topology, changes: Sequence[Change], *, partial: bool
+) -> dict[str, str]:
+    """Why each thing that this plan is about can't be known: by a cluster's name or an object's address."""
+    unplanned = [change for change in changes if change.action is Action.UNKNOWN]
+    if partial and not unplanned:
+        return {}
+    silent = {name: one.why for name, one in observed.clusters.items() if isinstance(one, Unreachable)}
+    unknown = {**silent, **desired.unknown}
+    for change in unplanned:
+        cluster = observed.reachable(change.address.cluster or "")
+        if cluster is not None and (change.address.name in cluster.hidden or change.address.kind is Kind.ACL):
+            unknown[str(change.address)] = change.reason.removeprefix("(unknown: ").removesuffix(")")
+    dead = expected_dead(topology)
+    return {what: why for what, why in sorted(unknown.items()) if what not in dead}
+
+
+def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:
+    selected = {one.flow.name: one for one in desired.flows}
+    return tuple(
+        PlannedFlow(
+            name=name,
+            source_cluster=flow.source_cluster,
+            destination_cluster=flow.destination_cluster,
+            state=flow.state.value,
+            job=flow.job,
+            topics=len(one.topics)
+            if (one := selected.get(name)) is not None and one.selection_known
+            else None,
+        )
+        for name, flow in sorted(topology.flows.items())
+    )

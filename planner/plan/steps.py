@@ -1,0 +1,200 @@
+"""Changes → steps, in the order in which they must happen. A step's `needs` are steps that go before it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from planner.diff.record import ID, acl_entry, acl_rule, topic_entry
+from planner.model.address import Address, Kind
+from planner.model.change import Action, Change, FieldChange
+from planner.model.desired import Desired, DesiredAcl, DesiredTopic
+from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.owned import Owned
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    LaunchJob,
+    Own,
+    Reassign,
+    ReconfigureJob,
+    Step,
+    StopJob,
+)
+from planner.plan.reassign import wanted_replicas
+
+# What is added comes first and what is taken away last, so that a plan cut in the middle has lost nothing.
+RANK: Mapping[type, int] = {
+    kind: rank
+    for rank, kind in enumerate(
+        (
+            CreateTopic,
+            GrowPartitions,
+            Reassign,
+            AlterConfigs,
+            CreateAcl,
+            Own,
+            StopJob,
+            ReconfigureJob,
+            LaunchJob,
+            DeleteAcl,
+            DeleteTopic,
+            Disown,
+        )
+    )
+}
+
+
+def make_steps(
+    changes: Sequence[Change], desired: Desired, observed: Observed, owned: Mapping[Address, Owned]
+) -> tuple[Step, ...]:
+    topics = {one.address: one for one in desired.topics}
+    acls = {one.address: one for one in desired.acls}
+    steps: list[Step] = []
+    for change in changes:
+        if change.action is Action.UNKNOWN or (change.action is Action.NO_OP and not change.adopted):
+            continue
+        cluster = observed.reachable(change.address.cluster or "")
+        if cluster is None:
+            continue
+        entry = owned.get(change.address)
+        match change.address.kind:
+            case Kind.TOPIC if change.address in topics:
+                steps += _topic_steps(change, topics[change.address], cluster, entry, desired.topology)
+            case Kind.ACL if change.address in acls:
+                steps += _acl_steps(change, acls[change.address], entry, desired.topology)
+            case _ if entry is not None:
+                steps += _removal_steps(change, entry, cluster)
+            case _:
+                pass
+    return in_order(steps)
+
+
+def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """By kind and address, each after all that it needs."""
+    ranked = sorted(steps, key=lambda step: (RANK[type(step)], step.id))
+    placed: dict[str, None] = {}
+    by_id = {step.id: step for step in ranked}
+
+    def place(step: Step) -> None:
+        for need in step.needs:
+            if need not in placed and need in by_id:
+                place(by_id[need])
+        placed.setdefault(step.id)
+
+    for step in ranked:
+        place(step)
+    return tuple(by_id[step_id] for step_id in placed)
+
+
+def _topic_steps(
+    change: Change, topic: DesiredTopic, cluster: ObservedCluster, entry: Owned | None, topology: str
+) -> list[Step]:
+    live = cluster.topics.get(topic.name)
+    created = live is None or (entry is not None and entry.created)
+    steps: list[Step] = [_create(topic)] if live is None else _update(change, topic, live, cluster)
+    topic_id = None if live is None else live.id
+    steps.append(
+        Own(
+            id=f"own:{topic.address}",
+            address=topic.address,
+            cluster=topic.cluster,
+            entry=topic_entry(topic, topology, topic_id, created=created),
+            needs=tuple(step.id for step in steps),
+        )
+    )
+    return steps
+
+
+def _create(topic: DesiredTopic) -> CreateTopic:
+    return CreateTopic(
+        id=f"create:{topic.address}",
+        address=topic.address,
+        cluster=topic.cluster,
+        topic=topic.name,
+        partitions=topic.partitions,
+        replication=topic.replication,
+        config=dict(sorted(topic.config.items())),
+    )
+
+
+def _update(change: Change, topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster) -> list[Step]:
+    address, name = topic.address, topic.cluster
+    grow: list[Step] = []
+    reassign: list[Step] = []
+    moving = {one.path: one for one in change.fields}
+    replicas = live.replicas
+    if ("partitions",) in moving and topic.partitions is not None and topic.partitions > live.partitions:
+        step_id = f"grow:{address}"
+        grow.append(GrowPartitions(step_id, address, name, topic.name, live.partitions, topic.partitions))
+    if ("replication",) in moving and topic.replication is not None:
+        wanted = wanted_replicas(replicas, topic.replication, cluster.brokers)
+        if wanted is not None:
+            reassign.append(Reassign(f"reassign:{address}", address, name, topic.name, wanted, replicas))
+    alter = _alter(change, topic)
+    return [*grow, *_configs_and_replicas(alter, reassign, raises=_raises(topic, live))]
+
+
+def _raises(topic: DesiredTopic, live: ObservedTopic) -> bool:
+    return topic.replication is not None and topic.replication > live.replication
+
+
+def _configs_and_replicas(alter: list[Step], reassign: list[Step], *, raises: bool) -> list[Step]:
+    """min.insync.replicas never stands above the replicas there are: those come first, and go last."""
+    if alter and reassign:
+        if raises:
+            return [*reassign, replace(alter[0], needs=(reassign[0].id,))]
+        return [*alter, replace(reassign[0], needs=(alter[0].id,))]
+    return [*alter, *reassign]
+
+
+def _alter(change: Change, topic: DesiredTopic) -> list[Step]:
+    configs = [one for one in change.fields if one.path[0] == "config"]
+    if not configs:
+        return []
+    return [
+        AlterConfigs(
+            id=f"alter:{topic.address}",
+            address=topic.address,
+            cluster=topic.cluster,
+            topic=topic.name,
+            set={one.key: topic.config[one.key] for one in configs if one.new is not None},
+            unset=tuple(one.key for one in configs if one.new is None),
+            old={one.key: _readable_old(one) for one in configs},
+        )
+    ]
+
+
+def _readable_old(one: FieldChange) -> str | None:
+    return None if one.old is None or one.sensitive else str(one.old)
+
+
+def _acl_steps(change: Change, acl: DesiredAcl, entry: Owned | None, topology: str) -> list[Step]:
+    cluster, address = acl.rule.cluster, acl.address
+    steps: list[Step] = []
+    if change.action is Action.CREATE:
+        steps.append(CreateAcl(f"create:{address}", address, cluster, acl.rule))
+    created = bool(steps) or (entry is not None and entry.created)
+    own = acl_entry(acl, topology, created=created)
+    return [*steps, Own(f"own:{address}", address, cluster, own, tuple(one.id for one in steps))]
+
+
+def _removal_steps(change: Change, entry: Owned, cluster: ObservedCluster) -> list[Step]:
+    address = entry.address
+    steps: list[Step] = []
+    live = cluster.topics.get(address.name)
+    rule = acl_rule(cluster.name, entry.spec)
+    if change.action is Action.DELETE:
+        match address.kind:
+            case Kind.TOPIC if live is not None:
+                topic_id = entry.spec.get(ID, live.id)
+                steps.append(DeleteTopic(f"delete:{address}", address, cluster.name, address.name, topic_id))
+            case Kind.ACL if rule is not None:
+                steps.append(DeleteAcl(f"delete:{address}", address, cluster.name, rule))
+            case _:
+                return []
+    needs = tuple(one.id for one in steps)
+    return [*steps, Disown(f"disown:{address}", address, cluster.name, entry.topology, needs)]
