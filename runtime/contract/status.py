@@ -1,0 +1,124 @@
+"""What a job says of itself, in the status topic and over its metrics: facts with their time, no judgement.
+
+Status for people is computed from offsets and the ledger; this adds what only the job knows (states, rates).
+A reader ignores fields it does not know, so that an older tool still reads a newer job.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+VERSION = 1
+
+
+class PartitionState(StrEnum):
+    STARTING = "starting"
+    COPYING = "copying"
+    CAUGHT_UP = "caught_up"
+    PAUSED = "paused"
+    RETRYING = "retrying"
+    BLOCKED_AT_SOURCE = "blocked_at_source"
+    RECORD_TOO_LARGE = "record_too_large"
+    RECORD_REFUSED = "record_refused"
+    RECORD_CORRUPT = "record_corrupt"
+    DATA_LOSS = "data_loss"
+    RECREATED = "recreated"
+    DIVERGED = "diverged"
+    LEDGER_MISSING = "ledger_missing"
+    SOURCE_DELETED = "source_deleted"
+    UNSCHEDULED = "unscheduled"
+    PROMOTED = "promoted"
+    FAILED_OVER = "failed_over"
+
+    @property
+    def needs_someone(self) -> bool:
+        """Whether it goes on only when the topology or an operator says how."""
+        return self in _NEEDS_SOMEONE
+
+
+_NEEDS_SOMEONE = frozenset(
+    {
+        PartitionState.RECORD_TOO_LARGE,
+        PartitionState.RECORD_REFUSED,
+        PartitionState.RECORD_CORRUPT,
+        PartitionState.DATA_LOSS,
+        PartitionState.RECREATED,
+        PartitionState.DIVERGED,
+        PartitionState.LEDGER_MISSING,
+        PartitionState.SOURCE_DELETED,
+    }
+)
+
+
+class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One partition of a flow, by its name at the source. Times are ms since 1970, 0 where it never was.
+
+    `position` is replicated through (committed). `source_end` is the last stable offset last seen: what a
+    reader there may have. `foreign_writes` says that others write to the destination's partition.
+    """
+
+    flow: str
+    topic: str
+    partition: int
+    state: PartitionState
+    since_ms: int
+    why: str = ""
+    foreign_writes: bool = False
+    position: int = -1
+    destination_end: int = -1
+    source_start: int = -1
+    source_end: int = -1
+    source_high_watermark: int = -1
+    last_fetch_ms: int = 0
+    last_commit_ms: int = 0
+    caught_up_since_ms: int = 0
+    last_timestamp: int = -1
+    records: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    transactions: int = 0
+    aborts: int = 0
+
+
+class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Totals since the slot began, of one flow in one slot. `latency_counts` are per bound of
+    `LATENCY_BOUNDS_MS`, from a record's timestamp to its commit, with one more for what is slower.
+    """
+
+    flow: str
+    records: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    commits: int = 0
+    aborts: int = 0
+    throttled_ms: int = 0
+    latency_counts: list[int] = []
+    latency_sum_ms: float = 0
+    stuck_lanes: list[str] = []
+
+
+LATENCY_BOUNDS_MS = (2, 5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400, 800, 2_000, 5_000, 30_000, 120_000)
+
+
+class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`assignment` is the version of the assignment that the slot works by; `released` what it let go of."""
+
+    slot: int
+    at_ms: int
+    assignment: int
+    process: int = 0
+    host: str = ""
+    rss_bytes: int = 0
+    buffered_bytes: int = 0
+    flows: list[FlowStats] = []
+    partitions: list[PartitionStatus] = []
+
+
+def encode(status: SlotStatus) -> bytes:
+    return b"\x01" + msgspec.json.encode(status)
+
+
+def decode(value: bytes) -> SlotStatus:
+    if value[:1] != b"\x01":
+        raise ValueError(f"status of version {value[:1].hex() or 'none'}, this runtime reads 01")
+    return msgspec.json.decode(value[1:], type=SlotStatus)
