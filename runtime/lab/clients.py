@@ -1,0 +1,37 @@
+"""Client settings as files: for Kafka's own tools, and to paste into a topology."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from runtime.lab.cluster import Cluster
+from runtime.lab.files import write
+from runtime.lab.properties import render
+from runtime.lab.security import ADMIN
+
+
+def write_for(cluster: Cluster) -> None:
+    for user in cluster.users or (ADMIN,):
+        for_java, for_topology = cluster.client_files(user)
+        write(for_java, render(cluster.java_client(user)), secret=True)
+        write(for_topology, _yaml(cluster.settings(user)))
+
+
+def topology_file(home: Path) -> Path:
+    return home / "topology.yaml"
+
+
+def write_topology(home: Path, clusters: Mapping[str, Cluster]) -> None:
+    """The `clusters:` of a topology for this lab."""
+    known = {}
+    for name, cluster in clusters.items():
+        client = cluster.settings()
+        known[name] = {"bootstrap": cluster.bootstrap} | ({"client": client} if client else {})
+    write(topology_file(home), _yaml({"clusters": known}))
+
+
+def _yaml(value: object) -> str:
+    text = yaml.safe_dump(value, sort_keys=False, default_flow_style=False)
+    assert isinstance(text, str)
+    return text

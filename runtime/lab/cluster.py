@@ -1,0 +1,120 @@
+"""A created cluster: where its files are, and what a client needs to reach it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, assert_never
+
+from runtime.lab.security import ADMIN, SCRAM, jaas, java_tls
+from runtime.lab.spec import ClusterSpec, Node, Security
+
+Settings: TypeAlias = dict[str, str | dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    spec: ClusterSpec
+    cluster_id: str
+    nodes: tuple[Node, ...]
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.address(node) for node in self.nodes)
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        return () if self.spec.security is Security.PLAIN else (ADMIN, *self.spec.users)
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """The administrator's settings for a librdkafka client, bootstrap.servers in it and secrets read."""
+        return self.client_of(ADMIN)
+
+    def client_of(self, user: str) -> dict[str, Any]:
+        known = {
+            key: value if isinstance(value, str) else Path(value["file"]).read_text()
+            for key, value in self.settings(user).items()
+        }
+        return {"bootstrap.servers": self.bootstrap, **known}
+
+    def settings(self, user: str = ADMIN) -> Settings:
+        """What stands below `client:` in a topology; a secret is named by its file."""
+        match self.spec.security:
+            case Security.PLAIN:
+                return {}
+            case Security.SASL:
+                return {
+                    "security.protocol": "SASL_PLAINTEXT",
+                    "sasl.mechanism": SCRAM,
+                    "sasl.username": user,
+                    "sasl.password": {"file": str(self.password_file(user))},
+                }
+            case Security.TLS:
+                certificate, key = self.certificate_files(user)
+                return {
+                    "security.protocol": "SSL",
+                    "ssl.ca.location": str(self.secret_file("ca.pem")),
+                    "ssl.certificate.location": str(certificate),
+                    "ssl.key.location": str(key),
+                }
+            case never:
+                assert_never(never)
+
+    def java_client(self, user: str = ADMIN) -> dict[str, str]:
+        """The same for Kafka's own tools."""
+        known = {"bootstrap.servers": self.bootstrap}
+        match self.spec.security:
+            case Security.PLAIN:
+                return known
+            case Security.SASL:
+                login = jaas(SCRAM, user, self.password_file(user).read_text())
+                return known | {
+                    "security.protocol": "SASL_PLAINTEXT",
+                    "sasl.mechanism": SCRAM,
+                    "sasl.jaas.config": login,
+                }
+            case Security.TLS:
+                ours = java_tls(self.secret_file("ca.pem"), self.secret_file(f"{user}.pem"))
+                return known | {"security.protocol": "SSL", **ours}
+            case never:
+                assert_never(never)
+
+    def address(self, node: Node) -> str:
+        return f"{self.spec.host}:{node.port}"
+
+    def node(self, number: int) -> Node:
+        return next(node for node in self.nodes if node.id == number)
+
+    def listener(self, name: str) -> dict[int, str]:
+        """Where a further listener really listens, by node: what a proxy connects to."""
+        return {node.id: f"{self.spec.host}:{node.listener_ports[name]}" for node in self.nodes}
+
+    def home_of(self, node: Node) -> Path:
+        return self.folder / str(node.id)
+
+    def properties_file(self, node: Node) -> Path:
+        return self.home_of(node) / "server.properties"
+
+    def log_file(self, node: Node) -> Path:
+        return self.home_of(node) / "broker.log"
+
+    def logging_file(self) -> Path:
+        return self.folder / "log4j2.properties"
+
+    def secret_file(self, name: str) -> Path:
+        return self.folder / "secrets" / name
+
+    def password_file(self, user: str) -> Path:
+        return self.secret_file(f"{user}.password")
+
+    def certificate_files(self, user: str) -> tuple[Path, Path]:
+        return self.secret_file(f"{user}.crt"), self.secret_file(f"{user}.key")
+
+    def client_files(self, user: str = ADMIN) -> tuple[Path, Path]:
+        """client.properties for Kafka's tools and client.yaml for a topology."""
+        folder = self.folder if user == ADMIN else self.folder / "users" / user
+        return folder / "client.properties", folder / "client.yaml"

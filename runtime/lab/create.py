@@ -1,0 +1,142 @@
+"""Clusters on disk: created in the lab's folder, and read back from there."""
+
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+import msgspec
+
+from runtime.lab import clients, ports, properties, storage
+from runtime.lab.cluster import Cluster
+from runtime.lab.errors import LabError
+from runtime.lab.files import write
+from runtime.lab.security import CONTROLLER
+from runtime.lab.spec import ClusterSpec, Node, Record, Security
+
+RECORD = "cluster.json"
+MARK = ".repl-lab"
+
+# Quiet by default. To hear more: change the level in the file beside the cluster and start it again.
+_LOGGING = """\
+rootLogger.level=WARN
+rootLogger.appenderRef.out.ref=OUT
+appender.out.type=Console
+appender.out.name=OUT
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{ISO8601} %p %m (%c{1})%n
+logger.shutdown.name=org.apache.kafka.common.utils.AppInfoParser
+logger.shutdown.level=ERROR
+"""
+
+
+def load_all(home: Path) -> dict[str, Cluster]:
+    """The clusters that exist, by name; one that was never finished does not."""
+    found = (_load(path) for path in sorted(home.glob(f"*/{RECORD}")))
+    return {cluster.name: cluster for cluster in found}
+
+
+def _load(path: Path) -> Cluster:
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=Record)
+    except (msgspec.DecodeError, LabError) as problem:
+        raise LabError(
+            f"is not a cluster of this version of the lab: {problem}",
+            "remove its folder and bring it up again",
+            where=str(path),
+        ) from problem
+    return Cluster(record.spec, record.cluster_id, record.nodes, path.parent)
+
+
+def require_same(cluster: Cluster, spec: ClusterSpec) -> None:
+    """A cluster that exists is not changed into another one behind its data's back."""
+    asked = replace(spec, port=spec.port or cluster.spec.port)
+    differing = [
+        f"{field.name} {getattr(cluster.spec, field.name)!s}, not {getattr(asked, field.name)!s}"
+        for field in fields(ClusterSpec)
+        if getattr(cluster.spec, field.name) != getattr(asked, field.name)
+    ]
+    if differing:
+        raise LabError(
+            f"{cluster.name} exists already with {'; '.join(differing)}",
+            "repl lab down --purge first, or another --home",
+            where=str(cluster.folder),
+        )
+
+
+def create(
+    home: Path, specs: Sequence[ClusterSpec], known: Iterable[Cluster], java: str, classpath: str
+) -> list[Cluster]:
+    """New clusters, ready to be launched. The record is written last: without it nothing was created."""
+    made: list[Cluster] = []
+    passwords: dict[str, Mapping[str, str]] = {}
+    taken = {port for cluster in known for port in _ports(cluster.nodes)}
+    for spec in specs:
+        cluster = Cluster(spec, storage.new_id(), ports.assign(spec, frozenset(taken)), home / spec.name)
+        require_ports(cluster, cluster.nodes)
+        taken |= set(_ports(cluster.nodes))
+        made.append(cluster)
+    for cluster in made:
+        passwords[cluster.name] = _lay_out(cluster)
+    storage.format_all(java, classpath, made, passwords)
+    for cluster in made:
+        record = Record(cluster.spec, cluster.cluster_id, cluster.nodes)
+        write(cluster.folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=1).decode())
+    return made
+
+
+def require_ports(cluster: Cluster, nodes: Iterable[Node]) -> None:
+    for port in _ports(nodes):
+        ports.require_free(cluster.spec, port)
+
+
+def discard(cluster: Cluster) -> None:
+    """Forget a cluster that never came up; its logs stay until the next try."""
+    (cluster.folder / RECORD).unlink(missing_ok=True)
+
+
+def _ports(nodes: Iterable[Node]) -> list[int]:
+    return [
+        port for node in nodes for port in (node.port, node.controller_port, *node.listener_ports.values())
+    ]
+
+
+def _lay_out(cluster: Cluster) -> Mapping[str, str]:
+    _claim(cluster.folder)
+    passwords = _secrets(cluster)
+    write(cluster.logging_file(), _LOGGING)
+    for node in cluster.nodes:
+        text = properties.render(properties.server_properties(cluster, node, passwords))
+        write(cluster.properties_file(node), text, secret=True)
+        (cluster.home_of(node) / "scratch").mkdir()
+    clients.write_for(cluster)
+    return passwords
+
+
+def _claim(folder: Path) -> None:
+    """Start over where a creation was cut short, but never in a folder that somebody else filled."""
+    if ours(folder):
+        shutil.rmtree(folder)
+    elif folder.exists() and any(folder.iterdir()):
+        raise LabError("holds other things than a lab cluster", "choose another --home", where=str(folder))
+    write(folder / MARK, "Made by repl lab; removed by repl lab down --purge.\n")
+
+
+def ours(folder: Path) -> bool:
+    return (folder / MARK).is_file()
+
+
+def _secrets(cluster: Cluster) -> Mapping[str, str]:
+    users = cluster.users
+    if cluster.spec.security is Security.TLS:
+        # Imported late: only this mode needs it.
+        from runtime.lab import certificates
+
+        certificates.make(cluster, users)
+    if cluster.spec.security is not Security.SASL:
+        return {}
+    passwords = {user: secrets.token_urlsafe(18) for user in (*users, CONTROLLER)}
+    for user in users:
+        write(cluster.password_file(user), passwords[user], secret=True)
+    return passwords

@@ -1,0 +1,79 @@
+"""Files of the lab: written whole or not at all, secrets for their owner only, one writer at a time."""
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from runtime.lab.errors import LabError
+
+
+def write(path: Path, text: str, *, secret: bool = False) -> None:
+    """Through a neighbour and a rename, so that no reader ever sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if secret else 0o755)
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o644)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        half.replace(path)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def exclusive(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a folder; the kernel gives it back however the holder ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        _acquire(file.fileno(), path, what, patience)
+        file.truncate(0)
+        file.write(json.dumps({"pid": os.getpid(), "what": what}))
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _acquire(fd: int, path: Path, what: str, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
+            raise LabError(
+                f"{what} cannot begin: {_holder(path)} is at work there",
+                "wait until it is done, or use another --home",
+                where=str(path.parent),
+            ) from None
+        return
+
+
+def _holder(path: Path) -> str:
+    with suppress(OSError, ValueError, KeyError):
+        facts = json.loads(path.read_text())
+        return f"{facts['what']} (process {facts['pid']})"
+    return "another process"
+
+
+@contextmanager
+def explained(folder: Path, way_out: str) -> Iterator[None]:
+    """What the file system refuses becomes one sentence."""
+    try:
+        yield
+    except OSError as problem:
+        place = problem.filename or folder
+        if problem.errno == errno.ENOSPC:
+            raise LabError(f"the disk is full: {place}", "free some space", where=str(folder)) from problem
+        reason = problem.strerror or str(problem)
+        raise LabError(f"cannot be written to: {reason} ({place})", way_out, where=str(folder)) from problem

@@ -1,0 +1,46 @@
+"""Java is the one thing a user brings: found, and its version checked, before anything else is tried."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from runtime.lab.errors import LabError
+
+OLDEST = 17
+WAY_OUT = "install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+
+
+def find_java() -> str:
+    """The java of JAVA_HOME, else of PATH; 17 or newer, or one clear sentence."""
+    java = _where()
+    version = _version(java)
+    if version < OLDEST:
+        raise LabError(f"Java {OLDEST} or newer is needed; {java} is Java {version}", WAY_OUT)
+    return java
+
+
+def _where() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not java.is_file():
+            raise LabError(f"JAVA_HOME is {home}, but there is no {java}", "correct or unset JAVA_HOME")
+        return str(java)
+    found = shutil.which("java")
+    if found is None:
+        raise LabError(f"Java {OLDEST} or newer is needed; no java was found on PATH", WAY_OUT)
+    return found
+
+
+def _version(java: str) -> int:
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise LabError(f"{java} could not be run: {problem}", WAY_OUT) from problem
+    said = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if said is None:
+        raise LabError(f"{java} -version did not name a version: {answer.stderr.strip()[:200]!r}", WAY_OUT)
+    major = int(said[1])
+    return int(said[2]) if major == 1 and said[2] else major  # 1.8 is how Java 8 calls itself

@@ -1,0 +1,180 @@
+"""The lab: real Kafka clusters as processes of this machine, kept in one folder.
+
+lab = Lab(Path(".lab"))
+lab.up([ClusterSpec("dc1"), ClusterSpec("dc2", brokers=3, security=Security.SASL)])
+Producer(lab.clusters["dc1"].client)
+lab.kill("dc1")
+lab.start("dc1")
+lab.down(purge=True)
+"""
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from runtime.lab import clients, create, jars, processes
+from runtime.lab.cluster import Cluster
+from runtime.lab.errors import LabError
+from runtime.lab.files import exclusive, explained
+from runtime.lab.ivy import Report
+from runtime.lab.java import find_java
+from runtime.lab.launch import Broker, kill, launch
+from runtime.lab.spec import ClusterSpec
+from runtime.lab.status import LabStatus, look
+
+STOP_GRACE = 8.0
+PATIENCE = 60.0  # of start and down for another command on the same lab; a second `up` is told at once
+
+
+class Lab:
+    def __init__(self, home: Path, *, report: Report = jars.silent) -> None:
+        self.home = home.absolute()
+        self.report = report
+        self.clusters: dict[str, Cluster] = create.load_all(self.home)
+
+    def up(self, specs: Sequence[ClusterSpec], *, timeout: float = 90.0) -> None:
+        """Bring these clusters up: create what is missing, start what does not run, leave alone what does.
+
+        When it returns, every broker has answered. When it fails or is interrupted, nothing of it runs."""
+        with self._alone("repl lab up"):
+            self.clusters = create.load_all(self.home)
+            for spec in specs:
+                if spec.name in self.clusters:
+                    create.require_same(self.clusters[spec.name], spec)
+            java = find_java()
+            classpath = jars.classpath(java, report=self.report)
+            new = [spec for spec in specs if spec.name not in self.clusters]
+            made = create.create(self.home, new, self.clusters.values(), java, classpath)
+            self.clusters |= {cluster.name: cluster for cluster in made}
+            try:
+                self._run(java, classpath, [self.clusters[spec.name] for spec in specs], timeout)
+            except BaseException:
+                for cluster in made:
+                    create.discard(cluster)
+                    del self.clusters[cluster.name]
+                raise
+            clients.write_topology(self.home, self.clusters)
+
+    def start(self, address: str, *, timeout: float = 90.0) -> None:
+        """Start a cluster (dc1) or one broker of it (dc1:2) on the data that it left."""
+        brokers = self._find(address)
+        with self._alone("repl lab start", PATIENCE):
+            java = find_java()
+            self._launch(java, jars.classpath(java, report=self.report), brokers, timeout)
+
+    def kill(self, address: str) -> None:
+        """SIGKILL, as a power cut would; the data stays."""
+        kill(self._find(address))
+
+    def pause(self, address: str) -> None:
+        """SIGSTOP: the brokers keep their connections and answer nothing."""
+        self._signal(address, signal.SIGSTOP)
+
+    def unpause(self, address: str) -> None:
+        self._signal(address, signal.SIGCONT)
+
+    def status(self) -> LabStatus:
+        return look(self.home, list(self.clusters.values()))
+
+    def down(self, *, purge: bool = False) -> None:
+        """Stop every broker; with purge their data goes too."""
+        if not self.home.exists():
+            return
+        with self._alone("repl lab down", PATIENCE):
+            processes.stop(list(self.clusters.values()), grace=0 if purge else STOP_GRACE)
+            if purge:
+                self._purge()
+        if purge:
+            (self.home / "lock").unlink(missing_ok=True)
+            with suppress(OSError):  # something else lives there: not ours to remove
+                self.home.rmdir()
+
+    def tool(
+        self, cluster: str, main_class: str, *arguments: str, stdin: str = "", timeout: float = 60.0
+    ) -> str:
+        """Run one of Kafka's own tools against a cluster and return what it said.
+
+        The bootstrap is added, and `{client}` in an argument becomes the file with the client settings."""
+        known = self._cluster(cluster)
+        for_java, _ = known.client_files()
+        java = find_java()
+        done = subprocess.run(
+            [
+                *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+                f"-Dlog4j2.configurationFile={known.logging_file()}",
+                *("-cp", jars.classpath(java, report=self.report), main_class),
+                *("--bootstrap-server", known.bootstrap),
+                *(argument.replace("{client}", str(for_java)) for argument in arguments),
+            ],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if done.returncode:
+            raise LabError(
+                f"{main_class} failed: {(done.stdout + done.stderr).strip()[-1000:]}", where=cluster
+            )
+        return done.stdout
+
+    @contextmanager
+    def _alone(self, what: str, patience: float = 0.0) -> Iterator[None]:
+        """One command at a time changes this lab."""
+        with (
+            explained(self.home, "choose another --home (or REPL_LAB_HOME)"),
+            exclusive(self.home / "lock", what, patience=patience),
+        ):
+            yield
+
+    def _run(self, java: str, classpath: str, clusters: Sequence[Cluster], timeout: float) -> None:
+        self._launch(java, classpath, [Broker(one, node) for one in clusters for node in one.nodes], timeout)
+
+    def _launch(self, java: str, classpath: str, brokers: Sequence[Broker], timeout: float) -> None:
+        running = processes.find([broker.cluster for broker in brokers])
+        for process in running.values():
+            if process.paused:
+                processes.send(process, signal.SIGCONT)
+        missing = [broker for broker in brokers if broker.key not in running]
+        for broker in missing:
+            create.require_ports(broker.cluster, [broker.node])
+        launch(java, classpath, missing, timeout)
+
+    def _signal(self, address: str, number: signal.Signals) -> None:
+        running = processes.find(self.clusters.values())
+        brokers = self._find(address)
+        stopped = [broker for broker in brokers if broker.key not in running]
+        if stopped:
+            raise LabError(f"{stopped[0]} does not run", f"repl lab start {stopped[0]}")
+        for broker in brokers:
+            processes.send(running[broker.key], number)
+
+    def _cluster(self, name: str) -> Cluster:
+        if name in self.clusters:
+            return self.clusters[name]
+        known = ", ".join(self.clusters)
+        raise LabError(
+            f"there is no cluster {name!r} in this lab",
+            f"it has: {known}" if known else "bring it up first: repl lab up",
+            where=str(self.home),
+        )
+
+    def _find(self, address: str) -> list[Broker]:
+        name, _, number = address.partition(":")
+        cluster = self._cluster(name)
+        chosen = [node for node in cluster.nodes if not number or str(node.id) == number]
+        if not chosen:
+            raise LabError(
+                f"{name} has no broker {number!r}", f"it has 1 to {len(cluster.nodes)}", where=str(self.home)
+            )
+        return [Broker(cluster, node) for node in chosen]
+
+    def _purge(self) -> None:
+        for folder in self.home.iterdir():
+            if folder.is_dir() and create.ours(folder):
+                shutil.rmtree(folder)
+        clients.topology_file(self.home).unlink(missing_ok=True)
+        self.clusters = {}

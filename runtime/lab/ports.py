@@ -1,0 +1,109 @@
+"""Ports: chosen, checked, and where one is taken, by whom."""
+
+import errno
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from runtime.lab.errors import LabError
+from runtime.lab.spec import ClusterSpec, Node
+
+# Offsets from a cluster's first port: its brokers, their controllers, further listeners.
+CONTROLLERS = 100
+LISTENERS = 200
+# Below the range that the kernel hands out to outgoing connections, so nobody gets one by accident.
+FREE_PORTS = range(12_000, 32_000)
+_LISTEN = "0A"
+
+
+def assign(spec: ClusterSpec, taken: frozenset[int] = frozenset()) -> tuple[Node, ...]:
+    """The nodes of a new cluster with their ports: from the spec's first port on, or free ones."""
+    free = _free_ports(spec, set(taken))
+    first = spec.port
+
+    def port(offset: int) -> int:
+        return next(free) if first is None else first + offset
+
+    return tuple(
+        Node(
+            id=number + 1,
+            port=port(number),
+            controller_port=port(CONTROLLERS + number),
+            listener_ports={
+                listener.name: port(LISTENERS + 10 * place + number)
+                for place, listener in enumerate(spec.listeners)
+            },
+        )
+        for number in range(spec.brokers)
+    )
+
+
+def require_free(spec: ClusterSpec, port: int) -> None:
+    """A taken port is an error that names its holder."""
+    host = spec.host
+    problem = _bind_problem(spec, port)
+    if problem is None:
+        return
+    raise LabError(
+        f"{host}:{port} is taken by {holder(port)}"
+        if problem.errno == errno.EADDRINUSE
+        else f"{host}:{port} cannot be listened on: {problem.strerror}",
+        "stop it, or let free ports be picked: repl lab up --ports auto",
+    )
+
+
+def holder(port: int) -> str:
+    """The process that listens on a port, as far as this user may see it."""
+    inodes = _listening_inodes(port)
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            links = {str(fd.readlink()) for fd in (process / "fd").iterdir()}
+        except OSError:
+            continue  # gone meanwhile, or another user's
+        if any(f"socket:[{inode}]" in links for inode in inodes):
+            return f"process {process.name} ({_command(process)})"
+    return "a process this user may not see"
+
+
+def _command(process: Path) -> str:
+    words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    files = [word for word in words if word.endswith("server.properties")]
+    if files and any(word.startswith("-Drepl.lab=") for word in words):
+        return f"a broker of the lab in {Path(files[0]).parents[2]}"
+    line = " ".join(words)
+    return line if len(line) <= 100 else f"{line[:97]}..."
+
+
+def _listening_inodes(port: int) -> set[str]:
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            field = line.split()
+            if field[3] == _LISTEN and int(field[1].rpartition(":")[2], 16) == port:
+                inodes.add(field[9])
+    return inodes
+
+
+def _bind_problem(spec: ClusterSpec, port: int) -> OSError | None:
+    # A broker reuses addresses that still linger from the last one, so the probe does too.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((spec.host, port))
+            probe.listen()
+        except OSError as problem:
+            # Behind a prefix the broker may live in another network namespace, where nothing can be tried.
+            elsewhere = spec.prefix and problem.errno == errno.EADDRNOTAVAIL
+            return None if elsewhere else problem
+    return None
+
+
+def _free_ports(spec: ClusterSpec, taken: set[int]) -> Iterator[int]:
+    for port in random.sample(FREE_PORTS, len(FREE_PORTS)):
+        if port not in taken and _bind_problem(spec, port) is None:
+            yield port

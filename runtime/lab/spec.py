@@ -1,0 +1,86 @@
+"""What a lab cluster shall be, and what it became: plain data that is kept beside the cluster."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from runtime.lab.errors import LabError
+
+FIRST_PORT = 19092
+PORT_STRIDE = 10_000
+MAX_BROKERS = 9
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_LISTENER = re.compile(r"[A-Z][A-Z0-9_]*")
+RESERVED_LISTENERS = frozenset({"CLIENT", "CONTROLLER"})
+
+
+class Security(StrEnum):
+    PLAIN = "plain"
+    SASL = "sasl"
+    TLS = "tls"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One more listener, which tells clients other addresses than its own: a proxy can stand there."""
+
+    name: str
+    advertised: Mapping[int, str]  # node → host:port
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """Everything that can be chosen about one cluster."""
+
+    name: str
+    brokers: int = 1
+    security: Security = Security.PLAIN
+    port: int | None = None  # of the first broker, the others follow; None picks free ones
+    host: str = "127.0.0.1"
+    properties: Mapping[str, str] = field(default_factory=dict)  # laid over the broker's own
+    users: tuple[str, ...] = ("repl", "app")  # beside admin; sasl and tls
+    listeners: tuple[Listener, ...] = ()
+    prefix: tuple[str, ...] = ()  # a command that runs java in its place: ip netns exec NAME
+    heap: str = "512m"
+    jvm: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise LabError(
+                f"{self.name!r} is not a name for a cluster",
+                "use letters, digits, - and _, for example dc1",
+            )
+        if not 1 <= self.brokers <= MAX_BROKERS:
+            raise LabError(f"{self.brokers} brokers are not possible", f"choose 1 to {MAX_BROKERS}")
+        for listener in self.listeners:
+            if not _LISTENER.fullmatch(listener.name) or listener.name in RESERVED_LISTENERS:
+                raise LabError(
+                    f"{listener.name!r} is not a name for a listener",
+                    "use capital letters, digits and _, for example LINK",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The ports of one broker."""
+
+    id: int
+    port: int
+    controller_port: int
+    listener_ports: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept on disk of a cluster that was created."""
+
+    spec: ClusterSpec
+    cluster_id: str
+    nodes: tuple[Node, ...]
+
+
+def default_ports(taken: Iterable[int]) -> Iterable[int]:
+    """19092, 29092, … without those that other clusters of the lab have."""
+    used = set(taken)
+    return (port for port in range(FIRST_PORT, 65_000, PORT_STRIDE) if port not in used)

@@ -1,0 +1,99 @@
+"""How the lab is: what runs, what answers, and what it takes."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from runtime.lab import processes, ready
+from runtime.lab.cluster import Cluster
+from runtime.lab.processes import Process
+from runtime.lab.spec import Node, Security
+
+
+class State(StrEnum):
+    UP = "up"  # answers clients
+    SILENT = "silent"  # runs, and does not answer (yet)
+    PAUSED = "paused"
+    DOWN = "down"
+    PARTLY = "partly up"  # of a cluster only: not all of its brokers are alike
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    node: int
+    address: str
+    state: State
+    pid: int | None
+    memory_bytes: int
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    name: str
+    cluster_id: str
+    bootstrap: str
+    security: Security
+    state: State
+    memory_bytes: int
+    client_properties: str
+    client_yaml: str
+    brokers: tuple[BrokerStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabStatus:
+    home: str
+    topology: str
+    clusters: tuple[ClusterStatus, ...]
+    format_version: int = 1
+
+
+def look(home: Path, clusters: Sequence[Cluster], *, timeout: float = 3.0) -> LabStatus:
+    running = processes.find(clusters)
+
+    def broker(owner: tuple[Cluster, Node]) -> BrokerStatus:
+        cluster, node = owner
+        process = running.get((cluster.name, node.id))
+        return BrokerStatus(
+            node=node.id,
+            address=cluster.address(node),
+            state=_state(cluster, node, process, timeout),
+            pid=process.pid if process else None,
+            memory_bytes=process.memory if process else 0,
+            log=str(cluster.log_file(node)),
+        )
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        asked = {
+            cluster.name: pool.map(broker, [(cluster, node) for node in cluster.nodes])
+            for cluster in clusters
+        }
+        found = tuple(_cluster(cluster, tuple(asked[cluster.name])) for cluster in clusters)
+    return LabStatus(str(home), str(home / "topology.yaml"), found)
+
+
+def _state(cluster: Cluster, node: Node, process: Process | None, timeout: float) -> State:
+    if process is None:
+        return State.DOWN
+    if process.paused:
+        return State.PAUSED
+    return State.UP if ready.answers(cluster, node, timeout) else State.SILENT
+
+
+def _cluster(cluster: Cluster, brokers: tuple[BrokerStatus, ...]) -> ClusterStatus:
+    states = {broker.state for broker in brokers}
+    for_java, for_topology = cluster.client_files()
+    return ClusterStatus(
+        name=cluster.name,
+        cluster_id=cluster.cluster_id,
+        bootstrap=cluster.bootstrap,
+        security=cluster.spec.security,
+        state=states.pop() if len(states) == 1 else State.PARTLY,
+        memory_bytes=sum(broker.memory_bytes for broker in brokers),
+        client_properties=str(for_java),
+        client_yaml=str(for_topology),
+        brokers=brokers,
+    )

@@ -1,0 +1,81 @@
+"""What tests share: real Kafka clusters, started when the first test asks for them, gone with the session.
+
+`lab` is two single-node clusters, dc1 and dc2; `lab_three` one cluster dc1 of three brokers; `lab_sasl` and
+`lab_tls` are dc1 and dc2 with security. Tests share them, so every test names its topics, groups and flows
+with `fresh`; a test that kills, pauses or stops brokers takes a lab of its own from `own_lab`."""
+
+import itertools
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from runtime.lab.lab import Lab
+from runtime.lab.spec import ClusterSpec, Security
+from tests.labs import spec
+
+MakeLab = Callable[..., Lab]
+
+
+def _running(factory: pytest.TempPathFactory, specs: Sequence[ClusterSpec]) -> Iterator[Lab]:
+    made = Lab(factory.mktemp("lab", numbered=True))
+    made.up(specs)
+    try:
+        yield made
+    finally:
+        made.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Two single-node clusters, dc1 and dc2: `.clusters["dc1"].bootstrap`, `.cluster_id`, `.client`."""
+    yield from _running(tmp_path_factory, [spec("dc1"), spec("dc2")])
+
+
+@pytest.fixture(scope="session")
+def lab_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One cluster, dc1, of three brokers."""
+    yield from _running(tmp_path_factory, [spec("dc1", brokers=3)])
+
+
+@pytest.fixture(scope="session")
+def lab_sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """dc1 and dc2 with SCRAM users admin, repl and app, and the ACL authorizer."""
+    yield from _running(tmp_path_factory, [spec(name, security=Security.SASL) for name in ("dc1", "dc2")])
+
+
+@pytest.fixture(scope="session")
+def lab_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """dc1 and dc2 with mutual TLS."""
+    yield from _running(tmp_path_factory, [spec(name, security=Security.TLS) for name in ("dc1", "dc2")])
+
+
+@pytest.fixture
+def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeLab]:
+    """own_lab(spec("dc1"), …) → a lab that only this test has, and may break."""
+    made: list[Lab] = []
+
+    def make(*specs: ClusterSpec) -> Lab:
+        new = Lab(tmp_path_factory.mktemp("own-lab", numbered=True))
+        made.append(new)
+        new.up(specs)
+        return new
+
+    yield make
+    for each in made:
+        each.down(purge=True)
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def fresh() -> Callable[[str], str]:
+    """fresh("orders") → a name that no other test of this session or worker has: orders-a1b2c3-7."""
+    base = uuid.uuid5(uuid.NAMESPACE_OID, f"{os.getpid()}").hex[:4] + uuid.uuid4().hex[:4]
+
+    def name(word: str = "t") -> str:
+        return f"{word}-{base}-{next(_numbers)}"
+
+    return name

@@ -1,0 +1,23 @@
+"""Words that tests with real clusters use."""
+
+import shutil
+from collections.abc import Mapping
+
+from runtime.lab.spec import ClusterSpec, Security
+
+# Fast to start rather than fast for hours. Where setpriv is there, a killed session takes its brokers along.
+JVM = ("-XX:TieredStopAtLevel=1",)
+WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+
+
+def spec(
+    name: str,
+    *,
+    brokers: int = 1,
+    security: Security = Security.PLAIN,
+    properties: Mapping[str, str] | None = None,
+) -> ClusterSpec:
+    """A cluster as tests want it, on free ports."""
+    return ClusterSpec(
+        name, brokers=brokers, security=security, properties=properties or {}, jvm=JVM, prefix=WITH_PARENT
+    )
