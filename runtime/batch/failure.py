@@ -30,7 +30,7 @@ class CorruptBatch(BatchFailure):
 class TooLarge(BatchFailure):
     """A record over the destination's limit, or a batch that unpacks past the memory bound (R8)."""
 
-    def __init__(self, where: Where, offset: int, size: int, limit: int, what: str) -> None:
-        super().__init__(where, offset, f"{what}: {size} bytes, the limit is {limit}")
+    def __init__(self, where: Where, offset: int, size: int, limit: int, why: str) -> None:
+        super().__init__(where, offset, why)
         self.size = size
         self.limit = limit

@@ -25,6 +25,7 @@ _ENTRY: Final = struct.Struct(">qi")
 _LEGACY: Final = struct.Struct(">qiIb")
 _LEGACY_CRC_FROM: Final = 16
 _LEGACY_LEAST: Final = (14, 22)  # by magic: what a message with null key and null value counts
+_LONGEST_RUN: Final = 1 << 20  # a run is unpacked as one (R8)
 _LAST_CODEC: Final = int(max(Codec))
 
 
@@ -97,13 +98,13 @@ def _ascending(first: int, last: int, after: int, where: Where) -> int:
 def _why_not(batch: Batch) -> str:
     if batch.attributes & CODEC_MASK > _LAST_CODEC:
         return f"unknown compression {batch.attributes & CODEC_MASK}"
-    return f"{batch.count} records with a last offset delta of {batch.last_offset_delta}"
+    return f"{batch.records} records with a last offset delta of {batch.last_offset_delta}"
 
 
 def _legacy_run(view: memoryview, start: int, where: Where) -> LegacySet:
-    """Messages of v0 and v1 up to the next batch of v2, the end, or the cut."""
+    """Messages of v0 and v1 up to the next batch of v2, the end, the cut, or enough of them."""
     position, base, last = start, -1, -1
-    while position < len(view):
+    while position < len(view) and position - start < _LONGEST_RUN:
         try:
             offset, stop = _legacy_message(view, position, where)
         except _Cut:

@@ -1,0 +1,116 @@
+"""Everything between fetch and stamp for one partition: keep?, pass whole or rewrite, join what is small."""
+
+from collections.abc import Container, Iterator, Sequence
+
+from runtime.batch.aborted import AbortedTransactions
+from runtime.batch.failure import BatchFailure
+from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, Batch, RecordSet
+from runtime.batch.origin import OriginRule
+from runtime.batch.rewrite import rewrite
+from runtime.batch.spec import Merge, Outgoing, Prepared, Reason, RewriteSpec, Segment
+
+_NO_MERGE = Merge(records=0, size=0, up_to=0)
+
+
+def needs_rewrite(batch: Batch, spec: RewriteSpec) -> Reason:
+    """Why the batch can't pass as it is; NONE for nearly all."""
+    whole = batch.records == batch.last_offset_delta + 1
+    touched = spec.provenance or spec.home or spec.native_only
+    appended = batch.attributes & LOG_APPEND_TIME
+    large = batch.size > spec.max_batch
+    reason = Reason.START if batch.base_offset < spec.start else Reason.NONE
+    if whole and not appended and not touched and not large:
+        return reason
+    if not whole:
+        reason |= Reason.HOLES
+    if appended:
+        reason |= Reason.APPEND_TIME
+    if touched:
+        reason |= Reason.RECORDS
+    if large:
+        reason |= Reason.TOO_LARGE
+    return reason
+
+
+def prepare(
+    sets: Sequence[RecordSet],
+    spec: RewriteSpec,
+    now_ms: int,
+    aborted: AbortedTransactions | None = None,
+    going_home: Container[int] = frozenset(),
+) -> Prepared:
+    """What goes out of one partition's fetched sets, in order.
+
+    `aborted` is the response's list; `going_home` are the producer ids of flows from the destination to here
+    (batch provenance).
+    """
+    rule = OriginRule(spec, now_ms)
+    out: list[Outgoing] = []
+    try:
+        for group in _groups(sets, spec, aborted or AbortedTransactions(), going_home, rule):
+            _send(group, spec, rule, out)
+    except BatchFailure as failure:
+        return Prepared(out, max(failure.offset, spec.start), rule.dropped, failure)
+    position = max(sets[-1].next_offset, spec.start) if sets else spec.start
+    return Prepared(out, position, rule.dropped, None)
+
+
+def _groups(
+    sets: Sequence[RecordSet],
+    spec: RewriteSpec,
+    aborted: AbortedTransactions,
+    going_home: Container[int],
+    rule: OriginRule,
+) -> Iterator[list[RecordSet]]:
+    """The sets that a read_committed reader would see and that may go on; small neighbours together."""
+    merge = spec.merge or _NO_MERGE
+    up_to = min(merge.up_to, spec.max_batch)
+    group: list[RecordSet] = []
+    size = codec = 0
+    for member in sets:
+        if isinstance(member, Batch):
+            if not aborted.keeps(member) or not member.records or member.last_offset < spec.start:
+                continue
+            if member.producer_id in going_home:
+                rule.dropped += member.records
+                continue
+            if member.records <= merge.records and member.size <= merge.size:
+                packed = member.attributes & CODEC_MASK
+                if group and (packed != codec or size + member.size > up_to):
+                    yield group
+                    group, size = [], 0
+                group.append(member)
+                size += member.size
+                codec = packed
+                continue
+        if group:
+            yield group
+            group, size = [], 0
+        yield [member]
+    if group:
+        yield group
+
+
+def _send(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[Outgoing]) -> None:
+    first = group[0]
+    if len(group) > 1:
+        _send_joined(group, spec, rule, out)
+    elif not isinstance(first, Batch):
+        out.extend(rewrite(group, spec, rule, Reason.FORMAT))
+    elif reason := needs_rewrite(first, spec):
+        out.extend(rewrite(group, spec, rule, reason))
+    else:
+        same = (Segment(0, first.base_offset, first.records),)
+        out.append(Outgoing(first, same, first.next_offset, Reason.NONE))
+
+
+def _send_joined(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[Outgoing]) -> None:
+    sent, dropped = len(out), rule.dropped
+    try:
+        out.extend(rewrite(group, spec, rule, Reason.MERGE))
+    except BatchFailure:
+        # One member is bad: each alone, so that those before it go on and the failure names it.
+        del out[sent:]
+        rule.dropped = dropped
+        for member in group:
+            out.extend(rewrite([member], spec, rule, Reason.MERGE))

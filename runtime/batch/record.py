@@ -1,0 +1,38 @@
+"""Whole records, for those who look at them one by one: verify, salvage, read, tests. Never the copy loop."""
+
+from typing import NamedTuple
+
+from runtime.batch.codecs import Unbounded
+from runtime.batch.failure import CorruptBatch, Where
+from runtime.batch.layout import RecordSet
+from runtime.batch.rewrite import records_of, unpacks_too_large
+from runtime.batch.spec import MAX_UNPACKED
+from runtime.batch.splice import headers_of, sized
+from runtime.batch.varint import Malformed
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int  # as the cluster's readers see it; -1: none
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def records(member: RecordSet, where: Where, max_unpacked: int = MAX_UNPACKED) -> list[Record]:
+    """All records of a set, of a control batch too: what may be seen is AbortedTransactions' affair."""
+    try:
+        return [
+            Record(offset, timestamp, *_fields(tail))
+            for offset, timestamp, tail in records_of(member, max_unpacked)
+        ]
+    except Unbounded:
+        raise unpacks_too_large(member, where, max_unpacked) from None
+    except (Malformed, IndexError, UnicodeDecodeError) as error:
+        raise CorruptBatch(where, member.base_offset, f"unreadable records: {error}") from None
+
+
+def _fields(tail: bytes) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
+    key, position = sized(tail, 0)
+    value, position = sized(tail, position)
+    return key, value, tuple((name.decode(), content) for name, content in headers_of(tail, position))

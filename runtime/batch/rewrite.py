@@ -1,0 +1,149 @@
+"""The batches whose records must be touched: unpacked, chosen, numbered anew, packed again."""
+
+from collections.abc import Iterator, Sequence
+
+from runtime.batch.codecs import Unbounded, pack, unpack
+from runtime.batch.failure import CorruptBatch, TooLarge, Where
+from runtime.batch.layout import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER,
+    Batch,
+    Codec,
+    RecordSet,
+)
+from runtime.batch.legacy import codec_of, scan_legacy
+from runtime.batch.origin import OriginRule
+from runtime.batch.spec import Outgoing, Reason, RewriteSpec, Segment
+from runtime.batch.splice import Raw, extend, join, scan
+from runtime.batch.varint import Malformed
+
+_FROM_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+
+
+def rewrite(
+    group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule, reason: Reason
+) -> Iterator[Outgoing]:
+    """One batch of all that stays of the group's records; several where one would be too large; none of none.
+
+    Raises a BatchFailure where it can't go on: what it gave before stands.
+    """
+    first = group[0]
+    try:
+        if reason is Reason.RECORDS and isinstance(first, Batch) and (out := _extended(first, spec, rule)):
+            yield out
+            return
+        kept = [record for member in group for record in _kept(member, spec, rule)]
+        codec = _codec(first) if spec.codec is None else spec.codec
+    except Unbounded:
+        raise unpacks_too_large(first, spec.where, spec.max_unpacked) from None
+    except (Malformed, IndexError) as error:
+        raise CorruptBatch(spec.where, first.base_offset, f"unreadable records: {error}") from None
+    if kept:
+        yield from _fitting(kept, codec, group[-1].next_offset, spec, reason)
+
+
+def records_of(member: RecordSet, limit: int) -> list[Raw]:
+    """All records as they stand, with the timestamps that the source's readers see."""
+    if not isinstance(member, Batch):
+        return scan_legacy(member, limit)
+    if not member.records:
+        return []
+    attributes = member.attributes
+    packed = attributes & CODEC_MASK
+    data = unpack(Codec(packed), member.body, limit) if packed else bytes(member.body)
+    found = scan(data, member.records, member.base_offset, member.base_timestamp)
+    if found[-1][0] > member.last_offset:
+        raise Malformed("a record behind the batch's last offset")
+    if attributes & LOG_APPEND_TIME:
+        appended = member.max_timestamp
+        return [(offset, appended, tail) for offset, _, tail in found]
+    return found
+
+
+def unpacks_too_large(member: RecordSet, where: Where, limit: int) -> TooLarge:
+    why = f"a batch of {member.size} bytes unpacks to more than {limit}, the memory bound"
+    return TooLarge(where, member.base_offset, member.size, limit, why)
+
+
+def _kept(member: RecordSet, spec: RewriteSpec, rule: OriginRule) -> list[Raw]:
+    found = records_of(member, spec.max_unpacked)
+    if member.base_offset < spec.start or not isinstance(member, Batch):
+        found = [record for record in found if record[0] >= spec.start]
+    return rule.apply(found) if rule.active else found
+
+
+def _codec(member: RecordSet) -> Codec:
+    return member.codec if isinstance(member, Batch) else codec_of(member)
+
+
+def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> Outgoing | None:
+    """The hot way of headers provenance: a whole batch, every record goes on. None when that is not so."""
+    if not rule.header:
+        return None
+    codec = batch.codec
+    unpacked = unpack(codec, batch.body, spec.max_unpacked)
+    data = extend(unpacked, batch.records, batch.base_offset, rule.header, rule.drops)
+    if data is None:
+        return None
+    if spec.codec is not None:
+        codec = spec.codec
+    body = pack(codec, data)
+    if HEADER_SIZE + len(body) > spec.max_batch:
+        return None
+    new = batch._replace(length=_FROM_LENGTH + len(body), attributes=int(codec), crc=0, body=body)
+    return Outgoing(new, (Segment(0, batch.base_offset, batch.records),), batch.next_offset, Reason.RECORDS)
+
+
+def _fitting(
+    kept: Sequence[Raw], codec: Codec, position: int, spec: RewriteSpec, reason: Reason
+) -> Iterator[Outgoing]:
+    """Packed as one, or cut into as many parts as it is too large, each tried again."""
+    data, base, latest = join(kept)
+    body = pack(codec, data)
+    size = HEADER_SIZE + len(body)
+    if size > spec.max_batch:
+        if len(kept) == 1:
+            why = f"the record takes {size} bytes, the destination's limit is {spec.max_batch}"
+            raise TooLarge(spec.where, kept[0][0], size, spec.max_batch, why)
+        step = max(len(kept) * spec.max_batch // size, 1)
+        for at in range(0, len(kept), step):
+            part = kept[at : at + step]
+            after = position if at + step >= len(kept) else part[-1][0] + 1
+            yield from _fitting(part, codec, after, spec, reason | Reason.TOO_LARGE)
+        return
+    batch = Batch(
+        base_offset=kept[0][0],
+        length=_FROM_LENGTH + len(body),
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=int(codec),
+        last_offset_delta=len(kept) - 1,
+        base_timestamp=base,
+        max_timestamp=latest,
+        producer_id=NO_PRODUCER,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records=len(kept),
+        body=body,
+    )
+    yield Outgoing(batch, _segments(kept), position, reason)
+
+
+def _segments(kept: Sequence[Raw]) -> tuple[Segment, ...]:
+    first, last = kept[0][0], kept[-1][0]
+    if last - first == len(kept) - 1:  # offsets ascend, so nothing is missing between
+        return (Segment(0, first, len(kept)),)
+    found: list[Segment] = []
+    begin, source, due = 0, first, first
+    for delta, (offset, _, _) in enumerate(kept):
+        if offset != due:
+            found.append(Segment(begin, source, delta - begin))
+            begin, source = delta, offset
+        due = offset + 1
+    found.append(Segment(begin, source, len(kept) - begin))
+    return tuple(found)

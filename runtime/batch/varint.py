@@ -1,0 +1,50 @@
+"""Zigzag varints, as records use them. Encoding is a list look-up for all sizes that are common."""
+
+from typing import Final
+
+TABLE_REACH: Final = 1 << 14
+_LONGEST: Final = 10
+
+
+class Malformed(ValueError):
+    """Bytes that don't say what they should; who knows partition and offset makes a CorruptBatch of it."""
+
+
+def encode(value: int) -> bytes:
+    """Any signed number of up to 64 bits."""
+    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def read(data: bytes, position: int) -> tuple[int, int]:
+    """The value and where it ends."""
+    value = shift = 0
+    for at in range(position, min(position + _LONGEST, len(data))):
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + 1
+        shift += 7
+    raise Malformed("a varint without an end")
+
+
+def read_size(data: bytes, position: int) -> tuple[int, int]:
+    """A length or a count: -1 is null, less is nonsense."""
+    value, after = read(data, position)
+    if value < -1 or after + value > len(data):
+        raise Malformed(f"a length of {value} with {len(data) - after} bytes left")
+    return value, after
+
+
+# A negative index counts from the end, so one list serves both signs: -TABLE_REACH <= index < TABLE_REACH.
+TABLE: Final = [encode(value) for value in (*range(TABLE_REACH), *range(-TABLE_REACH, 0))]
+
+
+def varint(value: int) -> bytes:
+    """As encode, by the table where it reaches."""
+    return TABLE[value] if -TABLE_REACH <= value < TABLE_REACH else encode(value)

@@ -1,0 +1,93 @@
+"""The header `__repl`: where a record came from. One per hop, the first is where it was born.
+
+Value, version 1: version, then cluster id and topic (each a length byte and UTF-8), partition (4 bytes), time
+of the copy (8 bytes, ms), offset (8 bytes; last, so that all before it is the same for a whole batch). Every
+later version begins with all of this and only adds behind it: an older reader still cuts loops (R5).
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+HEADER: Final = "__repl"
+VERSION: Final = 1
+_LAST_VERSION: Final = 31  # text that someone else keeps under this name begins higher
+
+_NUMBERS: Final = Struct(">iq")
+_OFFSET: Final = Struct(">q")
+_LONGEST_NAME: Final = 255
+
+
+class Place(NamedTuple):
+    """A partition of a topic of a cluster: what a flow copies from."""
+
+    cluster: str  # the cluster's own id, not its name in the topology
+    topic: str
+    partition: int
+
+
+class Home(NamedTuple):
+    """A topic of a cluster: what a flow copies to, and where records that were born there must not return."""
+
+    cluster: str
+    topic: str
+
+
+class Origin(NamedTuple):
+    cluster: str
+    topic: str
+    partition: int
+    offset: int
+    copied_at: int  # ms since 1970
+
+    @property
+    def home(self) -> Home:
+        return Home(self.cluster, self.topic)
+
+
+def names(cluster: str, topic: str) -> bytes:
+    """What follows the version in a value: enough to know a record's home."""
+    encoded = [name.encode() for name in (cluster, topic)]
+    for name in encoded:
+        if len(name) > _LONGEST_NAME:
+            raise ValueError(
+                f"{name.decode()} is longer than {_LONGEST_NAME} bytes and can't be in a provenance header"
+            )
+    return b"".join(bytes([len(name)]) + name for name in encoded)
+
+
+def constant_part(place: Place, copied_at: int) -> bytes:
+    """A value up to its offset; `offset_part` completes it."""
+    return bytes([VERSION]) + names(place.cluster, place.topic) + _NUMBERS.pack(place.partition, copied_at)
+
+
+offset_part = _OFFSET.pack
+OFFSET_SIZE: Final = _OFFSET.size
+
+
+def encode(origin: Origin) -> bytes:
+    place = Place(origin.cluster, origin.topic, origin.partition)
+    return constant_part(place, origin.copied_at) + offset_part(origin.offset)
+
+
+def decode(value: bytes | None) -> Origin | None:
+    """None when the value is not ours: someone else may use the header's name."""
+    if not value or not VERSION <= value[0] <= _LAST_VERSION:
+        return None
+    cluster_end = 2 + value[1] if len(value) > 1 else len(value)
+    topic_end = cluster_end + 1 + value[cluster_end] if len(value) > cluster_end else len(value)
+    if topic_end + _NUMBERS.size + OFFSET_SIZE > len(value):
+        return None
+    try:
+        cluster, topic = value[2:cluster_end].decode(), value[cluster_end + 1 : topic_end].decode()
+    except UnicodeDecodeError:
+        return None
+    partition, copied_at = _NUMBERS.unpack_from(value, topic_end)
+    (offset,) = _OFFSET.unpack_from(value, topic_end + _NUMBERS.size)
+    return Origin(cluster, topic, partition, offset, copied_at)
+
+
+def origins(headers: Iterable[tuple[str, bytes | None]] | None) -> Sequence[Origin]:
+    """The hops of a record in the order it made them; empty for one that was born where it is read."""
+    found = (decode(value) for name, value in headers or () if name == HEADER)
+    return tuple(origin for origin in found if origin is not None)

@@ -1,0 +1,222 @@
+"""From fetched sets to what goes out: whole where it can, rewritten where it must, mapped exactly (R6)."""
+
+from dataclasses import replace
+
+import pytest
+
+from runtime.batch import (
+    AbortedTransactions,
+    Codec,
+    CorruptBatch,
+    Merge,
+    Reason,
+    RewriteSpec,
+    Segment,
+    TooLarge,
+    needs_rewrite,
+    prepare,
+)
+from tests.runtime.batch.forge import (
+    HERE,
+    START,
+    arrived,
+    batch_bytes,
+    batches,
+    control_batch,
+    empty_batch,
+    legacy_bytes,
+    record,
+    sets,
+    summed,
+)
+
+SPEC = RewriteSpec(HERE, max_batch=1_000_000)
+NOW = START + 5000
+SOME = [record(100 + at, b"x" * at) for at in range(4)]
+HOLED = [record(100), record(103), record(104)]
+MERGING = replace(SPEC, merge=Merge(records=8, size=2000, up_to=100_000))
+
+
+def test_a_whole_batch_passes_as_it_came():
+    (source,) = batches(batch_bytes(SOME, Codec.GZIP))
+    prepared = prepare([source], SPEC, NOW)
+    assert prepared.position == 104
+    (out,) = prepared.outgoing
+    assert out.batch is source
+    assert out[1:] == ((Segment(0, 100, 4),), 104, Reason.NONE)
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize(
+    ("data", "start", "reason", "expected", "segments", "position"),
+    [
+        (lambda c: batch_bytes(SOME, c), 102, Reason.START, SOME[2:], [(0, 102, 2)], 104),
+        (lambda c: batch_bytes(HOLED, c, last=107), 0, Reason.HOLES, HOLED, [(0, 100, 1), (1, 103, 2)], 108),
+        (lambda c: batch_bytes(HOLED, c, base=98), 0, Reason.HOLES, HOLED, [(0, 100, 1), (1, 103, 2)], 105),
+        (
+            lambda c: batch_bytes(SOME, c, more=0x08, max_timestamp=NOW),
+            0,
+            Reason.APPEND_TIME,
+            [one._replace(timestamp=NOW) for one in SOME],
+            [(0, 100, 4)],
+            104,
+        ),
+        (
+            lambda c: batch_bytes(HOLED, c, more=0x58, max_timestamp=NOW),
+            101,
+            Reason.HOLES | Reason.START | Reason.APPEND_TIME,
+            [one._replace(timestamp=NOW) for one in HOLED[1:]],
+            [(0, 103, 2)],
+            105,
+        ),
+    ],
+)
+def test_what_cannot_pass_is_rewritten(codec, data, start, reason, expected, segments, position):
+    spec = replace(SPEC, start=start)
+    (source,) = batches(data(codec))
+    assert needs_rewrite(source, spec) == reason
+    prepared = prepare([source], spec, NOW)
+    assert arrived(prepared) == expected
+    (out,) = prepared.outgoing
+    assert [tuple(one) for one in out.segments] == segments
+    assert (out.position, prepared.position, out.batch.codec) == (position, position, codec)
+
+
+def test_the_delete_horizon_moves_no_timestamp():
+    """Its base timestamp is the horizon, and the deltas count from there, backwards too."""
+    (source,) = batches(batch_bytes([record(1, timestamp=NOW), record(2, timestamp=START)], more=0x40))
+    assert arrived(prepare([source], SPEC, NOW)) == arrived(
+        prepare([source], replace(SPEC, max_batch=90), NOW)
+    )
+
+
+def test_markers_aborted_and_emptied_batches_only_move_the_position():
+    data = batch_bytes([record(0)], producer=(5, 0, 0), more=0x10)
+    fetched = sets(data, control_batch(1, 5, 0), empty_batch(2, 6), control_batch(7, 6, 1))
+    assert prepare(fetched, SPEC, NOW, AbortedTransactions([(5, 0)])) == ([], 8, 0, None)
+
+
+def test_batches_below_the_start_are_left_out():
+    fetched = sets(batch_bytes(SOME), batch_bytes([record(104)]))
+    assert arrived(prepare(fetched, replace(SPEC, start=104), NOW)) == [record(104)]
+    assert prepare(fetched, replace(SPEC, start=200), NOW) == ([], 200, 0, None)
+    assert prepare([], replace(SPEC, start=200), NOW) == ([], 200, 0, None)
+
+
+def test_what_is_going_home_is_dropped_by_producer_id():
+    fetched = sets(batch_bytes(SOME, producer=(8, 0, 0)), batch_bytes([record(104)], producer=(9, 0, 0)))
+    prepared = prepare(fetched, SPEC, NOW, going_home={8})
+    assert (arrived(prepared), prepared.dropped) == ([record(104)], 4)
+
+
+class TestJoining:
+    def test_small_neighbours_become_one(self):
+        parts = [batch_bytes([record(at, b"%d" % at)], Codec.LZ4) for at in range(5, 9)]
+        prepared = prepare(sets(*parts), MERGING, NOW)
+        (out,) = prepared.outgoing
+        assert (out.segments, out.position, out.reason) == ((Segment(0, 5, 4),), 9, Reason.MERGE)
+        assert out.batch.codec == Codec.LZ4
+        assert arrived(prepared) == [record(at, b"%d" % at) for at in range(5, 9)]
+
+    def test_what_lies_between_them_is_skipped_and_mapped(self):
+        fetched = sets(
+            batch_bytes([record(0), record(1)], producer=(5, 0, 0), more=0x10),
+            control_batch(2, 5, 1),
+            batch_bytes([record(3)], producer=(6, 0, 0), more=0x10),
+            control_batch(4, 6, 0),
+            batch_bytes(HOLED),
+        )
+        prepared = prepare(fetched, replace(MERGING, start=1), NOW, AbortedTransactions([(6, 3)]))
+        (out,) = prepared.outgoing
+        assert out.segments == (Segment(0, 1, 1), Segment(1, 100, 1), Segment(2, 103, 2))
+        assert arrived(prepared) == [record(1), *HOLED]
+
+    def test_a_large_one_passes_between_them(self):
+        parts = [batch_bytes([record(0)]), batch_bytes([record(1, b"x" * 5000)]), batch_bytes([record(2)])]
+        assert [out.reason for out in prepare(sets(*parts), MERGING, NOW).outgoing] == [Reason.NONE] * 3
+
+    def test_other_compression_and_size_end_a_group(self):
+        parts = [
+            batch_bytes([record(at, b"x" * 500)], Codec.GZIP if at == 4 else Codec.NONE) for at in range(9)
+        ]
+        prepared = prepare(sets(*parts), replace(MERGING, merge=Merge(8, 2000, up_to=1800)), NOW)
+        assert [out.batch.records for out in prepared.outgoing] == [3, 1, 1, 3, 1]
+        assert len(arrived(prepared)) == 9
+
+    def test_times_far_apart_and_none_at_all_stay(self):
+        times = [START, 0, -1, START + 10**12, 5]
+        parts = [batch_bytes([record(at, timestamp=time)]) for at, time in enumerate(times)]
+        assert [one.timestamp for one in arrived(prepare(sets(*parts), MERGING, NOW))] == times
+
+    def test_a_bad_member_is_named_and_those_before_it_go_on(self):
+        bad = bytearray(batch_bytes([record(2)]))
+        bad[61] = 0x7F
+        parts = [batch_bytes([record(at)]) for at in (0, 1)]
+        prepared = prepare(sets(*parts, summed(bad), batch_bytes([record(3)])), MERGING, NOW)
+        assert arrived(prepared) == [record(0), record(1)]
+        assert prepared.position == 2
+        assert isinstance(prepared.failure, CorruptBatch)
+        assert str(prepared.failure).startswith("orders-3 at offset 2: unreadable records")
+
+
+class TestSize:
+    @pytest.mark.parametrize("codec", Codec)
+    def test_a_batch_over_the_limit_is_split(self, codec: Codec):
+        long = [record(at, bytes((at * 7 + i * i) % 251 for i in range(300))) for at in range(60)]
+        prepared = prepare(sets(batch_bytes(long, codec)), replace(SPEC, max_batch=2000), NOW)
+        assert arrived(prepared) == long
+        assert max(out.batch.size for out in prepared.outgoing) <= 2000
+        assert [out.position for out in prepared.outgoing] == [
+            out.segments[-1].source + out.segments[-1].records for out in prepared.outgoing
+        ]
+        assert all(Reason.TOO_LARGE in out.reason for out in prepared.outgoing)
+
+    def test_a_record_over_the_limit_stops_there_and_not_before(self):
+        many = [record(0), record(1), record(2, b"x" * 3000), record(3)]
+        prepared = prepare(sets(batch_bytes(many)), replace(SPEC, max_batch=1000), NOW)
+        assert arrived(prepared) == many[:2]
+        assert prepared.position == 2
+        assert isinstance(prepared.failure, TooLarge)
+        assert (prepared.failure.offset, prepared.failure.limit) == (2, 1000)
+        assert prepared.failure.size > 3000
+
+    @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+    def test_what_unpacks_past_the_bound_is_refused(self, codec: Codec):
+        bomb = batch_bytes([record(0, bytes(10_000_000)), record(2)], codec)
+        prepared = prepare(sets(bomb), replace(SPEC, max_unpacked=1_000_000), NOW)
+        assert isinstance(prepared.failure, TooLarge)
+        assert "unpacks to more than 1000000, the memory bound" in str(prepared.failure)
+
+    @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+    def test_what_does_not_unpack_is_corrupt(self, codec: Codec):
+        bad = bytearray(batch_bytes(HOLED, Codec.NONE))
+        bad[22] = int(codec)
+        prepared = prepare(sets(summed(bad)), SPEC, NOW)
+        assert isinstance(prepared.failure, CorruptBatch)
+        assert prepared.position == 100
+
+    def test_rewritten_batches_take_another_compression_when_told(self):
+        prepared = prepare(sets(batch_bytes(HOLED, Codec.GZIP)), replace(SPEC, codec=Codec.ZSTD), NOW)
+        assert prepared.outgoing[0].batch.codec == Codec.ZSTD
+        assert arrived(prepared) == HOLED
+
+
+OLD = [record(50, b"a"), record(51, None), record(52, b"", key=None), record(55, b"d", key=b"")]
+
+
+class TestOldFormats:
+    @pytest.mark.parametrize("magic", [0, 1])
+    @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+    def test_are_written_anew(self, magic: int, codec: Codec):
+        # Brokers number a compressed v1 relatively and put the last offset on the wrapper.
+        relative = codec != Codec.NONE and magic == 1
+        data = bytearray(legacy_bytes(magic, codec, [(one.offset - 50 * relative, one) for one in OLD]))
+        if codec != Codec.NONE:
+            data[:8] = (55).to_bytes(8, "big")
+        prepared = prepare(sets(bytes(data)), replace(SPEC, start=51), NOW)
+        times = [START + 51, START + 52, START + 55] if magic else [-1, -1, -1]
+        expected = [one._replace(timestamp=at) for one, at in zip(OLD[1:], times, strict=True)]
+        assert arrived(prepared) == expected
+        (out,) = prepared.outgoing
+        assert (out.batch.codec, out.position, out.reason) == (codec, 56, Reason.FORMAT)
+        assert out.segments == (Segment(0, 51, 2), Segment(2, 55, 1))

@@ -1,0 +1,95 @@
+"""From bytes to batches, and what is wrong with bytes named by topic, partition and offset."""
+
+import struct
+
+import pytest
+
+from runtime.batch import Codec, LegacySet, walk
+from tests.runtime.batch.forge import HERE, batch_bytes, batches, empty_batch, legacy_bytes, record, summed
+
+ONE = batch_bytes([record(10), record(11)])
+TWO = batch_bytes([record(12)], Codec.LZ4, last=15)
+
+
+def test_header_fields_are_those_of_the_wire():
+    batch = batches(batch_bytes([record(40), record(41)], Codec.ZSTD, producer=(7, 2, 5), more=0x50))[0]
+    assert (batch.base_offset, batch.last_offset, batch.next_offset, batch.records) == (40, 41, 42, 2)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 2, 5)
+    assert (batch.codec, batch.transactional, batch.control) == (Codec.ZSTD, True, False)
+    assert (batch.delete_horizon, batch.log_append_time, batch.leader_epoch) == (True, False, 7)
+    assert batch.max_timestamp == record(41).timestamp
+    assert batch.size == 61 + len(batch.body)
+
+
+def test_bodies_are_views_not_copies():
+    response = bytearray(ONE + TWO)
+    assert all(
+        batch.body.obj is response for batch in walk(response, HERE).sets if not isinstance(batch, LegacySet)
+    )
+
+
+@pytest.mark.parametrize("cut", range(1, len(TWO)))
+def test_a_cut_off_last_batch_is_left_for_the_next_fetch(cut: int):
+    walked = walk((ONE + TWO)[: len(ONE) + cut], HERE)
+    assert [batch.base_offset for batch in walked.sets] == [10]
+    assert walked.failure is None
+    assert walked.needed == len(TWO) if cut >= 17 else walked.needed > 0
+
+
+@pytest.mark.parametrize("cut", [1, 11, 12, 16, 17, 60, 61, len(ONE) - 1])
+def test_a_cut_off_first_batch_is_a_failure_because_waiting_would_not_end(cut: int):
+    walked = walk(ONE[:cut], HERE)
+    assert walked.sets == []
+    assert "orders-3" in str(walked.failure)
+    assert "truncated" in str(walked.failure)
+
+
+def test_nothing_is_nothing():
+    assert walk(b"", HERE) == ([], 0, None)
+
+
+def damaged(data: bytes, at: int, layout: str, value: int, *, sum_again: bool = True) -> bytes:
+    copy = bytearray(data)
+    struct.pack_into(layout, copy, at, value)
+    return summed(copy) if sum_again else bytes(copy)
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (damaged(TWO, len(TWO) - 1, ">B", 0x55, sum_again=False), "wrong checksum"),
+        (damaged(TWO, 8, ">i", 48), "shorter than its header"),
+        (damaged(TWO, 8, ">i", -5), "shorter than its header"),
+        (damaged(TWO, 57, ">i", 5), "5 records with a last offset delta of 3"),
+        (damaged(TWO, 57, ">i", -1), "-1 records"),
+        (damaged(TWO, 21, ">h", 5), "unknown compression 5"),
+        (damaged(TWO, 0, ">q", 11), "offsets go backwards: 12"),
+        (damaged(TWO, 0, ">q", -3), "offsets go backwards"),
+        (damaged(TWO, 16, ">b", 3), "unknown format 3"),
+    ],
+)
+def test_what_is_corrupt_is_named_and_what_lies_before_it_is_good(bad: bytes, why: str):
+    walked = walk(ONE + bad, HERE)
+    assert [batch.base_offset for batch in walked.sets] == [10]
+    assert why in str(walked.failure)
+    assert str(walked.failure).startswith("orders-3 at offset ")
+
+
+def test_batches_that_compaction_emptied_are_walked_over():
+    assert [(batch.records, batch.next_offset) for batch in batches(empty_batch(5, 9), ONE)] == [
+        (0, 10),
+        (2, 12),
+    ]
+
+
+def test_old_formats_are_one_run_between_batches():
+    old = legacy_bytes(1, Codec.NONE, [(20, record(20)), (21, record(21))])
+    walked = walk(ONE + old + batch_bytes([record(30)]), HERE)
+    kinds = [(type(one).__name__, one.base_offset, one.next_offset) for one in walked.sets]
+    assert kinds == [("Batch", 10, 12), ("LegacySet", 20, 22), ("Batch", 30, 31)]
+
+
+def test_a_damaged_old_message_is_a_failure():
+    old = bytearray(legacy_bytes(0, Codec.NONE, [(20, record(20))]))
+    old[-1] ^= 1
+    assert "orders-3 at offset 20: wrong checksum" in str(walk(ONE + old, HERE).failure)
