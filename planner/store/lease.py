@@ -62,6 +62,8 @@ class Lease:
         told: str | None = None
         while True:
             held = self._claim()
+            if held is None:
+                continue  # whoever held it released it just after our claim was refused
             if held.holder.id == self._holder.id:
                 self._thread = threading.Thread(
                     target=self._renew_on_time, name=f"lease-{self.cluster}", daemon=True
@@ -75,7 +77,7 @@ class Lease:
                 raise Failure(_refusal(self.cluster, held, timeout_seconds))
             self._stop.wait(min(_ASK_AGAIN_SECONDS, max(0.05, deadline - _clock())))
 
-    def _claim(self) -> Held:
+    def _claim(self) -> Held | None:
         """Who holds the lease once our claim is in the log: the log's order decides between two claims."""
         sent_at = _clock()
         try:
@@ -88,7 +90,6 @@ class Lease:
                 )
             ) from failure
         held = fold(_entries(self._endpoint))
-        assert held is not None, "a claim leaves somebody holding"
         self._renewed_at, self._renewed_ms = sent_at, claimed_ms
         return held
 

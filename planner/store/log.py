@@ -16,6 +16,7 @@ from runtime.contract import naming
 
 DAY_MS = 24 * 3_600_000
 READ_SECONDS = 30.0
+FIRST_ANSWER_SECONDS = 10.0
 _REPLICATION = 3
 
 _SMALL = {
@@ -54,7 +55,7 @@ def ensure(endpoint: Endpoint, topics: Iterable[str], internal: Internal) -> Non
     """Create the topics that are missing, as durable as the cluster can; wait until they can be written."""
     client = admin(endpoint)
     try:
-        metadata = client.list_topics(timeout=READ_SECONDS)
+        metadata = client.list_topics(timeout=FIRST_ANSWER_SECONDS)
         missing = [topic for topic in topics if topic not in metadata.topics]
         if not missing:
             return
@@ -115,7 +116,7 @@ def read(endpoint: Endpoint, topic: str) -> list[Record]:
     """All of the log, up to the end that it had when the read began. An absent topic is an empty log."""
     reader = consumer(endpoint)
     try:
-        known = reader.list_topics(topic, timeout=READ_SECONDS).topics[topic]
+        known = reader.list_topics(topic, timeout=FIRST_ANSWER_SECONDS).topics[topic]
         if known.error is not None and known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return []
         _low, high = _watermarks(reader, topic)
