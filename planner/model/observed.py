@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from planner.model.diagnostic import Diagnostic
 from planner.model.owned import Owned
 from planner.model.topology import AclRule
 
@@ -54,8 +55,11 @@ class Broker:
 class ObservedCluster:
     """`acls` is None where there is no authorizer; `hidden` are topics we may know of but not describe.
 
-    `unreadable` says what could not be read and why (ACLs without the right to see them, for example).
-    `groups` and `sizes` (bytes by topic) are read only when a plan needs them, and None until then.
+    `unreadable` says what could not be read and why: "acls", "defaults", "sizes", "groups", and
+    "topic.<name>" for a topic whose configs we may not see (it is `hidden` then, though it is listed).
+    `defaults` are the cluster's own values, under the topic's names for them. `features` are the
+    FEATURE_… that every broker has. `group_topics` and `sizes` (bytes by topic) are read only when a plan
+    needs them, and None until then.
     """
 
     name: str
@@ -75,17 +79,29 @@ class ObservedCluster:
     group_topics: Mapping[str, frozenset[str]] | None = None
 
 
+# What a broker must be able to do for us, as ApiVersions tells it.
+FEATURE_RECORDS_V2 = "message format v2"
+FEATURE_TRANSACTIONS = "transactions"
+FEATURE_INCREMENTAL = "incremental config changes"
+FEATURE_REASSIGN = "reassignment of replicas"
+FEATURE_TOPIC_IDS = "topic ids"
+
+
 @dataclass(frozen=True, slots=True)
 class Unreachable:
     """A cluster that could not be read: its part of the plan is unknown, never empty."""
 
     name: str
     why: str
+    way_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
+    """`diagnostics` are about the clusters themselves: brokers that are too old or don't answer, and the like."""
+
     clusters: Mapping[str, ObservedCluster | Unreachable]
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     def reachable(self, name: str) -> ObservedCluster | None:
         match self.clusters.get(name):
@@ -93,3 +109,31 @@ class Observed:
                 return cluster
             case _:
                 return None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigsWanted:
+    """Of one topic: the effective value of each of `keys`; of `explicit`, all that is set on the topic
+    itself besides; of `effective`, every value it has. Asking for keys alone is far cheaper.
+    """
+
+    keys: frozenset[str] = frozenset()
+    explicit: bool = False
+    effective: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a plan needs of one cluster besides its topics' names, ids, partitions and replicas.
+
+    `configs` by topic; a topic that is not there is asked for by its name, so that one that we may not
+    describe is `hidden` and not taken for absent. `sizes` are topics whose bytes are wanted.
+    """
+
+    configs: Mapping[str, ConfigsWanted] = field(default_factory=dict)
+    acls: bool = False
+    sizes: frozenset[str] = frozenset()
+    groups: bool = False
+
+
+Request = Mapping[str, Wanted]
