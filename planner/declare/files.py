@@ -1,0 +1,88 @@
+"""Which files make up a topology, and their text. Size limits hold before anything is parsed."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from planner.declare.syntax import place_of
+from planner.model.diagnostic import Failure, Source, error
+
+MAX_BYTES = 32 * 2**20
+MAX_FILES = 2_000
+SUFFIXES = (".yaml", ".yml")
+VARIABLE_SUFFIXES = (".vars.yaml", ".vars.yml")
+# Longest first: the mark of UTF-32 begins like that of UTF-16.
+ENCODINGS = (
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+)
+
+
+def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ...]:
+    """The file itself, or every .yaml and .yml of a folder and its folders, hidden ones left out.
+
+    Files of variables (`….vars.yaml`, and those named by --var-file) are no part of the topology.
+    """
+    if not path.exists():
+        raise Failure(error(f"{path}: no such file or folder", "name the topology's file or folder"))
+    if not path.is_dir():
+        return (path,)
+    excluded = {other.resolve() for other in not_these}
+    found = sorted(one for one in _walk(path) if one.resolve() not in excluded)
+    if not found:
+        what = f"{path}: no .yaml or .yml file in this folder"
+        raise Failure(error(what, "name the topology's file or folder, or start one with `repl init`"))
+    if len(found) > MAX_FILES:
+        what = f"{path}: more than {MAX_FILES:,} YAML files in this folder"
+        raise Failure(error(what, "name the topology's own folder"))
+    return tuple(found)
+
+
+def _walk(folder: Path) -> Iterable[Path]:
+    def unreadable(wrong: OSError) -> None:
+        # Leaving a folder out in silence would take what it declares out of the topology.
+        raise Failure(error(f"{wrong.filename}: {wrong.strerror}", "make it readable, or name a file"))
+
+    for here, folders, names in os.walk(folder, onerror=unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            lower = name.lower()
+            if (
+                lower.endswith(SUFFIXES)
+                and not name.startswith(".")
+                and not lower.endswith(VARIABLE_SUFFIXES)
+            ):
+                yield Path(here) / name
+
+
+def read_text(path: Path) -> str:
+    """The text of one file; Failure where it can't be read, is no text, or is far too large."""
+    try:
+        with path.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            content = b"" if size > MAX_BYTES else opened.read(MAX_BYTES + 1)
+    except OSError as wrong:
+        raise Failure(error(f"{path}: {wrong.strerror}", "make it readable, or name another")) from None
+    if size > MAX_BYTES or len(content) > MAX_BYTES:
+        what = f"{path}: larger than {MAX_BYTES // 2**20} MiB"
+        raise Failure(error(what, "that is no topology; split it into several files if it is one"))
+    return decoded(content, str(path))
+
+
+def decoded(content: bytes, file: str) -> str:
+    encoding = next((name for mark, name in ENCODINGS if content.startswith(mark)), "utf-8")
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as wrong:
+        before = content[: wrong.start].decode(encoding, errors="replace")
+        line, column = place_of(before, len(before))
+        what = f"not text in UTF-8 (byte 0x{content[wrong.start]:02x})"
+        raise Failure(error(what, "save the file as UTF-8", source=Source(file, line, column))) from None
+    if "\x00" in text:
+        line, column = place_of(text, text.index("\x00"))
+        what = "not a text file (it holds a zero byte)"
+        raise Failure(error(what, "save the topology as text in UTF-8", source=Source(file, line, column)))
+    return text

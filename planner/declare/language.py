@@ -1,0 +1,218 @@
+"""The language, defined once: for the loader, for `repl schema` and for docs/topology.md."""
+
+from planner.declare.language_flow import FLOW, FLOW_DEFAULTS
+from planner.declare.language_objects import ACL, CLUSTER, REPLICATION, TOPIC, TOPIC_DEFAULTS
+from planner.declare.language_parts import CLUSTER_NAME, NAME
+from planner.declare.shapes import (
+    Anything,
+    Choice,
+    Duration,
+    Either,
+    Key,
+    Listing,
+    OrOff,
+    Record,
+    Settings,
+    Table,
+    Text,
+    Whole,
+)
+from planner.model.topology import API_VERSION
+
+LAUNCHERS = ("local", "standalone", "yarn", "kubernetes")
+
+DEFAULTS = Record(
+    "defaults",
+    "defaults",
+    (
+        Key(
+            "topic",
+            TOPIC_DEFAULTS,
+            "For declared topics; `config` is merged setting by setting.",
+            example="{replication: 3}",
+        ),
+        Key("flow", FLOW_DEFAULTS, "For flows; maps are merged key by key.", example="{start: latest}"),
+    ),
+    "What topics and flows inherit.",
+)
+METRICS = Record(
+    "metrics",
+    "metrics",
+    (
+        Key("port", Whole(1, 65_535), "The port of the Prometheus endpoint.", default=9404, example="9404"),
+        Key(
+            "host",
+            Text("an address to listen at"),
+            "The address it listens at.",
+            default="127.0.0.1",
+            example='"0.0.0.0"',
+        ),
+    ),
+    "The job's Prometheus endpoint.",
+)
+JOB = Record(
+    "job",
+    "a job",
+    (
+        Key(
+            "launcher",
+            Choice(LAUNCHERS),
+            "What starts it and looks after it.",
+            default="local",
+            example="standalone",
+        ),
+        Key(
+            "master",
+            Text(
+                "a Spark master",
+                r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+",
+                "write local[2], spark://host:7077, yarn or k8s://https://host:443",
+            ),
+            "Spark's master.",
+            default_doc="`local[2]`; `yarn` for that launcher",
+            example="spark://spark.example.org:7077",
+        ),
+        Key(
+            "slots",
+            Either((Choice(("auto",)), Whole(1, 10_000)), "auto, or a whole number from 1"),
+            "Spark tasks that copy.",
+            default="auto",
+            example="4",
+        ),
+        Key(
+            "memory",
+            Text("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 1g or 512m"),
+            "Memory of the driver and of each executor, as Spark writes it.",
+            default="1g",
+            example="2g",
+        ),
+        Key("metrics", OrOff(METRICS), "The Prometheus endpoint.", example="{port: 9404}"),
+        Key(
+            "conf",
+            Settings(prefix="spark.", expected="a map of Spark's settings"),
+            "Spark's own settings.",
+            default_doc="empty",
+            example="{spark.ui.port: 4050}",
+        ),
+        Key(
+            "options",
+            Table(Text("an option of the launcher"), Text(), "option"),
+            "What only this launcher knows: a queue, a namespace, an image.",
+            default_doc="empty",
+            example="{namespace: replication}",
+        ),
+    ),
+    "One Spark application.",
+)
+INTERNAL = Record(
+    "internal",
+    "internal",
+    (
+        Key(
+            "replication",
+            REPLICATION,
+            "Copies of each internal partition.",
+            default_doc="3, or what the cluster can",
+            example="3",
+        ),
+        Key(
+            "retention",
+            Duration(),
+            "How long the journal, checkpoints and the like are kept.",
+            default="30d",
+            example="90d",
+        ),
+    ),
+    "The product's own topics.",
+)
+POLICIES = Record(
+    "policies",
+    "policies",
+    (
+        Key("max_deletes", Whole(), "A plan that deletes more is refused.", default=5, example="0"),
+        Key(
+            "require",
+            Table(
+                Text("partitions, replication or the name of a topic setting"),
+                Text("a comparison", r"\s*(>=|<=|==|!=|>|<)?\s*[^\s<>=!].*", 'write it as ">=3"'),
+                "requirement",
+            ),
+            "What every managed topic must have: `partitions`, `replication` or a setting, compared.",
+            default_doc="unset",
+            example='{replication: ">=3"}',
+        ),
+    ),
+    "Checked at plan and at apply.",
+)
+TOPOLOGY = Record(
+    "topology",
+    "a topology",
+    (
+        Key(
+            "apiVersion",
+            Text("the version of the language"),
+            "The version of the language.",
+            example=API_VERSION,
+            required=True,
+        ),
+        Key(
+            "name",
+            NAME,
+            "The topology's name; what it creates is owned under it.",
+            example="active-active",
+            required=True,
+        ),
+        Key(
+            "vars",
+            Table(Text("a variable"), Anything(), "variable"),
+            "Variables for `{{ … }}`; without a value they must come from --var-file.",
+            default_doc="empty",
+            example="{retention: 7d}",
+        ),
+        Key(
+            "clusters",
+            Table(CLUSTER_NAME, CLUSTER, "cluster", least=1),
+            "The clusters, by name.",
+            example="{dc1: {bootstrap: 127.0.0.1:19092}}",
+            required=True,
+        ),
+        Key(
+            "defaults",
+            DEFAULTS,
+            "What topics and flows inherit.",
+            default_doc="empty",
+            example="{topic: {replication: 3}}",
+        ),
+        Key(
+            "topics",
+            Listing(TOPIC),
+            "Topics that this topology manages.",
+            default=(),
+            example="[{name: orders, cluster: dc1}]",
+        ),
+        Key(
+            "acls",
+            Listing(ACL),
+            "ACLs that this topology manages.",
+            default=(),
+            example='[{cluster: dc1, principal: "User:app", allow: READ, topic: orders}]',
+        ),
+        Key(
+            "flows",
+            Listing(FLOW),
+            "What is copied where.",
+            default=(),
+            example="[{name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: orders}}]",
+        ),
+        Key(
+            "jobs",
+            Table(NAME, JOB, "job"),
+            "The Spark applications, by name.",
+            default_doc="one for each destination",
+            example="{dc2: {slots: 4}}",
+        ),
+        Key("internal", INTERNAL, "The product's own topics.", example="{replication: 3}"),
+        Key("policies", POLICIES, "Limits that a plan must keep.", example="{max_deletes: 0}"),
+    ),
+    "The whole of it: one file, or a folder of files that are merged.",
+)

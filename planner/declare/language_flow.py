@@ -1,0 +1,136 @@
+"""The keys of a flow."""
+
+from planner.declare.language_parts import (
+    ACL_SYNC,
+    CHECKPOINTS,
+    CLUSTER_REFERENCE,
+    CONFIGS,
+    FOLLOW,
+    GROUPS,
+    HEARTBEATS,
+    NAME,
+    ORIGIN_COMMITS,
+    RENAME,
+    START,
+    TOPICS,
+)
+from planner.declare.shapes import Choice, Duration, Key, Listing, OrOff, Rate, Record, Regex, Text
+
+# What one flow alone can say; everything else may also stand under defaults.
+OWN_KEYS = (
+    Key("name", NAME, "Its name: `flow.<name>` in plans.", example="dc1-to-dc2", required=True),
+    Key("from", CLUSTER_REFERENCE, "The cluster it copies from.", example="dc1", required=True),
+    Key("to", CLUSTER_REFERENCE, "The cluster it copies to.", example="dc2", required=True),
+    Key("topics", TOPICS, "Which topics it copies.", example="{include: [orders]}", required=True),
+    Key(
+        "promoted",
+        Listing(Regex(), lone=True),
+        "Regexes for topics of the flow that were promoted on their own; `repl promote --topics` writes it.",
+        default=(),
+        example='["payments\\\\.eu"]',
+    ),
+    Key(
+        "reverse_of",
+        Text("the name of a flow", placed=True),
+        "The flow whose way home this is; `repl failback` writes it. The other flow's rename is undone.",
+        example="dc1-to-dc2",
+    ),
+    Key(
+        "restart_from",
+        START,
+        "Start over from here once, whatever the ledger knows; the plan shows what is copied again.",
+        example="earliest",
+    ),
+)
+SHARED_KEYS = (
+    Key(
+        "rename",
+        RENAME,
+        "How a topic is named at the destination; it must have an inverse.",
+        "{topic}",
+        example='"{topic}.replica"',
+    ),
+    Key(
+        "provenance",
+        Choice(("off", "batch", "headers", "auto")),
+        "How records that came from the destination are known, so that they never return to it.",
+        default="auto",
+        example="headers",
+    ),
+    Key(
+        "start",
+        START,
+        "Where a partition starts that was never copied.",
+        default="earliest",
+        example="latest",
+    ),
+    Key(
+        "state",
+        Choice(("active", "paused", "promoted", "failed_over")),
+        "What the flow does. `repl pause`, `promote`, `failover` and `failback` write it.",
+        default="active",
+        example="paused",
+    ),
+    Key("configs", CONFIGS, "How settings follow the source.", example="{sync: set}"),
+    Key("groups", GROUPS, "Which consumer groups follow.", example="{sync: true}"),
+    Key("acls", ACL_SYNC, "Whether ACLs follow.", example="{sync: false}"),
+    Key(
+        "protect",
+        Choice(("off", "acl")),
+        "`acl` keeps foreign writers off the mirror topics, where the cluster has an authorizer.",
+        default="off",
+        example="acl",
+    ),
+    Key(
+        "rpo",
+        Duration(),
+        "The lag that is acceptable: alerts and the job's size go by it.",
+        default_doc="unset",
+        example="5s",
+    ),
+    Key("rate_limit", Rate(), "The most it copies, over all slots.", default_doc="unset", example="50MB/s"),
+    Key(
+        "follow",
+        OrOff(FOLLOW),
+        "Pick up new topics, partitions and settings while running.",
+        example="{every: 5s}",
+    ),
+    Key("heartbeats", OrOff(HEARTBEATS), "Records that measure the link end to end.", example="{every: 1s}"),
+    Key(
+        "checkpoints",
+        OrOff(CHECKPOINTS),
+        "Keep each translation of a group's offset.",
+        example="{every: 60s}",
+    ),
+    Key(
+        "origin_commits",
+        OrOff(ORIGIN_COMMITS),
+        "Show progress at the source. A denied commit warns and never stops the flow.",
+        example="{group: repl.dc1-to-dc2, every: 5s}",
+    ),
+    Key(
+        "on_source_delete",
+        Choice(("keep", "delete")),
+        "What a plan does with the mirror of a topic that was deleted at the source.",
+        default="keep",
+        example="keep",
+    ),
+    Key(
+        "on_data_loss",
+        Choice(("stop", "skip")),
+        "What a partition does when records are gone at the source before they were copied.",
+        default="stop",
+        example="stop",
+    ),
+    Key(
+        "job",
+        Text("the name of a job", placed=True),
+        "The job that runs it.",
+        default_doc="the destination's name",
+        example="dc2",
+    ),
+)
+FLOW = Record("flow", "a flow", OWN_KEYS + SHARED_KEYS, "A directed copy: from one cluster to another.")
+FLOW_DEFAULTS = Record(
+    "flow-defaults", "the defaults of flows", SHARED_KEYS, "What every flow has unless it says otherwise."
+)

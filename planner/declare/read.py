@@ -1,0 +1,269 @@
+"""Nodes → values, by the shapes of the language. Every mistake is gathered; reading goes on behind it."""
+
+import re
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from planner.declare import scalars, shapes
+from planner.declare.expected import describe
+from planner.declare.fields import INVALID, Fields, Invalid, Placed, missing
+from planner.declare.hints import did_you_mean, prose, shown
+from planner.declare.nodes import Mapping, Node, Scalar, Sequence
+from planner.declare.settings import setting_value
+from planner.declare.shapes import Shape
+from planner.model.diagnostic import Diagnostic, Source, error
+from runtime.contract.naming import illegal_because, is_internal
+
+ROOT = "topology"  # what it must have is asked only where every file could be read
+TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
+FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+
+    def wrong(self, source: Source, what: str, mend: str = "") -> Invalid:
+        self.diagnostics.append(error(what, mend, source=source))
+        return INVALID
+
+    def read(self, shape: Shape, node: Node, of: str) -> Any:
+        """The value, or INVALID. `of` is the key, for errors."""
+        if isinstance(node, Scalar) and node.failed:
+            return INVALID
+        match shape:
+            case shapes.Record():
+                return self._record(shape, node, of)
+            case shapes.Table():
+                return self._table(shape, node, of)
+            case shapes.Listing():
+                return self._listing(shape, node, of)
+            case shapes.Settings():
+                return self._settings(shape, node, of)
+            case shapes.OrOff():
+                if isinstance(node, Scalar) and node.plain and node.text in FALSE:
+                    return None
+                return self._record(shape.shape, node, of, "off, or ")
+            case shapes.Either():
+                return self._either(shape, node, of)
+            case shapes.Anything():
+                return node
+            case _:
+                return self._scalar(shape, node, of)
+
+    def _scalar(self, shape: Shape, node: Node, of: str) -> Any:
+        if not isinstance(node, Scalar) or node.is_null:
+            return self._unexpected(shape, node, of)
+        match shape:
+            case shapes.Text():
+                return self._text(shape, node, of)
+            case shapes.TopicName():
+                return self._topic_name(node)
+            case shapes.Choice():
+                return self._choice(shape, node, of)
+            case shapes.Flag():
+                return self._flag(shape, node, of)
+            case shapes.Whole():
+                return self._whole(shape, node, of)
+            case shapes.Duration():
+                return self._positive(scalars.duration, node, of)
+            case shapes.Rate():
+                return self._positive(scalars.rate, node, of)
+            case shapes.Moment():
+                return self._parsed(scalars.moment, node, of)
+            case shapes.Regex():
+                return self._regex(node, of)
+            case shapes.Record() | shapes.Table() | shapes.Listing() | shapes.Settings():
+                return self._unexpected(shape, node, of)
+            case shapes.OrOff() | shapes.Either() | shapes.Anything():
+                raise AssertionError(shape)
+            case _:
+                assert_never(shape)
+
+    def _unexpected(self, shape: Shape, node: Node, of: str, more: str = "") -> Invalid:
+        if isinstance(node, Scalar) and node.is_null:
+            return self.wrong(
+                node.source, f'"{of}" has no value', f"give it {more}{describe(shape)}, or leave it out"
+            )
+        return self.wrong(node.source, f'"{of}" is {shown(node)}', f"it takes {more}{describe(shape)}")
+
+    def _text(self, shape: shapes.Text, node: Scalar, of: str) -> str | Placed | Invalid:
+        if shape.pattern is not None and re.fullmatch(shape.pattern, node.text) is None:
+            return self.wrong(
+                node.source,
+                f'"{of}" is {shown(node)}, not {shape.expected}',
+                shape.mend or f"it takes {shape.expected}",
+            )
+        return Placed(node.text, node.source) if shape.placed else node.text
+
+    def _topic_name(self, node: Scalar) -> str | Invalid:
+        if why := illegal_because(node.text):
+            return self.wrong(node.source, why, "use a name that Kafka takes")
+        if is_internal(node.text):
+            what = f"{node.text} is one of the product's own topics"
+            return self.wrong(node.source, what, "they are created and kept without being declared")
+        return node.text
+
+    def _choice(self, shape: shapes.Choice, node: Scalar, of: str) -> str | Invalid:
+        text = node.text.upper() if shape.any_case else node.text
+        if text in shape.words:
+            return text
+        if "off" in shape.words and node.plain and node.text in FALSE:
+            return "off"
+        mend = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
+        return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', mend)
+
+    def _flag(self, shape: shapes.Flag, node: Scalar, of: str) -> bool | Invalid:
+        if node.text in TRUE or node.text in FALSE:
+            if node.plain:
+                return node.text in TRUE
+            return self.wrong(
+                node.source, f'"{of}" is the text {shown(node)}', "it takes true or false: remove the quotes"
+            )
+        return self._unexpected(shape, node, of)
+
+    def _whole(self, shape: shapes.Whole, node: Scalar, of: str) -> int | Invalid:
+        try:
+            number = scalars.whole(node.text)
+        except scalars.NotReadable as not_readable:
+            if not_readable.mend:
+                return self.wrong(node.source, not_readable.what, not_readable.mend)
+            return self._unexpected(shape, node, of)
+        if not node.plain:
+            return self.wrong(
+                node.source, f'"{of}" is the text {shown(node)}', "it takes a number: remove the quotes"
+            )
+        if not shape.least <= number <= shape.most:
+            return self.wrong(node.source, f'"{of}" is {number}', f"it takes {describe(shape)}")
+        return number
+
+    def _parsed(self, parse: Callable[[str], int], node: Scalar, of: str) -> int | Invalid:
+        try:
+            return parse(node.text)
+        except scalars.NotReadable as not_readable:
+            return self.wrong(node.source, f'"{of}" is {shown(node)}: {not_readable.what}', not_readable.mend)
+
+    def _positive(self, parse: Callable[[str], int], node: Scalar, of: str) -> int | Invalid:
+        number = self._parsed(parse, node, of)
+        if number == 0:
+            return self.wrong(node.source, f'"{of}" is {shown(node)}', "it takes more than zero")
+        return number
+
+    def _regex(self, node: Scalar, of: str) -> str | Invalid:
+        try:
+            re.compile(node.text)
+        except re.error as broken:
+            at = broken.pos if broken.pos is not None else 0
+            place = "at its end" if at >= len(node.text) else f'at character {at + 1}, "{node.text[at]}"'
+            mend = (
+                "for every name write .*"
+                if node.text.startswith("*")
+                else "put a backslash before a sign meant as itself"
+            )
+            return self.wrong(
+                node.source, f'"{of}" is {shown(node)}, which breaks {place}: {broken.msg}', mend
+            )
+        except (OverflowError, RecursionError):
+            return self.wrong(
+                node.source, f'"{of}" is a regular expression that is too large', "make it smaller"
+            )
+        return node.text
+
+    def _settings(self, shape: shapes.Settings, node: Node, of: str) -> dict[str, Any] | Invalid:
+        if not isinstance(node, Mapping):
+            return self._unexpected(shape, node, of)
+        values: dict[str, Any] = {}
+        for key, value in node.pairs:
+            if isinstance(value, Scalar) and value.failed:
+                continue
+            try:
+                values[key.text] = setting_value(shape, key.text, value)
+            except scalars.NotReadable as not_readable:
+                self.wrong(value.source, not_readable.what, not_readable.mend)
+        return values
+
+    def _listing(self, shape: shapes.Listing, node: Node, of: str) -> tuple[Any, ...] | Invalid:
+        if isinstance(node, Sequence):
+            items = node.items
+        elif shape.lone and isinstance(node, Scalar) and not node.is_null:
+            items = (node,)
+        else:
+            return self._unexpected(shape, node, of)
+        if len(items) < shape.least:
+            return self.wrong(node.source, f'"{of}" is an empty list', f"it takes {describe(shape)}")
+        read = [self.read(shape.item, item, of) for item in items]
+        return tuple(value for value in read if value is not INVALID)
+
+    def _table(self, shape: shapes.Table, node: Node, of: str) -> dict[Any, Any] | Invalid:
+        if not isinstance(node, Mapping):
+            return self._unexpected(shape, node, of)
+        if len(node.pairs) < shape.least:
+            return self.wrong(node.source, f'"{of}" is an empty map', f"it takes {describe(shape)}")
+        values: dict[Any, Any] = {}
+        for key, value in node.pairs:
+            name = self._scalar(shape.key, key, shape.named)
+            read = self.read(shape.value, value, key.text)
+            if isinstance(read, Fields):
+                read.source = key.source
+            if name is not INVALID:
+                # A wrong entry stays as a name, so that references to it are not errors too.
+                values[name] = read
+        return values
+
+    def _record(self, shape: shapes.Record, node: Node, of: str, more: str = "") -> Fields | Invalid:
+        if not isinstance(node, Mapping):
+            return self._unexpected(shape, node, of, more)
+        fields = Fields(shape, node.source)
+        for key, value in node.pairs:
+            known = shape.by_name.get(key.text)
+            if known is None:
+                mend = (
+                    did_you_mean(key.text, shape.by_name)
+                    or f"{shape.titled} has {prose(shape.by_name, 'and')}"
+                )
+                self.wrong(key.source, f'unknown key "{key.text}" in {shape.titled}', mend)
+                continue
+            fields.places[key.text] = value.source
+            read = self.read(known.shape, value, key.text)
+            if read is not INVALID:
+                fields.values[key.text] = read
+        if shape.name != ROOT:
+            self.diagnostics += missing(fields)
+        return fields
+
+    def _either(self, shape: shapes.Either, node: Node, of: str) -> Any:
+        for alternative in shape.alternatives:
+            if takes(alternative, node):
+                return self.read(alternative, node, of)
+        if isinstance(node, Scalar) and node.is_null:
+            return self._unexpected(shape, node, of)
+        mend = f"it takes {shape.expected}"
+        if isinstance(node, Scalar):
+            words = [
+                word for one in shape.alternatives if isinstance(one, shapes.Choice) for word in one.words
+            ]
+            mend = did_you_mean(node.text, words) or mend
+        elif isinstance(node, Mapping):
+            names = [
+                name for one in shape.alternatives if isinstance(one, shapes.Record) for name in one.by_name
+            ]
+            close = [hint for key, _ in node.pairs if (hint := did_you_mean(key.text, names))]
+            mend = close[0] if close else mend
+        return self.wrong(node.source, f'"{of}" is {shown(node)}', mend)
+
+
+def takes(shape: Shape, node: Node) -> bool:
+    """Whether an alternative is the one that is meant; what is wrong inside it is then its own error."""
+    match shape, node:
+        case shapes.Choice(), Scalar():
+            return node.text in shape.words
+        case shapes.Whole(), Scalar():
+            return node.plain and node.text[:1].isdigit()
+        case shapes.Record(), Mapping():
+            return any(key.text in shape.by_name for key, _ in node.pairs)
+        case shapes.Table(), Mapping():
+            return True
+        case shapes.Text(), Scalar():
+            return not node.is_null
+        case _:
+            return False

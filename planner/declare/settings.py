@@ -1,0 +1,110 @@
+"""Values of Kafka's own settings: text passed through, durations and sizes where Kafka wants numbers."""
+
+import re
+from collections.abc import Callable
+
+from planner.declare import scalars
+from planner.declare.hints import shown
+from planner.declare.nodes import Mapping, Node, Scalar, Sequence, kind_of
+from planner.declare.shapes import Settings
+from planner.model.topology import SecretRef, Setting, looks_secret
+
+NUMBER = re.compile(r"-?\d+(_\d+)*")
+# Kafka's boolean topic settings: YAML's other words for true and false are read there.
+FLAGS = frozenset(
+    {
+        "preallocate",
+        "unclean.leader.election.enable",
+        "remote.storage.enable",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "message.downconversion.enable",
+    }
+)
+WORDS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+# What the Java clients call it → what it is called here.
+JAVA_NAMES = {
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "ssl.truststore.location": "ssl.ca.location (a PEM file)",
+    "ssl.truststore.password": "ssl.ca.location (a PEM file)",
+    "ssl.truststore.type": "ssl.ca.location (a PEM file)",
+    "bootstrap.servers": "bootstrap, beside client",
+    "group.id": "nothing: the product uses its own groups",
+    "transactional.id": "nothing: the product uses its own transactional ids",
+}
+
+
+def setting_value(shape: Settings, name: str, node: Node) -> Setting:
+    """The text that Kafka gets, or the reference to a secret. NotReadable where it is neither."""
+    _check_name(shape, name)
+    if isinstance(node, Mapping):
+        return _reference(shape, name, node)
+    if isinstance(node, Sequence):
+        return ",".join(_text(name, item) for item in node.items)
+    return _text(name, node)
+
+
+def _check_name(shape: Settings, name: str) -> None:
+    if not name or any(sign.isspace() for sign in name):
+        raise scalars.NotReadable("the name of a setting is empty or holds a space", "use Kafka's name of it")
+    if not name.startswith(shape.prefix):
+        raise scalars.NotReadable(
+            f'"{name}" does not begin with "{shape.prefix}"', "use the setting's whole name"
+        )
+    if shape.secrets and name in JAVA_NAMES:
+        raise scalars.NotReadable(
+            f'"{name}" is not a setting of this client (librdkafka\'s names are used)',
+            f"use {JAVA_NAMES[name]}",
+        )
+
+
+def _reference(shape: Settings, name: str, node: Mapping) -> SecretRef:
+    if not shape.secrets:
+        raise scalars.NotReadable(f'"{name}" is a map', "it takes text, a number, a duration or a size")
+    keys = [key.text for key, _ in node.pairs]
+    if len(keys) != 1 or keys[0] not in ("env", "file"):
+        raise scalars.NotReadable(f'"{name}" is a map', "it takes text, {env: VARIABLE} or {file: path}")
+    kind, value = keys[0], node.pairs[0][1]
+    if not isinstance(value, Scalar) or value.is_null:
+        raise scalars.NotReadable(f'"{kind}" of "{name}" is {kind_of(value)}', "it takes a name")
+    if kind == "env" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value.text) is None:
+        # Perhaps the secret itself stands here: it is not repeated.
+        raise scalars.NotReadable(
+            f'"env" of "{name}" is not the name of an environment variable', "use letters, digits and _"
+        )
+    return SecretRef("env" if kind == "env" else "file", value.text, value.source)
+
+
+def _text(name: str, node: Node) -> str:
+    if not isinstance(node, Scalar) or node.is_null:
+        raise scalars.NotReadable(
+            f'"{name}" is {kind_of(node)}', "it takes text, a number, a duration or a size"
+        )
+    text = node.text
+    if node.plain and NUMBER.fullmatch(text):
+        return text.replace("_", "")
+    if looks_secret(name):
+        return text
+    if node.plain and (text.lower() in ("true", "false") or name in FLAGS):
+        return WORDS.get(text.lower(), text)
+    return value_as_text(name, text, shown(node))
+
+
+def value_as_text(name: str, text: str, said: str = "") -> str:
+    """The value of a setting with its duration or size in Kafka's unit."""
+    if name.endswith(".ms"):
+        return _number(name, text, said, "milliseconds or a duration such as 7d", scalars.duration)
+    if name.endswith(".bytes"):
+        return _number(name, text, said, "bytes or a size such as 1GB", scalars.size)
+    return text
+
+
+def _number(name: str, text: str, said: str, wanted: str, parse: Callable[[str], int]) -> str:
+    if NUMBER.fullmatch(text):
+        return text.replace("_", "")
+    try:
+        return str(parse(text))
+    except scalars.NotReadable as not_readable:
+        mend = not_readable.mend if "did you mean" in not_readable.mend else f"it takes {wanted}"
+        what = f'"{name}" is {said}: {not_readable.what}' if said else f'"{name}": {not_readable.what}'
+        raise scalars.NotReadable(what, mend) from None

@@ -1,0 +1,167 @@
+"""The shapes a value can have. The language is written in them, once: the loader, the JSON Schema and the
+reference all read the same definitions."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+
+class Absent(Enum):
+    """No default: the key may be left out, and then has no value."""
+
+    ABSENT = 0
+
+
+ABSENT: Final = Absent.ABSENT
+Plain = str | int | bool | tuple["Plain", ...] | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text as written. `pattern` is for the whole of it; `placed` keeps its place, for references."""
+
+    expected: str = "text"
+    pattern: str | None = None
+    mend: str = ""
+    placed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Left as it stands; whoever uses it decides."""
+
+    expected: str = "any value"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    expected: str = "a topic's name"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words. `off` may be written `false`, which is how older YAML readers see it."""
+
+    words: tuple[str, ...]
+    any_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    expected: str = "true or false"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    least: int = 0
+    most: int = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    expected: str = "a duration such as 500ms, 30s or 7d"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    expected: str = "a rate such as 50MB/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    expected: str = "a time with its zone such as 2026-01-01T00:00:00Z, or milliseconds since 1970"
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    expected: str = "a regular expression for whole names"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Kafka's settings by Kafka's names: durations and sizes are read under `….ms` and `….bytes`."""
+
+    secrets: bool = False
+    prefix: str = ""
+    expected: str = "a map of settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list. With `lone`, one value may stand without brackets."""
+
+    item: "Shape"
+    lone: bool = False
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A map whose keys are names the user chooses."""
+
+    key: "Text | TopicName | Whole"
+    value: "Shape"
+    named: str
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a record: everything that is said about it anywhere is said here."""
+
+    name: str
+    shape: "Shape"
+    doc: str
+    default: Plain = ABSENT
+    default_doc: str = ""
+    example: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A map whose keys the language knows. `titled` names it in errors: "a flow"."""
+
+    name: str
+    titled: str
+    keys: tuple[Key, ...]
+    doc: str = ""
+    by_name: dict[str, Key] = field(init=False, compare=False, hash=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {key.name: key for key in self.keys})
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """The first alternative that can take the value does."""
+
+    alternatives: tuple["Shape", ...]
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrOff:
+    """`off`, or the shape."""
+
+    shape: "Record"
+
+
+Shape = (
+    Text
+    | Anything
+    | TopicName
+    | Choice
+    | Flag
+    | Whole
+    | Duration
+    | Rate
+    | Moment
+    | Regex
+    | Settings
+    | Listing
+    | Table
+    | Record
+    | Either
+    | OrOff
+)
