@@ -1,0 +1,117 @@
+"""Whatever records there are, what arrives is what was there: another's codec writes, and reads it back."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.batch import Codec, Merge, Prepared, Record, RewriteSpec, prepare, records, walk
+from runtime.contract.provenance import HEADER, Home, Origin, Place, encode
+from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, batches, legacy_bytes, sets
+
+content = st.none() | st.binary(max_size=300) | st.integers(0, 40_000).map(lambda size: b"abc" * (size // 3))
+headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=200)), max_size=4)
+times = st.integers(START - 10**6, START + 10**6) | st.sampled_from([0, 1, START + 10**11])
+codecs = st.sampled_from(Codec)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[list[Record], list[bytes]]:
+    """What a partition's log holds: batches of all codecs, with holes in, behind and between them."""
+    offset = draw(st.integers(0, 2**40))
+    all_records: list[Record] = []
+    parts: list[bytes] = []
+    for _ in range(draw(st.integers(1, 5))):
+        base = offset
+        inside: list[Record] = []
+        for _ in range(draw(st.integers(1, 6))):
+            offset += draw(st.sampled_from([0, 0, 0, 1, 70, 9000]))
+            inside.append(Record(offset, draw(times), draw(content), draw(content), tuple(draw(headers))))
+            offset += 1
+        tail = draw(st.sampled_from([0, 0, 3]))
+        parts.append(batch_bytes(inside, draw(codecs), base=base, last=offset - 1 + tail))
+        offset += tail
+        all_records += inside
+    return all_records, parts
+
+
+specs = st.builds(
+    RewriteSpec,
+    where=st.just(HERE),
+    max_batch=st.sampled_from([45_000, 200_000, 1_000_000]),
+    codec=st.none() | codecs,
+    merge=st.none() | st.builds(Merge, st.integers(0, 10), st.integers(0, 5000), st.integers(500, 100_000)),
+    provenance=st.none() | st.just(Place("dc1-id", "orders", 3)),
+    home=st.none() | st.just(Home("dc2-id", "orders")),
+)
+
+
+def expected(one: Record, spec: RewriteSpec) -> Record:
+    if spec.provenance is None:
+        return one
+    return one._replace(headers=(*one.headers, (HEADER, encode(Origin(*spec.provenance, one.offset, START)))))
+
+
+@settings(max_examples=150, deadline=None)
+@given(logs(), specs, st.data())
+def test_every_wanted_record_arrives_once_in_order_unchanged_and_mapped(
+    log, spec: RewriteSpec, data: st.DataObject
+):
+    written, parts = log
+    start = data.draw(st.integers(written[0].offset, written[-1].offset + 2))
+    spec = RewriteSpec(HERE, spec.max_batch, start, spec.codec, spec.provenance, spec.home, merge=spec.merge)
+    prepared = prepare(sets(*parts), spec, START)
+    if prepared.failure is None:
+        assert arrived(prepared) == [expected(one, spec) for one in written if one.offset >= start]
+        assert prepared.position == max(start, sets(*parts)[-1].next_offset)
+    else:  # two fields of 40 KB in one record: all that lies before it arrived
+        stop = prepared.failure.offset
+        assert arrived(prepared) == [expected(one, spec) for one in written if start <= one.offset < stop]
+        assert prepared.position == stop
+    positions_ascend_and_follow_their_batches(prepared)
+
+
+def positions_ascend_and_follow_their_batches(prepared: Prepared) -> None:
+    before = -1
+    for out in prepared.outgoing:
+        assert before < out.segments[0].source or before == out.segments[0].source
+        last = out.segments[-1]
+        assert out.position >= last.source + last.records
+        before = out.position
+    assert prepared.position >= before
+
+
+@settings(max_examples=100, deadline=None)
+@given(logs())
+def test_whole_records_are_read_as_anothers_codec_wrote_them(log):
+    written, parts = log
+    assert [one for batch in batches(*parts) for one in records(batch, HERE)] == written
+
+
+@settings(max_examples=60, deadline=None)
+@given(logs(), st.data())
+def test_a_response_cut_anywhere_gives_the_whole_batches_and_the_rest_next_time(log, data: st.DataObject):
+    written, parts = log
+    response = b"".join(parts)
+    cut = data.draw(st.integers(len(parts[0]), len(response)))
+    first = walk(response[:cut], HERE)
+    taken = sum(one.size for one in first.sets)
+    assert (first.failure, first.needed == 0) == (None, taken == cut)
+    second = walk(response[taken:], HERE)
+    assert [one for batch in (*first.sets, *second.sets) for one in records(batch, HERE)] == written
+
+
+old = st.builds(lambda key, value, time: Record(0, time, key, value, ()), content, content, times)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(old, min_size=1, max_size=6),
+    st.sampled_from([0, 1]),
+    st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]),
+)
+def test_old_formats_arrive_too(inside: list[Record], magic: int, codec: Codec):
+    numbered = [one._replace(offset=at) for at, one in enumerate(inside)]
+    data = bytearray(legacy_bytes(magic, codec, enumerate(inside)))
+    if codec != Codec.NONE:
+        data[:8] = (len(inside) - 1).to_bytes(8, "big")
+    prepared = prepare(sets(bytes(data)), RewriteSpec(HERE, 1_000_000), START)
+    assert arrived(prepared) == [one if magic else one._replace(timestamp=-1) for one in numbered]
