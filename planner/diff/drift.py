@@ -50,7 +50,7 @@ def _topic(entry: Owned, cluster: ObservedCluster, mirror: DesiredTopic | None) 
     found = {key: _live(key, live) for key in entry.spec if key in _COMPARED or key.startswith(CONFIG)}
     fields = tuple(
         _field(key, value, found[key], live)
-        for key, value in sorted(entry.spec.items())
+        for key, value in sorted(entry.spec.items(), key=_sizes_first)
         if key in found and not _same(key, value, found[key]) and not _follows(key, found[key], mirror)
     )
     again = entry.spec.get(ID, live.id) != live.id
@@ -68,6 +68,10 @@ def _topic(entry: Owned, cluster: ObservedCluster, mirror: DesiredTopic | None) 
 
 
 _COMPARED = frozenset({PARTITIONS, REPLICATION})
+
+
+def _sizes_first(item: tuple[str, str]) -> tuple[bool, str]:
+    return item[0].startswith(CONFIG), item[0]
 
 
 def _live(key: str, live: ObservedTopic) -> str | None:

@@ -1,0 +1,127 @@
+"""What apply does to the clusters, done to the values that stand for them: steps × Observed → Observed.
+
+It keeps apply's side of the contract: it decides nothing, it stamps the id of a topic that it made into the
+registry entry, and a step whose object is not as planned is a failed assertion.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from planner.model.address import Address
+from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedCluster, ObservedTopic
+from planner.model.owned import Owned
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    LaunchJob,
+    Own,
+    Reassign,
+    ReconfigureJob,
+    Step,
+    StopJob,
+)
+from planner.model.topology import AclRule
+
+
+@dataclass
+class SimulatedCluster:
+    """One cluster, changeable, made from what was observed of it."""
+
+    seen: ObservedCluster
+    topics: dict[str, ObservedTopic]
+    acls: set[AclRule] | None
+    owned: dict[Address, Owned]
+
+    @staticmethod
+    def of(seen: ObservedCluster) -> "SimulatedCluster":
+        acls = None if seen.acls is None else set(seen.acls)
+        return SimulatedCluster(seen, dict(seen.topics), acls, {one.address: one for one in seen.owned})
+
+    def observed(self) -> ObservedCluster:
+        return replace(
+            self.seen,
+            topics=self.topics,
+            acls=None if self.acls is None else tuple(sorted(self.acls)),
+            owned=tuple(self.owned[address] for address in sorted(self.owned)),
+        )
+
+    def take(self, step: Step) -> None:
+        match step:
+            case CreateTopic():
+                assert step.topic not in self.topics, step.id
+                self.topics[step.topic] = self._created(step)
+            case GrowPartitions():
+                topic = self.topics[step.topic]
+                assert topic.partitions == step.old < step.new, step.id
+                added = tuple(topic.replicas[0] for _ in range(step.new - step.old))
+                self.topics[step.topic] = replace(topic, replicas=topic.replicas + added)
+            case AlterConfigs():
+                topic = self.topics[step.topic]
+                config = _altered(topic.config, step, self.seen.defaults)
+                self.topics[step.topic] = replace(topic, config=config)
+            case Reassign():
+                assert self.topics[step.topic].replicas == step.old, step.id
+                self.topics[step.topic] = replace(self.topics[step.topic], replicas=step.replicas)
+            case DeleteTopic():
+                assert self.topics.pop(step.topic).id == step.topic_id, step.id
+            case CreateAcl():
+                assert self.acls is not None, step.id
+                self.acls.add(step.rule)
+            case DeleteAcl():
+                assert self.acls is not None, step.id
+                self.acls.remove(step.rule)
+            case Own():
+                self.owned[step.address] = self._stamped(step.entry)
+            case Disown():
+                assert self.owned.pop(step.address).topology == step.topology, step.id
+            case LaunchJob() | ReconfigureJob() | StopJob():
+                pass
+            case _:
+                assert_never(step)
+
+    def _created(self, step: CreateTopic) -> ObservedTopic:
+        partitions = step.partitions or self.seen.default_partitions or 1
+        replication = step.replication or self.seen.default_replication or 1
+        brokers = tuple(broker.id for broker in self.seen.brokers[:replication])
+        assert len(brokers) == replication, step.id
+        config = {key: ConfigValue(value) for key, value in step.config.items()}
+        return ObservedTopic(step.topic, f"made:{step.id}", (brokers,) * partitions, config)
+
+    def _stamped(self, entry: Owned) -> Owned:
+        topic = self.topics.get(entry.address.name)
+        if topic is None or "id" in entry.spec:
+            return entry
+        return replace(entry, spec={**entry.spec, "id": topic.id})
+
+
+def _altered(
+    config: Mapping[str, ConfigValue], step: AlterConfigs, defaults: Mapping[str, str]
+) -> dict[str, ConfigValue]:
+    altered = {**config, **{key: ConfigValue(value) for key, value in step.set.items()}}
+    for key in step.unset:
+        altered.pop(key, None)
+        if key in defaults:
+            altered[key] = ConfigValue(defaults[key], ConfigSource.DEFAULT)
+    return altered
+
+
+def simulate(steps: Iterable[Step], observed: Observed) -> Observed:
+    """The clusters after an apply in which everything went well, each step after those it needs."""
+    live = {
+        name: SimulatedCluster.of(one)
+        for name, one in observed.clusters.items()
+        if isinstance(one, ObservedCluster)
+    }
+    done: set[str] = set()
+    for step in steps:
+        assert done.issuperset(step.needs), f"{step.id} before {set(step.needs) - done}"
+        live[step.cluster].take(step)
+        done.add(step.id)
+    after = {name: one.observed() for name, one in live.items()}
+    return Observed({**observed.clusters, **after})
