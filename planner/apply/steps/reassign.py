@@ -2,11 +2,18 @@
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from planner.apply.hands import Hands
 from planner.apply.outcome import DONE, Result, Verdict, failed
 from planner.kafka import RawFailure, raw_admin
 from planner.model.step import Reassign
+
+
+class _Partition(NamedTuple):
+    topic: str
+    partition: int
+
 
 MOVE_SECONDS = 3_600.0
 _PAUSE = 0.5
@@ -17,7 +24,7 @@ def perform(hands: Hands, steps: Sequence[Reassign]) -> dict[str, Verdict]:
     if (barred := hands.guard.barred()) is not None:
         return {step.id: Verdict(Result.NOT_STARTED, barred) for step in steps}
     wanted = {
-        (step.topic, partition): list(replicas)
+        _Partition(step.topic, partition): list(replicas)
         for step in steps
         for partition, replicas in enumerate(step.replicas)
     }

@@ -1,0 +1,206 @@
+"""Each handler against real brokers: done once, done twice, refused, and never more than was planned."""
+
+import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AclBindingFilter, ConfigResource, ResourceType
+
+from planner.apply.attempt import Guard
+from planner.apply.hands import Hands
+from planner.apply.outcome import DONE, Result, Verdict
+from planner.apply.steps import HANDLERS
+from planner.model.address import Address, Kind, topic_address
+from planner.model.owned import Owned
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    Own,
+    Reassign,
+    Step,
+)
+from planner.model.topology import AclRule
+from tests.endpoints import endpoint
+
+pytestmark = pytest.mark.integration
+
+
+class Notebook:
+    """A registry that only remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.own: list[Owned] = []
+        self.disown: list[Address] = []
+
+    def write(self, own=(), disown=()) -> None:
+        self.own += own
+        self.disown += disown
+
+
+def hands_of(lab, cluster: str = "dc1", barred: str | None = None) -> Hands:
+    return Hands(endpoint(lab, cluster), Notebook(), Guard(lambda: barred), "digest", lambda: 42)
+
+
+@pytest.fixture
+def hands(lab) -> Hands:
+    return hands_of(lab)
+
+
+def perform(hands: Hands, *steps: Step) -> list[Verdict]:
+    verdicts = HANDLERS[type(steps[0])](hands, steps)
+    return [verdicts[step.id] for step in steps]
+
+
+def create(name: str, partitions: int | None = 2, **config: str) -> CreateTopic:
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    return CreateTopic(f"create:{name}", topic_address("dc1", name), "dc1", name, partitions, None, settings)
+
+
+def grow(name: str, new: int) -> GrowPartitions:
+    return GrowPartitions(f"grow:{name}", topic_address("dc1", name), "dc1", name, 2, new)
+
+
+def delete(name: str, topic_id: str) -> DeleteTopic:
+    return DeleteTopic(f"delete:{name}", topic_address("dc1", name), "dc1", name, topic_id)
+
+
+def id_of(hands: Hands, name: str) -> str:
+    return str(hands.client.describe_topics(TopicCollection([name]))[name].result().topic_id)
+
+
+def value(hands: Hands, name: str, key: str) -> tuple[str, bool]:
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    entry = hands.client.describe_configs([resource])[resource].result()[key]
+    return entry.value, entry.is_default
+
+
+def test_topics_are_there_with_leaders_once_create_returns(hands, fresh):
+    names = [fresh("t") for _ in range(3)]
+    assert perform(hands, *[create(name) for name in names]) == [DONE] * 3
+    known = hands.client.list_topics(timeout=10).topics
+    assert [len(known[name].partitions) for name in names] == [2, 2, 2]
+    assert hands.topic_ids == {name: id_of(hands, name) for name in names}
+
+
+def test_a_topic_that_exists_as_wanted_is_success(hands, fresh):
+    step = create(fresh("t"), retention_ms="1000")
+    assert perform(hands, step) == [DONE]
+    assert perform(hands, step) == [DONE]
+
+
+def test_a_topic_that_somebody_else_made_otherwise_is_not(hands, fresh):
+    name = fresh("t")
+    perform(hands, create(name))
+    [verdict] = perform(hands, create(name, partitions=3, retention_ms="1000"))
+    assert verdict.result is Result.FAILED
+    assert "it has 2 partitions instead of 3; retention.ms is 604800000 instead of 1000" in verdict.why
+
+
+def test_one_refusal_does_not_touch_its_neighbours(hands, fresh):
+    good, bad = fresh("t"), fresh("t")
+    verdicts = perform(hands, create(good), create(bad, retention_ms="never"))
+    assert verdicts[0] == DONE
+    assert verdicts[1].result is Result.FAILED
+    assert "retention.ms" in verdicts[1].why
+
+
+def test_partitions_grow_and_growing_again_is_success(hands, fresh):
+    name = fresh("t")
+    perform(hands, create(name))
+    assert perform(hands, grow(name, 5)) == [DONE]
+    assert perform(hands, grow(name, 5)) == [DONE]
+    assert len(hands.client.list_topics(name, timeout=10).topics[name].partitions) == 5
+
+
+def test_growing_below_what_is_there_fails(hands, fresh):
+    name = fresh("t")
+    perform(hands, create(name, partitions=4))
+    [verdict] = perform(hands, grow(name, 3))
+    assert verdict.result is Result.FAILED
+
+
+def test_only_the_named_keys_change(hands, fresh):
+    name = fresh("t")
+    perform(hands, create(name, retention_ms="1000", segment_ms="5000"))
+    step = AlterConfigs(
+        "alter", topic_address("dc1", name), "dc1", name, {"retention.ms": "2000"}, ("segment.ms",)
+    )
+    assert perform(hands, step) == [DONE]
+    assert perform(hands, step) == [DONE]
+    assert value(hands, name, "retention.ms") == ("2000", False)
+    assert value(hands, name, "segment.ms") == ("604800000", True)
+
+
+def test_a_topic_is_deleted_only_if_it_is_the_one_that_was_planned(hands, fresh):
+    name = fresh("t")
+    perform(hands, create(name))
+    [verdict] = perform(hands, delete(name, "AAAAAAAAAAAAAAAAAAAAAA"))
+    assert verdict.result is Result.FAILED
+    assert "another topic stands under this name" in verdict.why
+    real = id_of(hands, name)
+    assert perform(hands, delete(name, real)) == [DONE]
+    assert name not in hands.client.list_topics(timeout=10).topics
+    assert perform(hands, delete(name, real)) == [DONE], "gone already is as wanted"
+
+
+def test_nothing_is_sent_past_the_guard(lab, fresh):
+    name = fresh("t")
+    barred = hands_of(lab, barred="the lease is lost")
+    assert perform(barred, create(name)) == [Verdict(Result.NOT_STARTED, "the lease is lost")]
+    assert name not in barred.client.list_topics(timeout=10).topics
+
+
+def test_the_registry_is_told_what_is_known_only_now(hands, fresh):
+    name = fresh("t")
+    perform(hands, create(name))
+    address = topic_address("dc1", name)
+    assert perform(hands, Own("own", address, "dc1", Owned(address, "shop", {"partitions": "2"}))) == [DONE]
+    [entry] = hands.registry.own
+    assert entry.spec == {"partitions": "2", "id": id_of(hands, name)}
+    assert (entry.plan, entry.at_ms) == ("digest", 42)
+    assert perform(hands, Disown("disown", address, "dc1", "shop")) == [DONE]
+    assert hands.registry.disown == [address]
+
+
+def test_acls_are_created_and_deleted_each_exactly(lab_sasl, fresh):
+    hands = hands_of(lab_sasl)
+    name = fresh("t")
+    rules = [
+        AclRule("dc1", "TOPIC", name, "PREFIXED", "User:app", "*", operation, "ALLOW")
+        for operation in ("READ", "DESCRIBE")
+    ]
+    creates = [CreateAcl(rule.name, Address(Kind.ACL, "dc1", rule.name), "dc1", rule) for rule in rules]
+    assert perform(hands, *creates) == [DONE, DONE]
+    assert perform(hands, *creates) == [DONE, DONE]
+    gone = DeleteAcl(rules[0].name, creates[0].address, "dc1", rules[0])
+    assert perform(hands, gone) == [DONE]
+    assert perform(hands, gone) == [DONE]
+    left = hands.client.describe_acls(AclBindingFilter(*_any(name))).result()
+    assert [binding.operation.name for binding in left] == ["DESCRIBE"]
+
+
+def _any(name: str):
+    from confluent_kafka.admin import AclOperation, AclPermissionType, ResourcePatternType
+
+    return (
+        ResourceType.TOPIC,
+        name,
+        ResourcePatternType.PREFIXED,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+
+
+def test_replicas_move_and_the_step_ends_when_they_are_in_sync(lab_three, fresh):
+    hands = hands_of(lab_three)
+    name = fresh("t")
+    perform(hands, CreateTopic("c", topic_address("dc1", name), "dc1", name, 2, 1, {}))
+    step = Reassign("r", topic_address("dc1", name), "dc1", name, ((1, 2, 3), (2, 3, 1)), ((1,), (2,)))
+    assert perform(hands, step) == [DONE]
+    partitions = hands.client.list_topics(name, timeout=10).topics[name].partitions
+    assert [sorted(partitions[index].isrs) for index in (0, 1)] == [[1, 2, 3], [1, 2, 3]]
