@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runtime.lab import clients, create, jars, processes
+from runtime.lab import clients, create, jars, processes, tools
 from runtime.lab.cluster import Cluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained
@@ -92,23 +92,27 @@ class Lab:
             with suppress(OSError):  # something else lives there: not ours to remove
                 self.home.rmdir()
 
-    def tool(
-        self, cluster: str, main_class: str, *arguments: str, stdin: str = "", timeout: float = 60.0
-    ) -> str:
-        """Run one of Kafka's own tools against a cluster and return what it said.
+    def tool_command(self, cluster: str, tool: str, *arguments: str) -> list[str]:
+        """The command that runs one of Kafka's own tools against a cluster.
 
-        The bootstrap is added, and `{client}` in an argument becomes the file with the client settings."""
+        The package may be left out. The bootstrap is added; `{client}` in an argument becomes the file with
+        the client settings."""
         known = self._cluster(cluster)
         for_java, _ = known.client_files()
         java = find_java()
+        classpath = jars.classpath(java, report=self.report)
+        return [
+            *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+            f"-Dlog4j2.configurationFile={known.logging_file()}",
+            *("-cp", classpath, tools.main_class(Path(classpath).parent, tool)),
+            *("--bootstrap-server", known.bootstrap),
+            *(argument.replace("{client}", str(for_java)) for argument in arguments),
+        ]
+
+    def tool(self, cluster: str, tool: str, *arguments: str, stdin: str = "", timeout: float = 60.0) -> str:
+        """Run such a tool to its end and return what it printed."""
         done = subprocess.run(
-            [
-                *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
-                f"-Dlog4j2.configurationFile={known.logging_file()}",
-                *("-cp", jars.classpath(java, report=self.report), main_class),
-                *("--bootstrap-server", known.bootstrap),
-                *(argument.replace("{client}", str(for_java)) for argument in arguments),
-            ],
+            self.tool_command(cluster, tool, *arguments),
             input=stdin,
             capture_output=True,
             text=True,
@@ -116,9 +120,7 @@ class Lab:
             check=False,
         )
         if done.returncode:
-            raise LabError(
-                f"{main_class} failed: {(done.stdout + done.stderr).strip()[-1000:]}", where=cluster
-            )
+            raise LabError(f"{tool} failed: {(done.stdout + done.stderr).strip()[-1000:]}", where=cluster)
         return done.stdout
 
     @contextmanager
@@ -141,7 +143,12 @@ class Lab:
         missing = [broker for broker in brokers if broker.key not in running]
         for broker in missing:
             create.require_ports(broker.cluster, [broker.node])
+        what = f"starting {', '.join(str(broker) for broker in missing)}"
+        if missing:
+            self.report(what, 0, len(missing))
         launch(java, classpath, missing, timeout)
+        if missing:
+            self.report(what, len(missing), len(missing))
 
     def _signal(self, address: str, number: signal.Signals) -> None:
         running = processes.find(self.clusters.values())

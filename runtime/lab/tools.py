@@ -1,0 +1,37 @@
+"""Kafka's own tools by their short names: TopicCommand, ConsoleProducer, ConsoleConsumer, …"""
+
+import zipfile
+from pathlib import Path
+
+from runtime.lab.errors import LabError
+
+_PACKAGES = ("org/apache/kafka/tools/", "org/apache/kafka/shell/", "kafka/")
+
+
+def main_class(jars: Path, name: str) -> str:
+    """The whole name of a tool. Its package may be left out: Kafka has moved tools before."""
+    found = sorted(_classes(jars))
+    if name in found:
+        return name
+    short = name.rpartition(".")[2]
+    alike = [each for each in found if each.rpartition(".")[2] == short]
+    if len(alike) != 1:
+        said = f"several tools are called {short}" if alike else f"Kafka has no tool {name}"
+        raise LabError(said, ", ".join(alike) or "for example TopicCommand, ConsoleProducer, ConsoleConsumer")
+    return alike[0]
+
+
+def _classes(jars: Path) -> set[str]:
+    found: set[str] = set()
+    for jar in jars.glob("kafka*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            found |= {_class(entry) for entry in archive.namelist() if _is_tool(entry)}
+    return found
+
+
+def _class(entry: str) -> str:
+    return entry.removesuffix(".class").replace("/", ".")
+
+
+def _is_tool(entry: str) -> bool:
+    return entry.startswith(_PACKAGES) and entry.endswith(".class") and "$" not in entry
