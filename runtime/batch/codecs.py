@@ -20,7 +20,7 @@ _XERIAL_BLOCK: Final = 32 * 1024
 _BLOCK_SIZE: Final = struct.Struct(">i")
 
 _FIRST_GUESS: Final = 6  # times the packed size
-_SMALLEST_GUESS: Final = 64 * 1024
+_SMALLEST_GUESS: Final = 1024
 _GUESS_GROWTH: Final = 4
 _FULL: Final = "write whole buffer"
 

@@ -5,9 +5,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+UNSUMMED: Final = struct.Struct(">qiibI")  # up to the checksum
+SUMMED: Final = struct.Struct(">hiqqqhii")  # from the attributes on, as the body behind it
 HEADER_SIZE: Final = HEADER.size  # 61
 LOG_OVERHEAD: Final = 12  # base offset and length stand before what the length counts
-CRC_FROM: Final = 21  # the checksum covers everything from the attributes on
+CRC_FROM: Final = UNSUMMED.size
 MAGIC_AT: Final = 16
 MAGIC: Final = 2
 

@@ -6,12 +6,12 @@ from crc32c import crc32c
 
 from runtime.batch.layout import (
     CODEC_MASK,
-    CRC_FROM,
-    HEADER,
     HEADER_SIZE,
     MAGIC,
     MAX_INT32,
+    SUMMED,
     TRANSACTIONAL,
+    UNSUMMED,
     Batch,
 )
 
@@ -38,7 +38,7 @@ def stamp(batch: Batch, producer_id: int, producer_epoch: int, sequence: int) ->
     """
     assert not batch.log_append_time, "its timestamps are in the header alone: rewrite it"
     attributes = batch.attributes & CODEC_MASK | TRANSACTIONAL
-    tail = (
+    summed = SUMMED.pack(
         attributes,
         batch.last_offset_delta,
         batch.base_timestamp,
@@ -48,9 +48,9 @@ def stamp(batch: Batch, producer_id: int, producer_epoch: int, sequence: int) ->
         sequence,
         batch.records,
     )
-    unsummed = HEADER.pack(0, batch.length, _NO_EPOCH, MAGIC, 0, *tail)
-    checksum = crc32c(batch.body, crc32c(unsummed[CRC_FROM:]))
-    return Stamped(HEADER.pack(0, batch.length, _NO_EPOCH, MAGIC, checksum, *tail), batch.body)
+    body = batch.body
+    checksum = crc32c(body, crc32c(summed))
+    return Stamped(UNSUMMED.pack(0, batch.length, _NO_EPOCH, MAGIC, checksum) + summed, body)
 
 
 def next_sequence(sequence: int, records: int) -> int:

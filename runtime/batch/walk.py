@@ -63,13 +63,15 @@ def walk(records: bytes | bytearray | memoryview, where: Where) -> Walked:
 
 def _walk(view: memoryview, sets: list[RecordSet], where: Where) -> None:
     end = len(view)
-    position, after = 0, -1
-    unpack, make = HEADER.unpack_from, Batch._make
+    position, after = 0, 0
+    unpack, make = HEADER.unpack_from, tuple.__new__
     while position < end:
         if end - position < HEADER_SIZE or view[position + MAGIC_AT] != MAGIC:
             legacy = _legacy_run(view, position, where)
             position += len(legacy.messages)
-            after = _ascending(legacy.base_offset, legacy.last_offset, after, where)
+            if legacy.base_offset < after:
+                raise _backwards(legacy.base_offset, after, where)
+            after = legacy.next_offset
             sets.append(legacy)
             continue
         fields = unpack(view, position)
@@ -80,19 +82,19 @@ def _walk(view: memoryview, sets: list[RecordSet], where: Where) -> None:
             raise _Cut(stop - position)
         if crc32c(view[position + CRC_FROM : stop]) != fields[4]:
             raise CorruptBatch(where, fields[0], "wrong checksum")
-        batch = make((*fields, view[position + HEADER_SIZE : stop]))
+        batch = make(Batch, (*fields, view[position + HEADER_SIZE : stop]))
         delta, count = fields[6], fields[12]
         if not 0 <= count <= delta + 1 or fields[5] & CODEC_MASK > _LAST_CODEC:
             raise CorruptBatch(where, fields[0], _why_not(batch))
-        after = _ascending(fields[0], fields[0] + delta, after, where)
+        if fields[0] < after:
+            raise _backwards(fields[0], after, where)
+        after = fields[0] + delta + 1
         sets.append(batch)
         position = stop
 
 
-def _ascending(first: int, last: int, after: int, where: Where) -> int:
-    if first < after or first < 0:
-        raise CorruptBatch(where, first, f"offsets go backwards: {max(after, 0)} or more was due")
-    return last + 1
+def _backwards(offset: int, after: int, where: Where) -> CorruptBatch:
+    return CorruptBatch(where, offset, f"offsets go backwards: {after} or more was due")
 
 
 def _why_not(batch: Batch) -> str:
@@ -116,7 +118,7 @@ def _legacy_run(view: memoryview, start: int, where: Where) -> LegacySet:
         if position == start:
             base = offset
         elif offset <= last:
-            raise CorruptBatch(where, offset, f"offsets go backwards: {last + 1} or more was due")
+            raise _backwards(offset, last + 1, where)
         last, position = offset, stop
     return LegacySet(base, last, view[start:position])
 
