@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from planner.apply.outcome import DONE, Result, Verdict, failed
 from planner.kafka import explain, is_transient
+from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import Step
 
 S = TypeVar("S", bound=Step)

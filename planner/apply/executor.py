@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from confluent_kafka import KafkaException
 
 from planner.apply.hands import Hands
-from planner.apply.outcome import Ended, Event, Outcome, Result, Sent, Summary, Verdict, failed
 from planner.apply.schedule import Schedule
 from planner.apply.steps import HANDLERS
 from planner.kafka import explain
+from planner.model.outcome import Ended, Event, Outcome, Result, Sent, Summary, Verdict, failed
 from planner.model.step import Step
 
 # Enough that one batch's propagation is awaited while the next is created; the controller works in order.

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from planner.apply.outcome import Outcome, Result
-from planner.model.step import CreateTopic, Own, Step
+from planner.model.outcome import Outcome, Result
+from planner.model.step import CreateTopic, Own, Step, describe
 
 # Brokers refuse more than 10,000 partitions in one request; small batches show progress and share the work.
 MAX_STEPS = 250
@@ -86,28 +86,3 @@ def _cut(group: list[Step]) -> Iterable[list[Step]]:
         partitions += weight
     if batch:
         yield batch
-
-
-_VERBS = {
-    "CreateTopic": "create",
-    "GrowPartitions": "grow",
-    "AlterConfigs": "configure",
-    "Reassign": "reassign",
-    "DeleteTopic": "delete",
-    "CreateAcl": "create",
-    "DeleteAcl": "delete",
-    "Own": "register",
-    "Disown": "forget",
-    "LaunchJob": "launch",
-    "ReconfigureJob": "reconfigure",
-    "StopJob": "stop",
-}
-
-
-def verb(step: Step) -> str:
-    return _VERBS[type(step).__name__]
-
-
-def describe(step: Step) -> str:
-    """The step in a person's words: `create topic.dc2.orders`."""
-    return f"{verb(step)} {step.address}"

@@ -161,3 +161,29 @@ Step = (
     | ReconfigureJob
     | StopJob
 )
+
+
+# What each kind does to its object, in one word.
+_VERBS: dict[type, str] = {
+    CreateTopic: "create",
+    GrowPartitions: "grow",
+    AlterConfigs: "configure",
+    Reassign: "reassign",
+    DeleteTopic: "delete",
+    CreateAcl: "create",
+    DeleteAcl: "delete",
+    Own: "register",
+    Disown: "forget",
+    LaunchJob: "launch",
+    ReconfigureJob: "reconfigure",
+    StopJob: "stop",
+}
+
+
+def verb(step: Step) -> str:
+    return _VERBS[type(step)]
+
+
+def describe(step: Step) -> str:
+    """The step in a person's words: `create topic.dc2.orders`."""
+    return f"{verb(step)} {step.address}"

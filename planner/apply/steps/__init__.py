@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from planner.apply.hands import Hands
-from planner.apply.outcome import Verdict
 from planner.apply.steps import acls, configs, create, delete, grow, reassign, register
+from planner.model.outcome import Verdict
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,

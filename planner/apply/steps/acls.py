@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt, refused
 from planner.apply.hands import Hands
-from planner.apply.outcome import Verdict
+from planner.model.outcome import Verdict
 from planner.model.step import CreateAcl, DeleteAcl
 from planner.model.topology import AclRule
 

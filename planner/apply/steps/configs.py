@@ -7,7 +7,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt, refused
 from planner.apply.hands import Hands
-from planner.apply.outcome import Verdict
+from planner.model.outcome import Verdict
 from planner.model.step import AlterConfigs
 
 

@@ -7,9 +7,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt
 from planner.apply.hands import Hands
-from planner.apply.outcome import DONE, Result, Verdict, failed
 from planner.apply.visible import await_everywhere, gone
 from planner.kafka import explain
+from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import DeleteTopic
 
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)

@@ -8,9 +8,9 @@ from confluent_kafka.cimpl import NewPartitions
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt
 from planner.apply.hands import Hands
-from planner.apply.outcome import DONE, Result, Verdict, failed
 from planner.apply.visible import await_everywhere, led
 from planner.kafka import explain
+from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import GrowPartitions
 
 

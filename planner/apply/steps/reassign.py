@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from planner.apply.hands import Hands
-from planner.apply.outcome import DONE, Result, Verdict, failed
 from planner.kafka import RawFailure, raw_admin
+from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import Reassign
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from confluent_kafka import KafkaException
 
 from planner.apply.hands import Hands
-from planner.apply.outcome import DONE, Result, Verdict, failed
 from planner.kafka import explain
 from planner.model.address import Kind
+from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.owned import Owned
 from planner.model.step import Disown, Own
 

@@ -5,8 +5,8 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaError, KafkaException
 
 from planner.apply.attempt import Guard, attempt, refused
-from planner.apply.outcome import DONE, Result, Verdict
 from planner.model.address import topic_address
+from planner.model.outcome import DONE, Result, Verdict
 from planner.model.step import CreateTopic
 
 OPEN = Guard(barred=lambda: None)

@@ -1,10 +1,10 @@
 """Order comes from `needs` alone; what can go together goes together."""
 
-from planner.apply.outcome import Outcome, Result
-from planner.apply.schedule import MAX_STEPS, Schedule, batches, describe
+from planner.apply.schedule import MAX_STEPS, Schedule, batches
 from planner.model.address import topic_address
+from planner.model.outcome import Outcome, Result
 from planner.model.owned import Owned
-from planner.model.step import CreateTopic, GrowPartitions, Own, Step
+from planner.model.step import CreateTopic, GrowPartitions, Own, Step, describe
 
 
 def create(

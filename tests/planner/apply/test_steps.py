@@ -6,9 +6,9 @@ from confluent_kafka.admin import AclBindingFilter, ConfigResource, ResourceType
 
 from planner.apply.attempt import Guard
 from planner.apply.hands import Hands
-from planner.apply.outcome import DONE, Result, Verdict
 from planner.apply.steps import HANDLERS
 from planner.model.address import Address, Kind, topic_address
+from planner.model.outcome import DONE, Result, Verdict
 from planner.model.owned import Owned
 from planner.model.step import (
     AlterConfigs,
