@@ -1,0 +1,112 @@
+"""Which topics a flow takes, seen together with the other flows."""
+
+import pytest
+
+from runtime.contract.rename import SAME_NAME, Match, Rename, Table, Template
+from runtime.contract.route import Route, Router, Verdict, is_reserved
+from runtime.contract.selection import Rules
+
+PREFIX = Template("{source}.{topic}")
+ALL = Rules((".*",))
+
+
+def route(text: str, rename: Rename = SAME_NAME, rules: Rules = ALL, undoes: Rules | None = None) -> Route:
+    """`dc1>dc2`: the flow's name, its source and its destination."""
+    source, destination = text.split(">")
+    return Route(text, source, destination, rules, rename, undoes)
+
+
+PREFIXED = (route("dc1>dc2", PREFIX), route("dc2>dc1", PREFIX))
+RING = (route("dc1>dc2", PREFIX), route("dc2>dc3", PREFIX), route("dc3>dc1", PREFIX))
+SAME = (route("dc1>dc2"), route("dc2>dc1"))
+MIXED = (route("dc1>dc2", rules=Rules(("orders",))), route("dc2>dc1", PREFIX))
+
+
+@pytest.mark.parametrize(
+    ("routes", "flow", "topic", "verdict"),
+    [
+        (PREFIXED, "dc1>dc2", "orders", Verdict.TAKEN),
+        (PREFIXED, "dc2>dc1", "dc1.orders", Verdict.RETURNS),
+        (PREFIXED, "dc2>dc1", "dc3.orders", Verdict.TAKEN),
+        (RING, "dc2>dc3", "dc1.orders", Verdict.TAKEN),
+        (RING, "dc3>dc1", "dc2.dc1.orders", Verdict.RETURNS),
+        (RING, "dc3>dc1", "dc2.orders", Verdict.TAKEN),
+        (SAME, "dc2>dc1", "orders", Verdict.TAKEN),
+        (MIXED, "dc2>dc1", "orders", Verdict.RETURNS),
+        (MIXED, "dc2>dc1", "payments", Verdict.TAKEN),
+        ((*SAME, route("dc2>dc3", PREFIX)), "dc2>dc3", "orders", Verdict.TAKEN),
+        (SAME, "dc1>dc2", "orders.replica", Verdict.DENIED),
+        (SAME, "dc1>dc2", "__repl.ledger", Verdict.OUTSIDE),
+        (SAME, "dc1>dc2", "__consumer_offsets", Verdict.OUTSIDE),
+    ],
+)
+def test_verdicts(routes: tuple[Route, ...], flow: str, topic: str, verdict: Verdict) -> None:
+    assert Router(routes).verdict(flow, topic) is verdict
+
+
+def test_a_name_written_out_goes_back_all_the_same() -> None:
+    named = Router((route("dc1>dc2", PREFIX), route("dc2>dc1", PREFIX, Rules(("dc1.orders",)))))
+    assert named.name_there("dc2>dc1", "dc1.orders") == "dc2.dc1.orders"
+
+
+def test_excluded_is_excluded() -> None:
+    router = Router((route("dc1>dc2", PREFIX, Rules((".*",), exclude=("tmp.*",))),))
+    assert router.verdict("dc1>dc2", "tmp1") is Verdict.EXCLUDED
+    assert router.name_there("dc1>dc2", "tmp1") is None
+    assert router.name_there("dc1>dc2", "orders") == "dc1.orders"
+
+
+def test_same_names_in_a_ring_of_three_are_taken() -> None:
+    router = Router((route("dc1>dc2"), route("dc2>dc3"), route("dc3>dc1")))
+    assert router.name_there("dc3>dc1", "orders") == "orders"
+
+
+def test_nothing_is_reserved_that_belongs_to_users() -> None:
+    assert [
+        name for name in ("orders", "__mine", "__repl.x", "__transaction_state") if is_reserved(name)
+    ] == [
+        "__repl.x",
+        "__transaction_state",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rename", "there", "home"),
+    [
+        (PREFIX, "dc1.pay", "pay"),
+        (Template("{topic}.replica"), "pay.replica", "pay"),
+        (Table((("pay", "paid"),)), "paid", "pay"),
+        (Match(r"p(.*)", r"q\1"), "qay", "pay"),
+    ],
+)
+def test_a_failback_brings_topics_home_under_their_old_names(rename: Rename, there: str, home: str) -> None:
+    forth = route("dc1>dc2", rename, Rules(("pay",)))
+    router = Router((forth, route("dc2>dc1", rename, Rules(()), undoes=forth.rules)))
+    assert router.name_there("dc2>dc1", there) == home
+    assert router.ways["dc2>dc1"].topic_here(home) == there
+    assert router.ways["dc2>dc1"].written_out == {there}
+    assert not router.ways["dc2>dc1"].open_ended
+    # The original flow, made active again, still takes what came home.
+    assert router.name_there("dc1>dc2", home) == there
+
+
+@pytest.mark.parametrize(
+    ("own", "taken"),
+    [
+        (Rules(()), {"dc1.pay", "dc1.ship"}),
+        (Rules(("dc1.pay",)), {"dc1.pay"}),
+        (Rules(("pay",)), {"dc1.pay"}),
+        (Rules((".*",), exclude=("ship",), default_exclude=False), {"dc1.pay"}),
+    ],
+)
+def test_a_failback_takes_what_was_copied_and_may_be_narrowed(own: Rules, taken: set[str]) -> None:
+    forth = route("dc1>dc2", PREFIX, Rules(("[ps].*",)))
+    router = Router((forth, route("dc2>dc1", PREFIX, own, undoes=forth.rules)))
+    topics = ("dc1.pay", "dc1.ship", "dc1.orders", "dc1.pay.internal", "pay", "own")
+    assert {topic for topic in topics if router.name_there("dc2>dc1", topic) is not None} == taken
+
+
+def test_topics_that_are_written_out() -> None:
+    ways = Router((route("dc1>dc2", rules=Rules(("a", "b.*", "__repl.x"))),)).ways
+    assert ways["dc1>dc2"].written_out == {"a"}
+    assert ways["dc1>dc2"].open_ended
