@@ -8,7 +8,7 @@ from planner.model.address import Address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.step import Step
-from planner.model.topology import Cluster
+from planner.model.topology import Cluster, Internal
 
 FORMAT_VERSION = 1
 
@@ -67,6 +67,7 @@ class Plan:
         default_factory=dict
     )  # how apply reaches them; secrets by reference
     flows: tuple[PlannedFlow, ...] = ()
+    internal: Internal = Internal()  # how the product keeps its own topics
     format_version: int = FORMAT_VERSION
 
     @property

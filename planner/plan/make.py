@@ -55,6 +55,7 @@ def make_plan(
         targets=tuple(sorted(targets)),
         connections={name: topology.clusters[name] for name in reachable if name in topology.clusters},
         flows=_flows(desired, topology),
+        internal=topology.internal,
     )
 
 
