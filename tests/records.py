@@ -1,0 +1,91 @@
+"""Writing and reading whole topics with librdkafka, for tests."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+
+class Record(NamedTuple):
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def create_topic(
+    client: Mapping[str, Any],
+    topic: str,
+    partitions: int = 1,
+    replication: int = -1,
+    config: Mapping[str, str] | None = None,
+) -> None:
+    admin = AdminClient(dict(client))
+    wanted = NewTopic(topic, partitions, replication, config=dict(config or {}))
+    admin.create_topics([wanted])[topic].result(timeout=30)
+    wait_for(lambda: len(admin.list_topics(topic, timeout=5).topics[topic].partitions) == partitions)
+
+
+def write(client: Mapping[str, Any], topic: str, values: Sequence[bytes], key: bytes | None = None) -> None:
+    """Returns when every record was acknowledged."""
+    failed: list[object] = []
+
+    def acknowledged(problem: object, _message: object) -> None:
+        if problem is not None:
+            failed.append(problem)
+
+    producer = Producer({**client, "enable.idempotence": True})
+    for value in values:
+        producer.produce(topic, value=value, key=key, on_delivery=acknowledged)
+    left = producer.flush(30)
+    assert not left, f"{left} records were not acknowledged"
+    assert not failed, f"{failed[0]}"
+
+
+def read(client: Mapping[str, Any], topic: str, *, timeout: float = 30.0) -> list[Record]:
+    """Everything that is committed in a topic now, by partition and offset."""
+    consumer = Consumer(
+        {
+            **client,
+            "group.id": "reading-for-a-test",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=timeout).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        return sorted(_until_ends(consumer, set(partitions), time.monotonic() + timeout))
+    finally:
+        consumer.close()
+
+
+def _until_ends(consumer: Consumer, open_partitions: set[int], deadline: float) -> list[Record]:
+    found = []
+    while open_partitions:
+        assert time.monotonic() < deadline, f"partitions {open_partitions} did not come to their end"
+        message = consumer.poll(0.5)
+        if message is None:
+            continue
+        problem = message.error()
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        if problem is None:
+            found.append(Record(partition, offset, message.key(), message.value()))
+        elif problem.name() == "_PARTITION_EOF":
+            open_partitions.discard(partition)
+        else:
+            raise AssertionError(problem)
+    return found
+
+
+def wait_for(true: Callable[[], bool], timeout: float = 30.0) -> None:
+    """Poll until it is true, or fail at the deadline."""
+    deadline = time.monotonic() + timeout
+    while not true():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.05)
