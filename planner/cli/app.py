@@ -18,7 +18,11 @@ class Entry(NamedTuple):
 
 # One line for each command: the module below planner.cli that holds `command`, and its line in the help.
 COMMANDS: dict[str, Entry] = {
+    "init": Entry("init", "Write a commented starter topology."),
+    "validate": Entry("validate", "Check a topology offline: no cluster, no credentials needed."),
     "lab": Entry("lab", "Real local Kafka clusters for trying things and for tests."),
+    "schema": Entry("schema", "The JSON Schema of the topology, for editors."),
+    "completion": Entry("completion", "Completion for bash, zsh or fish."),
 }
 
 

@@ -48,14 +48,13 @@ def _walk(folder: Path) -> Iterable[Path]:
 
     for here, folders, names in os.walk(folder, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            lower = name.lower()
-            if (
-                lower.endswith(SUFFIXES)
-                and not name.startswith(".")
-                and not lower.endswith(VARIABLE_SUFFIXES)
-            ):
-                yield Path(here) / name
+        yield from (Path(here) / name for name in names if is_topology_file(Path(name)))
+
+
+def is_topology_file(path: Path) -> bool:
+    """By its name: YAML, not hidden, not a file of variables."""
+    name = path.name.lower()
+    return name.endswith(SUFFIXES) and not name.startswith(".") and not name.endswith(VARIABLE_SUFFIXES)
 
 
 def read_text(path: Path) -> str:

@@ -33,12 +33,14 @@ OWN_KEYS = (
         "reverse_of",
         Text("the name of a flow", placed=True),
         "The flow whose way home this is; `repl failback` writes it. The other flow's rename is undone.",
+        default_doc="unset",
         example="dc1-to-dc2",
     ),
     Key(
         "restart_from",
         START,
         "Start over from here once, whatever the ledger knows; the plan shows what is copied again.",
+        default_doc="unset",
         example="earliest",
     ),
 )

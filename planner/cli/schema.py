@@ -1,0 +1,20 @@
+"""`repl schema`: the language, for editors."""
+
+import click
+
+from planner.cli import as_json
+
+
+@click.command()
+@click.option("--markdown", is_flag=True, hidden=True, help="The reference for people, as docs/topology.md.")
+def command(markdown: bool) -> None:
+    """Print the JSON Schema (draft 2020-12) of the topology's language.
+
+    An editor completes and checks topologies with it: repl schema > topology.schema.json
+    """
+    from planner.declare.schema import json_schema, reference
+
+    if markdown:
+        click.echo(reference(), nl=False)
+    else:
+        as_json.emit(json_schema())
