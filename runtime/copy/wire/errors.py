@@ -60,10 +60,8 @@ class Unsupported(WireError):
         self.why = why
 
 
-class Malformed(WireError):
+class Malformed(ConnectionFailure):
     """The broker's bytes are not what the protocol says; the connection is closed."""
 
     def __init__(self, where: str, why: str) -> None:
-        super().__init__(f"{where}: {why}")
-        self.where = where
-        self.why = why
+        super().__init__(where, why, sent=True)

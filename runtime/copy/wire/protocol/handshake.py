@@ -47,7 +47,8 @@ class ApiVersionsRequest:
             return ApiVersionsResponse(error, {}, {})
         versions = {}
         for _ in range(reader.count()):
-            versions[reader.int16()] = (reader.int16(), reader.int16())
+            api = reader.int16()
+            versions[api] = (reader.int16(), reader.int16())
             reader.skip_tags()
         throttle_ms = reader.int32()
         tags = reader.tags()

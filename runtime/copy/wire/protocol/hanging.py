@@ -27,7 +27,7 @@ class ActiveProducer:
 @dataclass(frozen=True, slots=True)
 class DescribeProducersResponse:
     throttle_ms: int
-    producers: Mapping[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]
+    answers: Mapping[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]
 
 
 @dataclass(frozen=True, slots=True)

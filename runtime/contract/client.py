@@ -1,0 +1,223 @@
+"""A cluster's `client:` settings, turned into what each Kafka client wants. Pure; this is the one place.
+
+The names are librdkafka's. confluent-kafka gets them all; the wire (the data path's own client) gets a frozen
+value of what it understands, and notes on what it does not. A value may refer to a secret, `{env: VAR}` or
+`{file: path}`; references travel (in a topology, in a job spec) and are resolved where a client is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from runtime.contract.client_values import (
+    ClientSettingsError,
+    Password,
+    Sasl,
+    SecurityProtocol,
+    Tls,
+    TokenCommand,
+    TokenEndpoint,
+    UnsecuredToken,
+    WireSettings,
+)
+
+Value = str | int | float | bool | Mapping[str, str]
+
+TOKEN_COMMAND = "repl.oauthbearer.token.command"  # noqa: S105 - the name of a key
+
+
+def resolve(
+    client: Mapping[str, Value],
+    environ: Mapping[str, str],
+    read_file: Callable[[str], str],
+) -> dict[str, str]:
+    """Text for every setting; `read_file` may raise OSError. A line feed at a file's end is dropped."""
+    return {key: _text(key, value, environ, read_file) for key, value in client.items()}
+
+
+def _text(key: str, value: Value, environ: Mapping[str, str], read_file: Callable[[str], str]) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return str(value)
+        case {"env": str(name)} if len(value) == 1:
+            if name not in environ:
+                raise ClientSettingsError(key, f"the environment variable {name} is not set")
+            return environ[name]
+        case {"file": str(path)} if len(value) == 1:
+            try:
+                return read_file(path).removesuffix("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ClientSettingsError(key, f"the file {path} can't be read: {error}") from error
+    raise ClientSettingsError(key, "a reference is {env: VARIABLE} or {file: path}")
+
+
+def is_secret(key: str) -> bool:
+    """Whether a setting's value must never be shown."""
+    return any(word in key for word in ("password", "secret", "key.pem", "token")) or key in (
+        "sasl.jaas.config",
+        "sasl.oauthbearer.config",
+    )
+
+
+def confluent_config(bootstrap: str, resolved: Mapping[str, str]) -> dict[str, Any]:
+    """For confluent-kafka: librdkafka's own names, as they are; a token command is the edge's to call."""
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap}
+    config.update({key: value for key, value in resolved.items() if key != TOKEN_COMMAND})
+    return config
+
+
+def wire_settings(bootstrap: str, resolved: Mapping[str, str]) -> WireSettings:
+    """For the wire; raises `ClientSettingsError` for what it can't do, and notes what it leaves out."""
+    reader = _Reader({"bootstrap.servers": bootstrap, **resolved})
+    security = reader.security()
+    settings = WireSettings(
+        bootstrap=parse_bootstrap(reader.text("bootstrap.servers", "metadata.broker.list") or ""),
+        client_id=reader.text("client.id") or "repl",
+        security=security,
+        tls=reader.tls() if security.tls else None,
+        sasl=reader.sasl() if security.sasl else None,
+        request_timeout_s=reader.milliseconds("socket.timeout.ms", 60_000),
+        connect_timeout_s=reader.milliseconds("socket.connection.setup.timeout.ms", 30_000),
+        reconnect_backoff_s=reader.milliseconds("reconnect.backoff.ms", 100),
+        reconnect_backoff_max_s=reader.milliseconds("reconnect.backoff.max.ms", 10_000),
+        metadata_max_age_s=reader.milliseconds("topic.metadata.refresh.interval.ms", 300_000),
+        max_response_bytes=reader.integer("receive.message.max.bytes", 100_000_000),
+        send_buffer_bytes=reader.integer("socket.send.buffer.bytes", 0),
+        receive_buffer_bytes=reader.integer("socket.receive.buffer.bytes", 0),
+        keepalive=reader.boolean("socket.keepalive.enable", True),
+        rack=reader.text("client.rack") or "",
+    )
+    return replace(settings, notes=reader.notes())
+
+
+def parse_bootstrap(bootstrap: str) -> tuple[tuple[str, int], ...]:
+    """`host:port,[v6]:port`; a scheme before the host is allowed, as librdkafka allows it."""
+    found = []
+    for entry in filter(None, (part.strip() for part in bootstrap.split(","))):
+        host, _, port = entry.rpartition("://")[2].rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ClientSettingsError("bootstrap.servers", f"{entry!r} is not host:port")
+        found.append((host.strip("[]"), int(port)))
+    if not found:
+        raise ClientSettingsError("bootstrap.servers", "no broker is named")
+    return tuple(found)
+
+
+class _Reader:
+    """Reads the settings by name and remembers which were read: the rest is noted."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._read: set[str] = set()
+
+    def text(self, *names: str) -> str | None:
+        self._read.update(names)
+        return next((self._settings[name] for name in names if self._settings.get(name)), None)
+
+    def need(self, name: str, why: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise ClientSettingsError(name, f"is missing; {why}")
+        return value
+
+    def integer(self, name: str, default: int) -> int:
+        value = self.text(name)
+        try:
+            return default if value is None else int(value)
+        except ValueError:
+            raise ClientSettingsError(name, f"{value!r} is not a whole number") from None
+
+    def milliseconds(self, name: str, default: int) -> float:
+        return self.integer(name, default) / 1000
+
+    def boolean(self, name: str, default: bool) -> bool:
+        match (self.text(name) or "").lower():
+            case "":
+                return default
+            case "true" | "t" | "1":
+                return True
+            case "false" | "f" | "0":
+                return False
+            case other:
+                raise ClientSettingsError(name, f"{other!r} is neither true nor false")
+
+    def security(self) -> SecurityProtocol:
+        name = self.text("security.protocol") or "PLAINTEXT"
+        try:
+            return SecurityProtocol(name.upper())
+        except ValueError:
+            known = ", ".join(protocol.value for protocol in SecurityProtocol)
+            raise ClientSettingsError("security.protocol", f"{name!r} is none of {known}") from None
+
+    def tls(self) -> Tls:
+        if self.text("ssl.keystore.location"):
+            why = "the data path reads PEM: use ssl.certificate.location and ssl.key.location"
+            raise ClientSettingsError("ssl.keystore.location", why)
+        algorithm = (self.text("ssl.endpoint.identification.algorithm") or "https").lower()
+        if algorithm not in ("https", "none"):
+            raise ClientSettingsError("ssl.endpoint.identification.algorithm", "is https or none")
+        return Tls(
+            ca_location=self.text("ssl.ca.location"),
+            ca_pem=self.text("ssl.ca.pem"),
+            certificate_location=self.text("ssl.certificate.location"),
+            certificate_pem=self.text("ssl.certificate.pem"),
+            key_location=self.text("ssl.key.location"),
+            key_pem=self.text("ssl.key.pem"),
+            key_password=self.text("ssl.key.password"),
+            ciphers=self.text("ssl.cipher.suites"),
+            verify=self.boolean("enable.ssl.certificate.verification", True),
+            check_hostname=algorithm == "https",
+        )
+
+    def sasl(self) -> Sasl:
+        mechanism = (self.text("sasl.mechanism", "sasl.mechanisms") or "GSSAPI").upper()
+        match mechanism:
+            case "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512":
+                why = f"sasl.mechanism {mechanism} needs it"
+                return Password(mechanism, self.need("sasl.username", why), self.need("sasl.password", why))
+            case "OAUTHBEARER":
+                return self._oauthbearer()
+            case _:
+                why = (
+                    f"{mechanism} is not spoken by the data path; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 "
+                    "and OAUTHBEARER are"
+                )
+                raise ClientSettingsError("sasl.mechanism", why)
+
+    def _oauthbearer(self) -> Sasl:
+        extensions = _pairs("sasl.oauthbearer.extensions", self.text("sasl.oauthbearer.extensions") or "")
+        command = self.text(TOKEN_COMMAND)
+        if command:
+            return TokenCommand(command, extensions)
+        if (self.text("sasl.oauthbearer.method") or "default").lower() == "oidc":
+            why = "sasl.oauthbearer.method oidc needs it"
+            return TokenEndpoint(
+                self.need("sasl.oauthbearer.token.endpoint.url", why),
+                self.need("sasl.oauthbearer.client.id", why),
+                self.need("sasl.oauthbearer.client.secret", why),
+                self.text("sasl.oauthbearer.scope"),
+                self.text("https.ca.location"),
+                extensions,
+            )
+        if self.boolean("enable.sasl.oauthbearer.unsecure.jwt", False):
+            given = dict(_pairs("sasl.oauthbearer.config", self.text("sasl.oauthbearer.config") or ""))
+            if "principal" not in given:
+                raise ClientSettingsError("sasl.oauthbearer.config", "names no principal=…")
+            return UnsecuredToken(given["principal"], int(given.get("lifeSeconds", "3600")), extensions)
+        why = f"OAUTHBEARER needs {TOKEN_COMMAND}, or sasl.oauthbearer.method oidc with its endpoint"
+        raise ClientSettingsError("sasl.mechanism", why)
+
+    def notes(self) -> tuple[str, ...]:
+        ignored = sorted(set(self._settings) - self._read)
+        return tuple(f"{key} is not used by the data path, only by the control plane" for key in ignored)
+
+
+def _pairs(name: str, text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [tuple(part.split("=", 1)) for part in text.replace(",", " ").split()]
+    if not all(len(pair) == 2 for pair in pairs):
+        raise ClientSettingsError(name, "is a list of name=value")
+    return tuple((pair[0], pair[1]) for pair in pairs)

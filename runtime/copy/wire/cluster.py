@@ -1,0 +1,212 @@
+"""One Kafka cluster as the slot sees it: brokers, leaders, coordinators, and connections that come back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from runtime.contract.client_values import WireSettings
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.connection import Connection
+from runtime.copy.wire.dial import Dialer
+from runtime.copy.wire.errors import BrokerError, ConnectionFailure, Disconnected, WireError
+from runtime.copy.wire.links import Links
+from runtime.copy.wire.protocol.fetch import LeaderHint
+from runtime.copy.wire.protocol.metadata import (
+    NO_LEADER,
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    Partition,
+    Topic,
+)
+from runtime.copy.wire.protocol.request import Request
+from runtime.copy.wire.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
+from runtime.copy.wire.timing import in_time
+from runtime.copy.wire.topics import TopicCache
+
+R = TypeVar("R")
+CONTROL = "control"
+ATTEMPT_S = 10.0  # for one broker, where another could answer as well
+
+
+class Cluster:
+    """Made by `open`, used in one event loop, closed once. Methods raise wire errors and nothing else."""
+
+    def __init__(self, settings: WireSettings) -> None:
+        self.settings = settings
+        self.cluster_id = ""
+        self.brokers: dict[int, Broker] = {}
+        self._dialer = Dialer(settings)
+        self._links = Links(self._dialer, lambda node: self.brokers.get(node))
+        self._topics = TopicCache(settings.metadata_max_age_s)
+        self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
+        self._asking = asyncio.Lock()
+        self._addresses_doubted = False
+
+    @classmethod
+    async def open(cls, settings: WireSettings) -> Self:
+        """Reaches any one bootstrap broker and learns the cluster from it."""
+        cluster = cls(settings)
+        try:
+            await cluster._bootstrap(MetadataRequest(()))
+        except BaseException:
+            await cluster.close()
+            raise
+        return cluster
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._links.close()
+
+    async def connection(self, node: int, purpose: str, within: float | None = None) -> Connection:
+        """Open, introduced and kept. Ask again before each use: it may have been replaced."""
+        limit = self.settings.request_timeout_s if within is None else within
+        try:
+            return await in_time(self._connection(node, purpose), limit, f"connecting to broker {node}")
+        except ConnectionFailure:
+            self._addresses_doubted = True
+            raise
+
+    async def _connection(self, node: int, purpose: str) -> Connection:
+        if self._addresses_doubted or node not in self.brokers:
+            self._addresses_doubted = False
+            await self.ask_any(MetadataRequest(()))
+        return await self._links.connection(node, purpose)
+
+    async def call(
+        self, node: int, request: Request[R], purpose: str = CONTROL, within: float | None = None
+    ) -> R:
+        connection = await self.connection(node, purpose, within)
+        return await connection.call(request, within)
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
+        """By name; one that does not exist, or may not be seen, is there with its error.
+
+        From the cache, unless `fresh`, or what is cached has an error, no leader, or is old.
+        """
+        wanted = list(dict.fromkeys(names))
+        began = asyncio.get_running_loop().time()
+        if fresh or self._topics.stale(wanted, began):
+            async with self._asking:
+                # Another caller may have asked meanwhile.
+                stale = [
+                    name
+                    for name in (wanted if fresh else self._topics.stale(wanted, began))
+                    if self._topics.heard_at(name) <= began
+                ]
+                if stale:
+                    await self.ask_any(MetadataRequest(stale))
+        return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
+
+    async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, Topic]:
+        """Asked for now. An id that the cluster does not know is there with its error and an empty name."""
+        response = await self.ask_any(MetadataRequest((), tuple(ids)))
+        return {topic.id: topic for topic in response.topics}
+
+    async def all_topics(self) -> dict[str, Topic]:
+        response = await self.ask_any(MetadataRequest(None))
+        return {topic.name: topic for topic in response.topics}
+
+    def topic(self, name: str) -> Topic | None:
+        """As it was last heard of; asks nobody."""
+        return self._topics.by_name(name)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        return self._topics.by_id(topic_id)
+
+    def leader(self, topic: str, partition: int) -> Partition | None:
+        """The partition as it was last heard of, if it had a leader then."""
+        known = self._topics.by_name(topic)
+        found = known.partitions.get(partition) if known else None
+        return found if found is not None and found.leader != NO_LEADER else None
+
+    def learn(self, topic_id: bytes, partition: int, hint: LeaderHint) -> None:
+        self._topics.learn(topic_id, partition, hint)
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        """The broker that coordinates a group or a transactional id; a BrokerError may be retriable."""
+        known = self._coordinators.get((kind, key))
+        if known is not None:
+            return known
+        response = await self.ask_any(FindCoordinatorRequest(kind, [key]))
+        for found in response.coordinators:
+            if found.error:
+                raise BrokerError(found.error, f"the coordinator of {key}", found.message)
+            self._coordinators[kind, key] = found.node_id
+            if found.node_id not in self.brokers:
+                self.brokers[found.node_id] = Broker(found.node_id, found.host, found.port)
+            return found.node_id
+        raise BrokerError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key}", "no answer for it"
+        )
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        self._coordinators.pop((kind, key), None)
+
+    async def ask_any(self, request: Request[R]) -> R:
+        """Asks brokers until one answers: the connected first, then those that did not fail lately."""
+        failure: WireError | None = None
+        for node in self._candidates():
+            try:
+                asked = self._links.connection(node, CONTROL)
+                connection = await in_time(asked, ATTEMPT_S, f"connecting to broker {node}")
+                response = await connection.call(request, ATTEMPT_S)
+            except ConnectionFailure as error:
+                failure = error
+                continue
+            self._hear(response, connection.where)
+            return response
+        try:
+            return await self._bootstrap(request)
+        except ConnectionFailure as error:
+            raise failure or error from None
+
+    def _candidates(self) -> list[int]:
+        """Brokers that wait after a failure are left to the bootstrap addresses, which don't wait."""
+        connected = set(self._links.connected(CONTROL))
+        nodes = [node for node in self.brokers if self._links.delay(node) <= 0]
+        random.shuffle(nodes)
+        return sorted(nodes, key=lambda node: node not in connected)
+
+    async def _bootstrap(self, request: Request[R]) -> R:
+        addresses = list(self.settings.bootstrap)
+        random.shuffle(addresses)
+        failures: list[ConnectionFailure] = []
+        for host, port in addresses:
+            try:
+                dialled = self._dialer.dial(host, port, "bootstrap")
+                connection = await in_time(dialled, ATTEMPT_S, f"connecting to {host}:{port}")
+                try:
+                    self._hear(await connection.call(MetadataRequest(()), ATTEMPT_S), connection.where)
+                    response = await connection.call(request, ATTEMPT_S)
+                finally:
+                    await connection.close()
+            except ConnectionFailure as error:
+                failures.append(error)
+                continue
+            self._hear(response, connection.where)
+            return response
+        why = "; ".join(str(error) for error in failures)
+        raise Disconnected("no bootstrap broker answers", why, sent=False)
+
+    def _hear(self, response: object, where: str) -> None:
+        if not isinstance(response, MetadataResponse):
+            return
+        if self.cluster_id and response.cluster_id != self.cluster_id:
+            why = f"this is cluster {response.cluster_id}, not {self.cluster_id} as before"
+            raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, where, why)
+        self.cluster_id = response.cluster_id
+        if response.brokers:
+            self.brokers = {broker.node_id: broker for broker in response.brokers}
+        self._topics.store(response.topics, asyncio.get_running_loop().time())

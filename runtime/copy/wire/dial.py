@@ -1,0 +1,158 @@
+"""Makes a connection that can be used: TCP, TLS, the versions both sides speak, and who we are."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import ssl
+from typing import assert_never
+
+from runtime.contract.client_values import Password, TokenCommand, TokenEndpoint, UnsecuredToken, WireSettings
+from runtime.copy.wire import sasl, tls
+from runtime.copy.wire.buffers import BufferPool
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.connection import Connection
+from runtime.copy.wire.errors import AuthenticationFailed, Disconnected, TimedOut, Unsupported, WireError
+from runtime.copy.wire.protocol.handshake import (
+    ApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from runtime.copy.wire.tokens import Tokens
+
+_SOFTWARE = ("repl", "1")
+_SESSION_SHARE = 0.8
+
+
+class Dialer:
+    """Holds what all connections of a cluster share: the TLS context, the token, the memory for responses."""
+
+    def __init__(self, settings: WireSettings) -> None:
+        self.settings = settings
+        self._tls = tls.context(settings.tls) if settings.security.tls and settings.tls else None
+        match settings.sasl:
+            case TokenCommand() | TokenEndpoint() | UnsecuredToken():
+                self._tokens: Tokens | None = Tokens(settings.sasl)
+            case Password() | None:
+                self._tokens = None
+            case _:
+                assert_never(settings.sasl)
+        self._buffers = BufferPool()
+
+    async def dial(self, host: str, port: int, purpose: str) -> Connection:
+        where = f"{host}:{port} ({purpose})"
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout_s):
+                connection = await self._connect(host, port, where)
+                try:
+                    await self._introduce(connection)
+                except BaseException:
+                    await connection.close()
+                    raise
+                return connection
+        except TimeoutError:
+            why = f"no connection in {self.settings.connect_timeout_s:g} s"
+            raise TimedOut(where, why, sent=False) from None
+
+    async def _connect(self, host: str, port: int, where: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+
+        def protocol() -> Connection:
+            return Connection(
+                where,
+                settings.client_id,
+                request_timeout=settings.request_timeout_s,
+                max_response_bytes=settings.max_response_bytes,
+                buffers=self._buffers,
+            )
+
+        try:
+            transport, connection = await loop.create_connection(
+                protocol, host, port, ssl=self._tls, server_hostname=host if self._tls else None
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationFailed(where, f"the broker's certificate: {error.verify_message}") from None
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise Disconnected(where, self._why(error), sent=False) from None
+        self._tune(transport.get_extra_info("socket"))
+        return connection
+
+    def _why(self, error: OSError) -> str:
+        text = str(error) or type(error).__name__
+        if self._tls is not None and not isinstance(error, ConnectionRefusedError | socket.gaierror):
+            return f"TLS could not be agreed on: {text}; does this listener speak TLS?"
+        return text
+
+    def _tune(self, connected: socket.socket) -> None:
+        settings = self.settings
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(settings.keepalive))
+        if settings.send_buffer_bytes:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+        if settings.receive_buffer_bytes:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+
+    async def _introduce(self, connection: Connection) -> None:
+        try:
+            versions = await connection.call(ApiVersionsRequest(*_SOFTWARE))
+            if versions.error is ErrorCode.UNSUPPORTED_VERSION:
+                raise Unsupported("API_VERSIONS", f"{connection.where} is older than Kafka 3.1")
+            if versions.error:
+                raise Disconnected(connection.where, f"ApiVersions: {versions.error.name}", sent=False)
+            connection.versions = versions.versions
+            connection.features = versions.features
+            if self.settings.security.sasl:
+                await self._authenticate(connection)
+        except Disconnected as error:
+            # Nothing but introductions was sent: whatever the caller wants to ask, it has not been asked.
+            raise Disconnected(
+                connection.where, f"while introducing ourselves: {error.why}", sent=False
+            ) from None
+
+    async def _authenticate(self, connection: Connection) -> None:
+        mechanism, exchange = await self._exchange()
+        handshake = await connection.call(SaslHandshakeRequest(mechanism))
+        if handshake.error:
+            offered = ", ".join(handshake.mechanisms) or "none"
+            why = f"{handshake.error.name}: {mechanism} was asked for, the broker offers {offered}"
+            raise AuthenticationFailed(connection.where, why)
+        try:
+            await self._converse(connection, exchange)
+        except WireError:
+            if self._tokens is not None:
+                self._tokens.forget()
+            raise
+
+    async def _exchange(self) -> tuple[str, sasl.Exchange]:
+        match self.settings.sasl:
+            case Password("PLAIN", username, password):
+                return "PLAIN", sasl.plain(username, password)
+            case Password(mechanism, username, password):
+                return mechanism, sasl.scram(mechanism, username, password, secrets.token_urlsafe(24))
+            case TokenCommand() | TokenEndpoint() | UnsecuredToken() as source:
+                assert self._tokens is not None
+                return "OAUTHBEARER", sasl.oauthbearer(await self._tokens.current(), source.extensions)
+            case None:
+                raise Unsupported("SASL", "security.protocol asks for SASL, and no sasl.mechanism is set")
+            case _:
+                assert_never(self.settings.sasl)
+
+    async def _converse(self, connection: Connection, exchange: sasl.Exchange) -> None:
+        try:
+            send = next(exchange)
+            while True:
+                answer = await connection.call(SaslAuthenticateRequest(send))
+                if answer.error:
+                    why = answer.message or answer.error.name
+                    raise AuthenticationFailed(connection.where, why)
+                if answer.session_lifetime_ms > 0:
+                    lifetime = answer.session_lifetime_ms / 1000 * _SESSION_SHARE
+                    connection.retire_at = asyncio.get_running_loop().time() + lifetime
+                send = exchange.send(answer.auth_bytes)
+        except StopIteration:
+            return
+        except sasl.Refused as error:
+            raise AuthenticationFailed(connection.where, str(error)) from None
