@@ -1,0 +1,45 @@
+"""What an apply shows while it runs: a line a step for people, an event a line for programs."""
+
+import json
+import threading
+
+import click
+
+from planner.model.outcome import Ended, Result, Summary
+from planner.model.plan import Plan
+from planner.render import progress
+
+_COLOURS = {
+    Result.DONE: None,
+    Result.FAILED: "red",
+    Result.SKIPPED: "yellow",
+    Result.NOT_STARTED: "yellow",
+}
+
+
+class View:
+    """Threads tell it what ended; one line at a time comes out."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._lock = threading.Lock()
+        self._shown: frozenset[str] = frozenset()
+
+    def begin(self, plan: Plan) -> None:
+        self._shown = progress.shown(plan)
+
+    def ended(self, event: Ended) -> None:
+        with self._lock:
+            for outcome in event.outcomes:
+                if self._as_json:
+                    click.echo(json.dumps(progress.event(outcome), ensure_ascii=False))
+                elif outcome.step.id in self._shown or outcome.result is Result.FAILED:
+                    click.secho(progress.line(outcome), err=True, fg=_COLOURS[outcome.result])
+
+    def closing(self, plan: Plan, summary: Summary, apply_id: str, finish_with: str) -> None:
+        if self._as_json:
+            told = progress.finished_event(plan, summary, apply_id)
+            click.echo(json.dumps(told, ensure_ascii=False))
+            return
+        text = progress.closing(plan, summary, finish_with)
+        click.secho(f"\n{text}", fg="green" if summary.complete else "red", bold=summary.complete)

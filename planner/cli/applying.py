@@ -1,0 +1,230 @@
+"""Wires one apply: leases, the look whether the plan still holds, journal, executor, terminal."""
+
+import getpass
+import os
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+from confluent_kafka import KafkaException
+
+from planner.apply import execute
+from planner.apply.attempt import Guard
+from planner.apply.executor import Interruption
+from planner.apply.hands import Hands
+from planner.cli.app import show
+from planner.cli.apply_view import View
+from planner.kafka import Endpoint, explain, producer
+from planner.model.applied import Applied, StepResult
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
+from planner.model.observed import Observed
+from planner.model.outcome import DONE, Ended, Event, Outcome, Result, Sent, Summary
+from planner.model.plan import Plan
+from planner.model.step import Step
+from planner.plan.fingerprint import stale
+from planner.plan.plain import plain
+from planner.store import log
+from planner.store.history import Journal, merge, read_history
+from planner.store.lease import Lease
+from planner.store.lease_log import Held, Holder
+from planner.store.planfile import digest, step_of
+from planner.store.registry import RegistryWriter
+from runtime.contract import naming
+
+INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
+
+Look = Callable[[Plan], Observed]
+
+
+@dataclass(frozen=True, slots=True)
+class Applying:
+    """What an apply needs besides its plan."""
+
+    endpoints: Mapping[str, Endpoint]
+    look: Look
+    lock_timeout_ms: int
+    view: View
+    finish_with: str  # the command that finishes what could not be finished
+    folder: Path
+
+
+def carry_out(plan: Plan, applying: Applying) -> int:
+    """Exactly the plan's steps, under the leases of the clusters that they write to; the exit code."""
+    written = sorted({step.cluster for step in plan.steps})
+    applied = _applied(plan, written, applying.folder)
+    with ExitStack() as held:
+        for cluster in written:
+            log.ensure(applying.endpoints[cluster], INTERNAL, plan.internal)
+        leases = {cluster: held.enter_context(_leased(applied, applying, cluster)) for cluster in written}
+        before = _earlier(plan, applying, written)
+        remaining = _still_true(plan, applying, before)
+        summary = _execute(plan, remaining, before, applied, applying, leases)
+    applying.view.closing(plan, summary, applied.id, applying.finish_with)
+    if summary.complete:
+        return ExitCode.DONE
+    return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.ERROR
+
+
+def _applied(plan: Plan, written: Sequence[str], folder: Path) -> Applied:
+    now_ms = time.time_ns() // 1_000_000
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
+    return Applied(
+        id=f"{stamp}-{uuid.uuid4().hex[:6]}",
+        topology=plan.topology,
+        mode=plan.mode.value,
+        plan=digest(plan),
+        user=_user(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        git=_git_commit(folder),
+        clusters={cluster: plan.clusters[cluster] for cluster in written},
+        total=len(plan.steps),
+        started_ms=now_ms,
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())  # a container's user often has no name
+
+
+def _git_commit(folder: Path) -> str | None:
+    """The commit that the topology stands at, with a mark where it was edited since; None outside of Git."""
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        edited = _git(folder, "status", "--porcelain", "--", ".")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if edited else commit
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+    )
+    return done.stdout.strip()
+
+
+def _leased(applied: Applied, applying: Applying, cluster: str) -> Lease:
+    holder = Holder(
+        id=f"{applied.id}-{uuid.uuid4().hex[:6]}",
+        user=applied.user,
+        host=applied.host,
+        pid=applied.pid,
+        topology=applied.topology,
+        plan=applied.plan,
+    )
+
+    def waiting(held: Held) -> None:
+        since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
+        who = f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}"
+        click.echo(f"Waiting for another apply to {cluster}: {who}, since {since} ...", err=True)
+
+    lease = Lease(applying.endpoints[cluster], holder)
+    return lease.acquire(applying.lock_timeout_ms / 1000, waiting)
+
+
+def _earlier(plan: Plan, applying: Applying, written: Sequence[str]) -> Applied | None:
+    """An apply of this very plan that began before and did not get to its end."""
+    told = [read_history(applying.endpoints[cluster], step_of) for cluster in written]
+    same = [one for one in merge(told) if one.plan == digest(plan)]
+    if not same:
+        return None
+    together = same[0]
+    for one in same[1:]:
+        together = replace(together, outcomes={**together.outcomes, **one.outcomes}, result=one.result)
+    return together if together.result != Result.DONE.value else None
+
+
+def _still_true(plan: Plan, applying: Applying, before: Applied | None) -> tuple[Step, ...]:
+    """The steps that are left to do. What an earlier try already moved is not held against the plan."""
+    done = _done_before(before)
+    touched = {step.address for step in plan.steps if before and step.id in before.outcomes}
+    untouched = tuple(one for one in plan.fingerprints if one.address not in touched)
+    observed = applying.look(plan)
+    problems = _silent(plan, observed) or stale(replace(plan, fingerprints=untouched), observed)
+    if problems:
+        raise Failure(problems)
+    if done:
+        show([note(f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply")])
+    return tuple(step for step in plan.steps if step.id not in done)
+
+
+def _done_before(before: Applied | None) -> frozenset[str]:
+    outcomes = before.outcomes if before else {}
+    return frozenset(step_id for step_id, told in outcomes.items() if told.result == Result.DONE.value)
+
+
+def _silent(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
+    """A cluster that must be written to and does not answer."""
+    silent = sorted({step.cluster for step in plan.steps if observed.reachable(step.cluster) is None})
+    return tuple(
+        error(
+            f"{cluster} does not answer, and the plan changes it: {observed.clusters.get(cluster)}",
+            f"bring {cluster} back, then run this again",
+        )
+        for cluster in silent
+    )
+
+
+def _execute(
+    plan: Plan,
+    remaining: Sequence[Step],
+    before: Applied | None,
+    applied: Applied,
+    applying: Applying,
+    leases: Mapping[str, Lease],
+) -> Summary:
+    producers = {cluster: producer(applying.endpoints[cluster]) for cluster in leases}
+    journal = Journal(applied, producers, plain)
+    interruption = Interruption()
+
+    def barred(cluster: str) -> Callable[[], str | None]:
+        return lambda: interruption.reason() or leases[cluster].lost()
+
+    hands = {
+        cluster: Hands(
+            endpoint=applying.endpoints[cluster],
+            registry=RegistryWriter(producers[cluster]),
+            guard=Guard(barred(cluster)),
+            plan_digest=applied.plan,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        )
+        for cluster in leases
+    }
+
+    def tell(event: Event) -> None:
+        match event:
+            case Sent():
+                journal.sent(event.cluster, [step.id for step in event.steps])
+            case Ended():
+                journal.ended(event.cluster, {one.step.id: _told(one) for one in event.outcomes})
+                applying.view.ended(event)
+
+    journal.begin(plan.steps)
+    applying.view.begin(plan)
+    summary = execute(remaining, hands, tell, interruption)
+    left_out = {step.id: Outcome(step, DONE.result) for step in plan.steps if step not in remaining}
+    summary = replace(summary, outcomes={**left_out, **summary.outcomes})
+    _finish(journal, summary)
+    return summary
+
+
+def _told(outcome: Outcome) -> StepResult:
+    return StepResult(outcome.result.value, outcome.why, outcome.seconds)
+
+
+def _finish(journal: Journal, summary: Summary) -> None:
+    result = "done" if summary.complete else "interrupted" if summary.interrupted else "failed"
+    try:
+        journal.finish(result, time.time_ns() // 1_000_000)
+    except (KafkaException, TimeoutError) as failure:
+        show([warning(f"how the apply ended could not be written to its history: {explain(failure)}")])
