@@ -1,0 +1,212 @@
+"""The inverse of an apply: what it did, undone where that is possible, and said where it is not.
+
+Only steps that were done are undone, in the opposite order, and only where the cluster is still as that
+apply left it: what somebody changed since is theirs and is left alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.diff.differ import owned_by_address
+from planner.diff.record import CONFIG, ID
+from planner.diff.scope import explicit
+from planner.diff.values import normal
+from planner.model.address import Address
+from planner.model.applied import Applied
+from planner.model.change import SENSITIVE, Action, Change, FieldChange
+from planner.model.diagnostic import Diagnostic, warning
+from planner.model.observed import Observed, ObservedTopic
+from planner.model.owned import Owned
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    Own,
+    Reassign,
+    Step,
+    describe,
+)
+from planner.plan.steps import in_order
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    changes: tuple[Change, ...]
+    steps: tuple[Step, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Undone:
+    """What undoing one step comes to; `why_not` where it can't be."""
+
+    change: Change | None = None
+    steps: tuple[Step, ...] = ()
+    why_not: str = ""
+    way_out: str = ""
+
+
+def roll_back(applied: Applied, observed: Observed) -> Rollback:
+    owned = owned_by_address(observed)
+    created = {step.address for step in _done(applied) if isinstance(step, CreateTopic | CreateAcl)}
+    changes: list[Change] = []
+    steps: list[Step] = []
+    problems: list[Diagnostic] = []
+    for step in reversed(_done(applied)):
+        if step.address in created and not isinstance(step, CreateTopic | CreateAcl):
+            continue  # goes with the object
+        undone = _undo(step, observed, owned.get(step.address), applied)
+        if undone.change is not None:
+            changes.append(undone.change)
+        steps += undone.steps
+        if undone.why_not:
+            summary = f"{describe(step)} is not undone: {undone.why_not}"
+            problems.append(warning(summary, undone.way_out, address=str(step.address), code="not-undone"))
+    return Rollback(_joined(changes), in_order(steps), tuple(problems))
+
+
+def _done(applied: Applied) -> list[Step]:
+    return [
+        step
+        for step in applied.steps
+        if (told := applied.outcomes.get(step.id)) is not None and told.result == "done"
+    ]
+
+
+def _joined(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """One change for each object; its fields together."""
+    joined: dict[Address, Change] = {}
+    for change in changes:
+        known = joined.get(change.address)
+        joined[change.address] = (
+            change if known is None else replace(known, fields=(*known.fields, *change.fields))
+        )
+    return tuple(joined[address] for address in sorted(joined))
+
+
+def _undo(step: Step, observed: Observed, entry: Owned | None, applied: Applied) -> _Undone:
+    cluster = observed.reachable(step.cluster)
+    if cluster is None:
+        return _Undone(why_not=f"{step.cluster} does not answer", way_out="bring it back and plan again")
+    reason = f"undoes apply {applied.id}"
+    live = cluster.topics.get(step.address.name)
+    match step:
+        case CreateTopic():
+            return _undo_create(step, live, entry, reason)
+        case AlterConfigs():
+            return _undo_alter(step, live, entry, reason)
+        case Reassign():
+            return _undo_reassign(step, live, reason)
+        case GrowPartitions():
+            return _Undone(
+                why_not="partitions only grow",
+                way_out="for fewer, make a topic of another name and copy into it",
+            )
+        case DeleteTopic():
+            return _Undone(why_not="its records are gone", way_out="declare it again for an empty one")
+        case CreateAcl():
+            return _undo_create_acl(step, cluster.acls, applied.topology, reason)
+        case DeleteAcl():
+            change = Change(step.address, Action.CREATE, reason, after={"rule": step.rule.name})
+            return _Undone(
+                change, (CreateAcl(f"create:{step.address}", step.address, step.cluster, step.rule),)
+            )
+        case Own():
+            return _undo_own(step, entry, reason)
+        case Disown():
+            return _Undone(
+                why_not="what it was managed as is not kept",
+                way_out="declare it again: an object that exists is adopted",
+            )
+        case _:
+            return _Undone(why_not="a job is started and stopped through the topology alone")
+
+
+def _undo_create(step: CreateTopic, live: ObservedTopic | None, entry: Owned | None, reason: str) -> _Undone:
+    if live is None:
+        return _Undone(why_not="it is gone already")
+    if entry is None or entry.spec.get(ID) != live.id:
+        return _Undone(why_not="another topic has its name now", way_out="delete that by hand if it must go")
+    before = {"partitions": live.partitions, "replication": live.replication, "config": dict(step.config)}
+    notes = ("records that came into it since are lost with it",)
+    change = Change(step.address, Action.DELETE, reason, before=before, notes=notes)
+    delete = DeleteTopic(f"delete:{step.address}", step.address, step.cluster, step.topic, live.id)
+    return _Undone(change, (delete, _disown(step, entry.topology, delete.id)))
+
+
+def _disown(step: Step, topology: str, *needs: str) -> Disown:
+    return Disown(f"disown:{step.address}", step.address, step.cluster, topology, needs)
+
+
+def _undo_alter(step: AlterConfigs, live: ObservedTopic | None, entry: Owned | None, reason: str) -> _Undone:
+    if live is None:
+        return _Undone(why_not="the topic is gone")
+    wanted: Mapping[str, str | None] = {**step.set, **dict.fromkeys(step.unset)}
+    moved = sorted(key for key, value in wanted.items() if _value(live, key) != normal(key, value))
+    secret = sorted(key for key in wanted if key not in step.old or step.old[key] == SENSITIVE)
+    left = [key for key in sorted(wanted) if key not in moved and key not in secret]
+    why_not = "; ".join(
+        text
+        for keys, text in ((moved, "changed since"), (secret, "the old value was never read"))
+        if keys
+        for text in (f"{', '.join(keys)}: {text}",)
+    )
+    if not left:
+        return _Undone(why_not=why_not)
+    fields = tuple(FieldChange(("config", key), wanted[key], step.old[key]) for key in left)
+    back = AlterConfigs(
+        id=f"alter:{step.address}",
+        address=step.address,
+        cluster=step.cluster,
+        topic=step.topic,
+        set={key: value for key in left if (value := step.old[key]) is not None},
+        unset=tuple(key for key in left if step.old[key] is None),
+        old={key: wanted[key] for key in left},
+    )
+    steps: tuple[Step, ...] = (back,)
+    if entry is not None:
+        steps = (back, _own_again(step, entry, {key: step.old[key] for key in left}, back.id))
+    return _Undone(Change(step.address, Action.UPDATE, reason, fields), steps, why_not)
+
+
+def _own_again(step: Step, entry: Owned, values: Mapping[str, str | None], *needs: str) -> Own:
+    spec = dict(entry.spec)
+    for key, value in values.items():
+        spec.pop(CONFIG + key, None)
+        if value is not None:
+            spec[CONFIG + key] = value
+    return Own(f"own:{step.address}", step.address, step.cluster, replace(entry, spec=spec), needs)
+
+
+def _value(live: ObservedTopic, key: str) -> object:
+    value = explicit(live, key)
+    return normal(key, None if value is None else value.value)
+
+
+def _undo_reassign(step: Reassign, live: ObservedTopic | None, reason: str) -> _Undone:
+    if live is None or live.replicas != step.replicas:
+        return _Undone(why_not="its replicas moved since")
+    fields = (FieldChange(("replication",), live.replication, len(step.old[0])),)
+    back = Reassign(
+        f"reassign:{step.address}", step.address, step.cluster, step.topic, step.old, step.replicas
+    )
+    return _Undone(Change(step.address, Action.UPDATE, reason, fields), (back,))
+
+
+def _undo_create_acl(step: CreateAcl, acls: Sequence[object] | None, topology: str, reason: str) -> _Undone:
+    if acls is None or step.rule not in acls:
+        return _Undone(why_not="it is gone already")
+    change = Change(step.address, Action.DELETE, reason, before={"rule": step.rule.name})
+    delete = DeleteAcl(f"delete:{step.address}", step.address, step.cluster, step.rule)
+    return _Undone(change, (delete, _disown(step, topology, delete.id)))
+
+
+def _undo_own(step: Own, entry: Owned | None, reason: str) -> _Undone:
+    """An object that was only adopted is forgotten again; one that was changed keeps its entry."""
+    if step.needs or entry is None or entry.spec != dict(step.entry.spec):
+        return _Undone()
+    return _Undone(Change(step.address, Action.FORGET, reason), (_disown(step, entry.topology),))

@@ -1,0 +1,189 @@
+"""Undoing an apply: the inverse of each kind of step, and what is said where there is none."""
+
+from planner.model.address import Address, Kind, topic_address
+from planner.model.applied import Applied, StepResult
+from planner.model.change import SENSITIVE, Action
+from planner.model.observed import (
+    ConfigSource,
+    ConfigValue,
+    Observed,
+    ObservedCluster,
+    ObservedTopic,
+    Unreachable,
+)
+from planner.model.owned import Owned
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    Own,
+    Reassign,
+    Step,
+)
+from planner.model.topology import AclRule
+from planner.plan.rollback import Rollback, roll_back
+
+A = topic_address("dc1", "a")
+RULE = AclRule("dc1", "TOPIC", "a", "LITERAL", "User:app", "*", "READ", "ALLOW")
+ACL = Address(Kind.ACL, "dc1", RULE.name)
+
+create = CreateTopic("create", A, "dc1", "a", 3, 1, {"retention.ms": "1"})
+own_created = Own("own", A, "dc1", Owned(A, "shop", {"partitions": "3"}), ("create",))
+alter = AlterConfigs(
+    "alter", A, "dc1", "a", {"retention.ms": "2"}, ("segment.ms",), {"retention.ms": "1", "segment.ms": "9"}
+)
+reassign = Reassign("reassign", A, "dc1", "a", ((1, 2),), ((1,),))
+
+
+def topic(
+    topic_id: str = "ID", replicas: tuple[tuple[int, ...], ...] = ((1,),), **config: str
+) -> ObservedTopic:
+    values = {key.replace("_", "."): ConfigValue(value, ConfigSource.TOPIC) for key, value in config.items()}
+    return ObservedTopic("a", topic_id, replicas, values)
+
+
+def world(*topics: ObservedTopic, owned: Owned | None = None, acls=()) -> Observed:
+    cluster = ObservedCluster(
+        "dc1", "C", (), {one.name: one for one in topics}, acls=tuple(acls), owned=(owned,) if owned else ()
+    )
+    return Observed({"dc1": cluster})
+
+
+def undo(observed: Observed, *steps: Step, failed: tuple[str, ...] = ()) -> Rollback:
+    told = {step.id: StepResult("failed" if step.id in failed else "done") for step in steps}
+    applied = Applied(
+        "X1", "shop", "apply", "p", "u", "h", 1, None, {"dc1": "C"}, len(steps), 0, steps=steps, outcomes=told
+    )
+    return roll_back(applied, observed)
+
+
+def said(result: Rollback) -> list[str]:
+    return [one.summary for one in result.diagnostics]
+
+
+def entry(topic_id: str = "ID", **spec: str) -> Owned:
+    return Owned(A, "shop", {"id": topic_id, **spec}, created=True)
+
+
+def test_a_created_topic_is_deleted_and_forgotten():
+    result = undo(world(topic(), owned=entry()), create, own_created)
+    assert [(one.action, one.address) for one in result.changes] == [(Action.DELETE, A)]
+    delete, disown = result.steps
+    assert isinstance(delete, DeleteTopic)
+    assert delete.topic_id == "ID"
+    assert isinstance(disown, Disown)
+    assert disown.needs == (delete.id,)
+    assert said(result) == []
+
+
+def test_another_topic_under_its_name_is_left_alone():
+    result = undo(world(topic("OTHER"), owned=entry("ID")), create, own_created)
+    assert result.steps == ()
+    assert said(result) == ["create topic.dc1.a is not undone: another topic has its name now"]
+
+
+def test_a_created_topic_that_is_gone_needs_nothing():
+    assert said(undo(world(), create)) == ["create topic.dc1.a is not undone: it is gone already"]
+
+
+def test_configs_go_back_to_what_they_were_and_the_registry_with_them():
+    spec = {"config.retention.ms": "2"}
+    result = undo(world(topic(retention_ms="2"), owned=Owned(A, "shop", {"id": "ID", **spec})), alter)
+    back, own = result.steps
+    assert isinstance(back, AlterConfigs)
+    assert (back.set, back.unset) == ({"retention.ms": "1", "segment.ms": "9"}, ())
+    assert back.old == {"retention.ms": "2", "segment.ms": None}
+    assert isinstance(own, Own)
+    assert own.entry.spec == {"id": "ID", "config.retention.ms": "1", "config.segment.ms": "9"}
+    assert [(one.key, one.old, one.new) for one in result.changes[0].fields] == [
+        ("retention.ms", "2", "1"),
+        ("segment.ms", None, "9"),
+    ]
+
+
+def test_a_value_that_was_not_set_before_is_unset():
+    step = AlterConfigs("alter", A, "dc1", "a", {"retention.ms": "2"}, (), {"retention.ms": None})
+    [back] = undo(world(topic(retention_ms="2")), step).steps
+    assert isinstance(back, AlterConfigs)
+    assert (back.set, back.unset) == ({}, ("retention.ms",))
+
+
+def test_what_somebody_changed_since_is_theirs():
+    result = undo(world(topic(retention_ms="77")), alter)
+    [back] = result.steps
+    assert isinstance(back, AlterConfigs)
+    assert back.set == {"segment.ms": "9"}
+    assert said(result) == ["configure topic.dc1.a is not undone: retention.ms: changed since"]
+
+
+def test_a_secret_that_was_never_read_cannot_come_back():
+    step = AlterConfigs("alter", A, "dc1", "a", {"x.password": "new"}, (), {"x.password": SENSITIVE})
+    result = undo(world(topic(x_password="new")), step)
+    assert result.steps == ()
+    assert said(result) == ["configure topic.dc1.a is not undone: x.password: the old value was never read"]
+
+
+def test_configs_of_a_topic_that_is_gone():
+    assert said(undo(world(), alter)) == ["configure topic.dc1.a is not undone: the topic is gone"]
+
+
+def test_what_has_no_inverse_is_said():
+    grow = GrowPartitions("grow", A, "dc1", "a", 1, 3)
+    delete = DeleteTopic("delete", A, "dc1", "a", "ID")
+    disown = Disown("disown", A, "dc1", "shop")
+    result = undo(world(topic()), grow, delete, disown)
+    assert result.steps == ()
+    assert said(result) == [
+        "forget topic.dc1.a is not undone: what it was managed as is not kept",
+        "delete topic.dc1.a is not undone: its records are gone",
+        "grow topic.dc1.a is not undone: partitions only grow",
+    ]
+
+
+def test_replicas_move_back_unless_they_moved_on():
+    [back] = undo(world(topic(replicas=((1, 2),))), reassign).steps
+    assert isinstance(back, Reassign)
+    assert (back.replicas, back.old) == (((1,),), ((1, 2),))
+    moved = undo(world(topic(replicas=((2, 3),))), reassign)
+    assert moved.steps == ()
+    assert said(moved) == ["reassign topic.dc1.a is not undone: its replicas moved since"]
+
+
+def test_acls_both_ways():
+    created = undo(world(acls=[RULE]), CreateAcl("c", ACL, "dc1", RULE))
+    assert [type(one) for one in created.steps] == [DeleteAcl, Disown]
+    deleted = undo(world(), DeleteAcl("d", ACL, "dc1", RULE))
+    assert [type(one) for one in deleted.steps] == [CreateAcl]
+    gone = undo(world(), CreateAcl("c", ACL, "dc1", RULE))
+    assert gone.steps == ()
+
+
+def test_an_adopted_object_is_forgotten_again():
+    own = Own("own", A, "dc1", Owned(A, "shop", {"partitions": "3"}))
+    result = undo(world(topic(), owned=own.entry), own)
+    assert [one.action for one in result.changes] == [Action.FORGET]
+    assert [type(one) for one in result.steps] == [Disown]
+
+
+def test_an_entry_that_was_written_again_since_stays():
+    own = Own("own", A, "dc1", Owned(A, "shop", {"partitions": "3"}))
+    assert undo(world(topic(), owned=Owned(A, "shop", {"partitions": "6"})), own).steps == ()
+
+
+def test_only_what_was_done_is_undone():
+    assert undo(world(topic(retention_ms="2")), alter, failed=("alter",)) == Rollback((), (), ())
+
+
+def test_a_cluster_that_does_not_answer_is_said():
+    result = undo(Observed({"dc1": Unreachable("dc1", "refused")}), alter)
+    assert said(result) == ["configure topic.dc1.a is not undone: dc1 does not answer"]
+
+
+def test_several_changes_of_one_object_are_one():
+    result = undo(world(topic(replicas=((1, 2),), retention_ms="2")), alter, reassign)
+    [change] = result.changes
+    assert [one.path[0] for one in change.fields] == ["replication", "config", "config"]
