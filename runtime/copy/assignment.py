@@ -9,7 +9,8 @@ from runtime.contract.ledger import PartitionKey
 class AssignedPartition(msgspec.Struct, frozen=True):
     """One partition to copy. Topic ids are what the driver saw: the slot checks them against the ledger (R4).
 
-    `min_in_sync` is the destination topic's min.insync.replicas and `max_message_bytes` its max.message.bytes.
+    `min_in_sync`, `max_message_bytes`: the destination topic's min.insync.replicas and max.message.bytes.
+    `accept_loss` lets it go on over what R4 found: the operator said so.
     """
 
     flow: str
@@ -18,6 +19,7 @@ class AssignedPartition(msgspec.Struct, frozen=True):
     destination_topic: str
     max_message_bytes: int = 1_048_588
     min_in_sync: int = 1
+    accept_loss: bool = False
 
     @property
     def key(self) -> PartitionKey:
@@ -25,7 +27,7 @@ class AssignedPartition(msgspec.Struct, frozen=True):
 
 
 class AssignedFlow(msgspec.Struct, frozen=True):
-    """A flow as this slot copies it: its generation (R3) and its share of the flow's rate limit, bytes a second."""
+    """A flow as this slot copies it: its generation (R3), its share of the rate limit in bytes a second."""
 
     spec: FlowSpec
     generation: int
@@ -53,8 +55,8 @@ class SlotSpec(msgspec.Struct, frozen=True):
 def transactional_ids(job: str, slot: int, flow: str, settings: CopySettings) -> list[str]:
     """Every transactional id that a slot may use for a flow, in the order in which its lanes take them.
 
-    The driver writes those of all its slots into the generation record before a slot starts: they are the same
-    for every generation, so that a new slot of the same number fences the old one by itself.
+    The driver writes those of all its slots into the generation record before a slot starts. They are the
+    same for every generation, so that a new slot of the same number fences the old one by itself.
     """
     lanes = settings.lanes + settings.spare_lanes
     return [f"repl.{job}.{slot}.{flow}.{lane}" for lane in range(lanes)]

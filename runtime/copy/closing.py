@@ -1,0 +1,95 @@
+"""The end of a transaction: what the ledger is told, from acknowledged base offsets alone (R1, R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from runtime.batch import stamp
+from runtime.contract.advance import advance
+from runtime.contract.ledger import (
+    LedgerKey,
+    LedgerValue,
+    Progress,
+    ProgressKey,
+    Segment,
+    SegmentKey,
+    encode_key,
+    encode_value,
+)
+from runtime.copy.errors import Phase
+from runtime.copy.ledger_writer import BATCH_BYTES, send
+from runtime.copy.partition import PartitionCopy, now_ms
+from runtime.copy.records import Record, build, chunks
+from runtime.copy.sender import Sender
+from runtime.copy.transaction import Failure, Part, Transaction, tail_step
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.copy.wire.transaction import add_partitions
+
+
+class LedgerPlace(NamedTuple):
+    """Where a flow's records lie, and the generation that writes them (R3)."""
+
+    ledger: TopicPartition
+    offset_map: TopicPartition
+    generation: int
+
+
+class Entry(NamedTuple):
+    """What a transaction commits for one partition; `part` is None where only its tail moved."""
+
+    copy: PartitionCopy
+    progress: Progress
+    segment: Segment | None
+    part: Part | None
+
+
+def entries_of(
+    tx: Transaction, tails: Iterable[PartitionCopy], generation: int, moment_ms: int
+) -> list[Entry]:
+    found: list[Entry] = []
+    for part in tx:
+        step = part.step()
+        if step.runs or step.position > part.copy.progress.position:
+            found.append(Entry(part.copy, *advance(part.copy.progress, step, generation, moment_ms), part))
+    for copy in tails:
+        found.append(Entry(copy, *advance(copy.progress, tail_step(copy), generation, moment_ms), None))
+    return found
+
+
+async def write_ledger(
+    cluster: Cluster,
+    place: LedgerPlace,
+    sender: Sender,
+    transactional_id: str,
+    tx: Transaction,
+    entries: Sequence[Entry],
+) -> None:
+    """Progress into the ledger and sealed segments into the map, within the transaction."""
+    by_place: dict[TopicPartition, list[Record]] = {place.ledger: []}
+    for copy, progress, segment, _ in entries:
+        by_place[place.ledger].append(_record(ProgressKey(copy.key), progress))
+        if segment is not None:
+            number = SegmentKey(copy.key, progress.incarnation, progress.segments - 1)
+            by_place.setdefault(place.offset_map, []).append(_record(number, segment))
+    missing = [at for at in by_place if at != place.ledger or not tx.joined]
+    try:
+        if missing:
+            await add_partitions(cluster, transactional_id, sender.identity, missing)
+            tx.joined = True
+        for at, records in by_place.items():
+            for chunk in chunks(records, BATCH_BYTES):
+                batch = build(chunk, now_ms())
+                identity = sender.identity
+                stamped = stamp(
+                    batch, identity.producer_id, identity.epoch, sender.sequence(at, batch.records)
+                )
+                await send(cluster, at, stamped, transactional_id, f"produce {transactional_id}")
+    except WireError as error:
+        raise Failure(Phase.LEDGER, error) from error
+
+
+def _record(key: LedgerKey, value: LedgerValue) -> Record:
+    return Record(encode_key(key), encode_value(value))

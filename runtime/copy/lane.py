@@ -1,0 +1,366 @@
+"""A lane: one transactional id, one transaction after the other, for the partitions that were put into it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+from runtime.contract.ledger import PartitionKey, Progress
+from runtime.copy.closing import Entry, LedgerPlace, entries_of, write_ledger
+from runtime.copy.errors import Decision, Do, Phase, decide
+from runtime.copy.failpoints import Passing
+from runtime.copy.partition import PartitionCopy
+from runtime.copy.sender import Sender
+from runtime.copy.settings import LaneSettings
+from runtime.copy.transaction import Failure, Part, Transaction
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.transactions import ProducerIdentity
+from runtime.copy.wire.transaction import add_partitions, end_transaction, init_producer_id
+
+_STUCK_AFTER_S = 3.0
+_ENDS_COST = 20  # the end of a transaction may take one part in so many of its time
+
+
+class SlotMustEnd(Exception):
+    """Someone else may be the writer now, or nothing can go on: the process ends (R3)."""
+
+
+class Owner(Protocol):
+    """The flow that a lane works for, as the lane sees it."""
+
+    def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
+        """The transaction is in: progress has moved."""
+
+    def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
+        """The transaction is aborted; its partitions were rewound. Stops, suspects or looks as decided."""
+
+    def unfit(self, copy: PartitionCopy, why: str) -> None:
+        """The destination's partition can't take a transaction's marker now: it must not join one."""
+
+    def stuck(self, lane: Lane) -> None:
+        """The lane waits for a marker: its partitions go elsewhere."""
+
+    def sent(self, copy: PartitionCopy) -> None:
+        """A batch left the queue: there may be room for more."""
+
+    async def register(self, identity: ProducerIdentity) -> None:
+        """The producer id is written down before its first data (batch provenance)."""
+
+    async def decided(self, key: PartitionKey) -> Progress | None:
+        """The committed progress, once no open transaction has written it."""
+
+
+class Lane:
+    """`run` is its life. A partition is added with `take`, leaves with `free`, and offers itself when it has
+    something queued or its position moved over nothing to copy."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        place: LedgerPlace,
+        settings: LaneSettings,
+        owner: Owner,
+        passing: Passing,
+        solo: bool = False,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.solo = solo
+        self.is_stuck = False
+        self.copies: dict[PartitionCopy, None] = {}
+        self.aborts = 0
+        self._cluster = cluster
+        self._place = place
+        self._settings = settings
+        self._owner = owner
+        self._passing = passing
+        self._wake = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._sender = Sender(cluster, transactional_id, settings.request_bytes, self._wake.set, owner.sent)
+        self._waiting: dict[PartitionCopy, None] = {}
+        self._tails: dict[PartitionCopy, None] = {}
+        self._tails_due = 0.0
+        self._tx: Transaction | None = None
+        self._draining = False
+        self._hurry = False
+        self._close_s = 0.005
+        self._failures = 0
+        self._producer_id = -1
+
+    # What the flow calls
+
+    async def begin(self, within: float = _STUCK_AFTER_S) -> ProducerIdentity:
+        """Initialises the id: fences whoever had it before, aborts what they had open. Raises WireError."""
+        identity = await init_producer_id(
+            self._cluster, self.transactional_id, self._settings.transaction_timeout_ms, within=within
+        )
+        self._sender.begin_epoch(identity)
+        self.is_stuck = False
+        return identity
+
+    def registered(self, producer_id: int) -> None:
+        self._producer_id = producer_id
+
+    def take(self, copy: PartitionCopy) -> None:
+        """The partition is copied through this lane from now on."""
+        copy.lane = self
+        self.copies[copy] = None
+        self.offer(copy)
+
+    def leave(self, copy: PartitionCopy) -> None:
+        """It is not any more. Only for a partition that is in no open transaction."""
+        assert copy.part is None, "a partition changes its lane between transactions"
+        self.copies.pop(copy, None)
+        self._waiting.pop(copy, None)
+        self._tails.pop(copy, None)
+        copy.lane = None
+
+    async def free(self, copy: PartitionCopy) -> None:
+        """Waits until the partition is in no open transaction, which is ended soon for it; then it has
+        left.
+        """
+        while copy.part is not None:
+            self._hurry = True
+            self._ended.clear()
+            self._wake.set()
+            await self._ended.wait()
+        self.leave(copy)
+
+    def offer(self, copy: PartitionCopy) -> None:
+        """The partition has something queued, or its tail moved."""
+        if copy.queue:
+            if copy.part is not None:
+                self._sender.offer(copy.part)
+            else:
+                self._waiting[copy] = None
+            self._wake.set()
+        elif copy.tail_moved and copy not in self._tails:
+            if not self._tails:
+                self._tails_due = self._now() + self._settings.tail_every_s
+                asyncio.get_running_loop().call_at(self._tails_due, self._wake.set)
+            self._tails[copy] = None
+
+    def advance_tails(self) -> None:
+        """Positions that moved over nothing go into the ledger now."""
+        self._tails_due = 0.0
+        self._wake.set()
+
+    def drain(self) -> None:
+        """No new transaction; `run` returns once the open one is ended."""
+        self._draining = True
+        self._wake.set()
+
+    # The cycle
+
+    async def run(self) -> None:
+        while await self._something_to_do():
+            tx = self._tx = Transaction(self._now())
+            try:
+                await self._carry(tx)
+                entries = await self._close(tx)
+            except Failure as failure:
+                await self._recover(tx, failure)
+            else:
+                self._finish(tx, entries)
+            self._tx = None
+            self._hurry = False
+            self._ended.set()
+
+    async def _something_to_do(self) -> bool:
+        while not self._draining:
+            self._wake.clear()
+            if self._waiting or self._tails_are_due():
+                return True
+            await self._wake.wait()
+        return False
+
+    async def _carry(self, tx: Transaction) -> None:
+        """Sends until the transaction is due."""
+        loop = asyncio.get_running_loop()
+        linger, window = self._settings.linger_s, self._window()
+        timers = [loop.call_at(tx.started + after, self._wake.set) for after in (linger, window)]
+        try:
+            while True:
+                self._wake.clear()
+                if tx.failure is not None:
+                    raise tx.failure
+                if self._due(tx, linger, window):
+                    return
+                if self._waiting and await self._join(tx):
+                    continue
+                await self._sender.connect()
+                self._sender.send(tx)
+                if not self._due(tx, linger, window):
+                    await self._wake.wait()
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    def _due(self, tx: Transaction, linger: float, window: float) -> bool:
+        age = self._now() - tx.started
+        if self._draining or self._hurry or age >= window or tx.bytes >= self._settings.transaction_bytes:
+            return True
+        if tx.in_flight or self._sender.has_ready() or (self._waiting and not (self.solo and tx.parts)):
+            return False
+        return age >= linger or not tx.parts
+
+    def _window(self) -> float:
+        """Long enough that ends cost little of the time, never longer than the rpo allows."""
+        return min(max(_ENDS_COST * self._close_s, 0.05), self._settings.longest_s)
+
+    async def _join(self, tx: Transaction) -> bool:
+        """Adds the partitions that have their first batch (fencing 4: leader and in-sync replicas first)."""
+        if self.solo and tx.parts:
+            return False
+        joining: list[Part] = []
+        for copy in list(self._waiting):
+            del self._waiting[copy]
+            if copy.part is None and copy.queue and copy.moving and (part := self._fit(copy)):
+                joining.append(part)
+                if self.solo:
+                    break
+        if not joining:
+            return False
+        wanted = [part.copy.at for part in joining]
+        if not tx.parts:
+            wanted.append(self._place.ledger)
+        try:
+            await add_partitions(
+                self._cluster, self.transactional_id, self._sender.identity, wanted, within=_STUCK_AFTER_S
+            )
+        except WireError as error:
+            blamed = joining[0].copy if len(joining) == 1 else None
+            raise Failure(Phase.ADD, error, blamed) from error
+        tx.joined = True
+        for part in joining:
+            tx.parts[part.copy] = part
+            part.copy.part = part
+            self._tails.pop(part.copy, None)
+            if part.copy.queue:
+                self._sender.offer(part)
+        return True
+
+    def _fit(self, copy: PartitionCopy) -> Part | None:
+        leader = self._cluster.leader(*copy.at)
+        if leader is None:
+            self._owner.unfit(copy, "the destination's partition has no leader")
+        elif len(leader.in_sync) < copy.assigned.min_in_sync:
+            why = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync} in-sync replicas at the destination"
+            self._owner.unfit(copy, why)
+        else:
+            return Part(copy, leader.leader, leader.leader_epoch)
+        return None
+
+    async def _close(self, tx: Transaction) -> list[Entry]:
+        """Flush, ledger, end (R1)."""
+        began = self._now()
+        self._passing("before_flush")
+        while tx.in_flight:
+            self._wake.clear()
+            await self._wake.wait()
+        if tx.failure is not None:
+            raise tx.failure
+        self._passing("after_flush")
+        tails = [copy for copy in self._tails if copy.tail_moved] if self._tails_are_due() or tx.parts else []
+        entries = entries_of(tx, tails, self._place.generation, int(time.time() * 1000))
+        if not entries and not tx.joined:
+            return entries
+        self._passing("before_ledger")
+        await write_ledger(self._cluster, self._place, self._sender, self.transactional_id, tx, entries)
+        self._passing("after_ledger")
+        tx.entries = entries
+        self._passing("before_end")
+        try:
+            await end_transaction(self._cluster, self.transactional_id, self._sender.identity, commit=True)
+        except WireError as error:
+            raise Failure(Phase.END, error) from error
+        self._passing("after_end")
+        self._close_s += (self._now() - began - self._close_s) / 4
+        return entries
+
+    def _tails_are_due(self) -> bool:
+        return bool(self._tails) and self._now() >= self._tails_due
+
+    def _finish(self, tx: Transaction, entries: list[Entry]) -> None:
+        """The transaction is committed."""
+        self._failures = 0
+        for entry in entries:
+            self._settle(entry)
+        for part in tx:
+            part.copy.part = None
+        self._owner.committed(self, tx, entries)
+        for copy in list(self.copies):
+            if copy in tx.parts or copy in self._tails:
+                self._tails.pop(copy, None)
+                self.offer(copy)
+
+    def _settle(self, entry: Entry) -> None:
+        copy, progress, _, part = entry
+        if part is not None:
+            copy.part = None
+            copy.expected_end = progress.destination_end + 1 if part.runs else copy.expected_end
+        copy.dropped = 0
+        copy.committed(progress)
+
+    async def _recover(self, tx: Transaction, failure: Failure) -> None:
+        """Every abort is followed by InitProducerId; then all resume from what is committed (fencing 1,
+        5).
+        """
+        self._sender.close(tx)
+        self.aborts += 1
+        self._failures += 1
+        decision = _by(failure)
+        if decision.do is Do.END_SLOT:
+            raise SlotMustEnd(f"{self.transactional_id}: {failure}")
+        copies = list(tx.parts)
+        if decision.do is not Do.ASK_LEDGER:
+            for copy in copies:
+                copy.rewind()
+        await self._initialise(release=decision.do is not Do.ASK_LEDGER)
+        if decision.do is Do.ASK_LEDGER:
+            await self._ask(tx)
+        self._owner.failed(self, failure, decision, copies)
+
+    async def _initialise(self, release: bool) -> None:
+        attempt = 0
+        while True:
+            try:
+                identity = await self.begin()
+                if identity.producer_id != self._producer_id:
+                    await self._owner.register(identity)
+                    self._producer_id = identity.producer_id
+                return
+            except WireError as error:
+                match decide(Phase.INIT, error).do:
+                    case Do.END_SLOT:
+                        raise SlotMustEnd(f"{self.transactional_id}: {error}") from error
+                    case Do.STUCK:
+                        self.is_stuck = True
+            if self.is_stuck and release:
+                self._owner.stuck(self)
+            attempt += 1
+            await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), 3.0))
+
+    async def _ask(self, tx: Transaction) -> None:
+        """The answer to the end was lost: the ledger knows (fencing 5)."""
+        for entry in tx.entries:
+            progress = await self._owner.decided(entry.copy.key)
+            if progress is not None and progress == entry.progress:
+                self._settle(entry)
+            else:
+                entry.copy.rewind()
+        for part in tx:
+            if part.copy.part is part:
+                part.copy.rewind()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _by(failure: Failure) -> Decision:
+    if failure.error is None:
+        return Decision(Do.LOOK, refresh=True)
+    return decide(failure.phase, failure.error)

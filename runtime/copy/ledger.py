@@ -1,0 +1,93 @@
+"""The ledger as a slot, a driver or a group sync reads it: newest committed values, and what is not decided
+yet.
+"""
+
+from dataclasses import dataclass
+
+from runtime.contract import naming
+from runtime.contract.ledger import (
+    Generation,
+    GenerationKey,
+    PartitionKey,
+    Progress,
+    ProgressKey,
+    decode_generation,
+    decode_key,
+    decode_progress,
+    encode_key,
+    partition_of,
+)
+from runtime.copy.scan import Scan
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A transaction that is not decided yet has written this partition's progress.
+
+    Whoever resumes must wait: the end of a transaction is answered before its markers are written. Whoever
+    only shows takes `committed`.
+    """
+
+    committed: Progress | None
+
+
+class Ledger:
+    """Reads lazily: `refresh` a flow first, then ask. One scan serves all flows of a ledger partition."""
+
+    def __init__(self, cluster: Cluster, partitions: int) -> None:
+        self._cluster = cluster
+        self._scans: dict[int, Scan] = {}
+        self.partitions = partitions
+
+    @classmethod
+    async def open(cls, cluster: Cluster) -> "Ledger":
+        topic = (await cluster.topics([naming.LEDGER], fresh=True))[naming.LEDGER]
+        if topic.error is not ErrorCode.NONE:
+            raise BrokerError(topic.error, naming.LEDGER)
+        return cls(cluster, len(topic.partitions))
+
+    def partition(self, flow: str) -> int:
+        return partition_of(flow, self.partitions)
+
+    async def refresh(self, flow: str, within: float = 30.0) -> None:
+        """Up to a high watermark taken now."""
+        await self._scan(flow).refresh(within)
+
+    def generation(self, flow: str) -> Generation | None:
+        value = self._scan(flow).fold.get(encode_key(GenerationKey(flow)))
+        return decode_generation(value) if value is not None else None
+
+    def progress(self, key: PartitionKey) -> Progress | Undecided | None:
+        fold = self._scan(key.flow).fold
+        stored = encode_key(ProgressKey(key))
+        value = fold.get(stored)
+        committed = decode_progress(value) if value is not None else None
+        return Undecided(committed) if fold.undecided(stored) else committed
+
+    def all_progress(self, flow: str) -> dict[PartitionKey, Progress]:
+        """Every partition the flow ever copied, as committed."""
+        found: dict[PartitionKey, Progress] = {}
+        for key, value in self._scan(flow).fold.items():
+            match decode_key(key):
+                case ProgressKey(of) if of.flow == flow:
+                    found[of] = decode_progress(value)
+        return found
+
+    def generations(self) -> dict[str, Generation]:
+        """By flow, of every flow whose partition was refreshed."""
+        found: dict[str, Generation] = {}
+        for scan in self._scans.values():
+            for key, value in scan.fold.items():
+                match decode_key(key):
+                    case GenerationKey(flow):
+                        found[flow] = decode_generation(value)
+        return found
+
+    def _scan(self, flow: str) -> Scan:
+        partition = self.partition(flow)
+        if partition not in self._scans:
+            self._scans[partition] = Scan(self._cluster, naming.LEDGER, partition)
+        return self._scans[partition]

@@ -1,0 +1,178 @@
+"""One partition on its way through the slot: where it stands, what is queued, and why it is not moving."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from runtime.batch import Outgoing
+from runtime.contract.ledger import PartitionKey, Progress
+from runtime.contract.status import PartitionState as State
+from runtime.contract.status import PartitionStatus
+from runtime.copy.assignment import AssignedPartition
+from runtime.copy.budget import Held
+from runtime.copy.wire.protocol.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from runtime.copy.lane import Lane
+    from runtime.copy.transaction import Part
+
+
+class Cursor(NamedTuple):
+    """A position at the source, and the leader epoch of what lies right before it (-1: not known)."""
+
+    offset: int
+    epoch: int
+
+
+class Queued(NamedTuple):
+    """A batch that is ready to go out, and the memory it lies in."""
+
+    out: Outgoing
+    epoch: int
+    held: Held
+
+
+class Source(NamedTuple):
+    """The source's side as it was last answered."""
+
+    log_start: int = -1
+    stable_end: int = -1
+    high_watermark: int = -1
+
+
+class PartitionCopy:
+    """Mutable on purpose: one asyncio process, one object per partition, no lock.
+
+    `cursor` is where to fetch next, `queue` what was fetched before it and not sent yet. A `rewind` throws
+    the queue away and goes back to what is committed; `turn` tells answers to older fetches apart.
+    """
+
+    def __init__(self, assigned: AssignedPartition, progress: Progress) -> None:
+        self.assigned = assigned
+        self.key: PartitionKey = assigned.key
+        self.at = TopicPartition(assigned.destination_topic, assigned.partition)
+        self.progress = progress
+        self.cursor = Cursor(progress.position, progress.source_epoch)
+        self.queue: deque[Queued] = deque()
+        self.queued_bytes = 0
+        self.dropped = 0
+        self.turn = 0
+        self.source = Source()
+        self.lane: Lane | None = None
+        self.part: Part | None = None
+        self.expected_end: int | None = None
+        self.suspect = False
+        self.failures = 0
+        self.retry_at = 0.0
+        self.stuck_since = 0.0
+        self.releasing = False
+        self.state = State.STARTING
+        self.since_ms = now_ms()
+        self.why = ""
+        self.foreign_writes = False
+        self.last_fetch_ms = 0
+        self.last_commit_ms = 0
+        self.caught_up_since_ms = 0
+        self.transactions = 0
+        self.aborts = 0
+
+    @property
+    def moving(self) -> bool:
+        """Whether it is to be fetched and sent at all."""
+        return not self.releasing and self.state in (
+            State.STARTING,
+            State.COPYING,
+            State.CAUGHT_UP,
+            State.BLOCKED_AT_SOURCE,
+        )
+
+    @property
+    def tail_moved(self) -> bool:
+        """Whether the position moved over nothing to copy."""
+        return not self.queue and self.part is None and self.cursor.offset > self.progress.position
+
+    def enter(self, state: State, why: str = "") -> None:
+        if state is not self.state:
+            self.since_ms = now_ms()
+        if state is State.CAUGHT_UP:
+            self.caught_up_since_ms = self.caught_up_since_ms or now_ms()
+        else:
+            self.caught_up_since_ms = 0
+        self.state, self.why = state, why
+
+    def add(self, queued: Queued) -> None:
+        self.queue.append(queued)
+        self.queued_bytes += queued.out.batch.size
+
+    def take(self) -> Queued:
+        queued = self.queue.popleft()
+        self.queued_bytes -= queued.out.batch.size
+        return queued
+
+    def rewind(self) -> None:
+        """Back to what is committed: whatever was fetched since is fetched again."""
+        self.turn += 1
+        self.part = None
+        self.expected_end = None
+        self.dropped = 0
+        for queued in self.queue:
+            queued.held.let_go()
+        self.queue.clear()
+        self.queued_bytes = 0
+        self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
+
+    def committed(self, progress: Progress) -> None:
+        self.progress = progress
+        self.last_commit_ms = progress.written_at
+        self.transactions += 1
+
+    def backoff_s(self, first_ms: int, longest_ms: int) -> float:
+        """How long to wait after one more failure."""
+        self.failures += 1
+        grown: float = first_ms * 2.0 ** min(self.failures - 1, 16)
+        return min(grown, longest_ms) / 1000
+
+    def settle(self) -> None:
+        """`copying` or `caught_up`, by where it stands now."""
+        if self.state not in (State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCKED_AT_SOURCE):
+            return
+        end = self.source.stable_end
+        if end < 0:
+            return
+        if self.progress.position < end:
+            if self.state is not State.COPYING:
+                self.enter(State.COPYING)
+        elif self.state is not State.BLOCKED_AT_SOURCE and self.state is not State.CAUGHT_UP:
+            self.enter(State.CAUGHT_UP)
+
+    def status(self) -> PartitionStatus:
+        progress = self.progress
+        return PartitionStatus(
+            flow=self.key.flow,
+            topic=self.key.topic,
+            partition=self.key.partition,
+            state=self.state,
+            since_ms=self.since_ms,
+            why=self.why,
+            foreign_writes=self.foreign_writes,
+            position=progress.position,
+            destination_end=progress.destination_end,
+            source_start=self.source.log_start,
+            source_end=self.source.stable_end,
+            source_high_watermark=self.source.high_watermark,
+            last_fetch_ms=self.last_fetch_ms,
+            last_commit_ms=self.last_commit_ms,
+            caught_up_since_ms=self.caught_up_since_ms,
+            last_timestamp=progress.last_timestamp,
+            records=progress.records,
+            bytes=progress.bytes,
+            dropped=progress.dropped,
+            transactions=self.transactions,
+            aborts=self.aborts,
+        )
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,84 @@
+"""Record batches of small records: built for, and read from, the internal topics."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from runtime.batch import Batch, Stamped
+from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_PRODUCER
+from runtime.batch.rewrite import records_of
+from runtime.batch.splice import Raw, join, sized
+from runtime.batch.varint import varint
+
+MAX_UNPACKED: Final = 16 << 20
+
+
+class Record(NamedTuple):
+    key: bytes
+    value: bytes | None
+
+
+class StoredRecord(NamedTuple):
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def build(records: Sequence[Record], now_ms: int) -> Batch:
+    """One uncompressed batch, to be stamped with a producer's identity or sent `plain`."""
+    raw: list[Raw] = [(at, now_ms, _tail(record)) for at, record in enumerate(records)]
+    body, base, latest = join(raw)
+    return Batch(
+        base_offset=0,
+        length=HEADER_SIZE - LOG_OVERHEAD + len(body),
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=base,
+        max_timestamp=latest,
+        producer_id=NO_PRODUCER,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records=len(records),
+        body=memoryview(body),
+    )
+
+
+def plain(batch: Batch) -> Stamped:
+    """The batch as no producer's: for facts that are true whether anything commits or not."""
+    fields = batch[:13]
+    unsummed = HEADER.pack(*fields)
+    checksum = crc32c(batch.body, crc32c(unsummed[CRC_FROM:]))
+    return Stamped(HEADER.pack(*fields[:4], checksum, *fields[5:]), batch.body)
+
+
+def chunks(records: Sequence[Record], limit: int) -> list[list[Record]]:
+    """The records in order, in groups of about `limit` bytes: one batch each."""
+    groups: list[list[Record]] = []
+    room = 0
+    for record in records:
+        size = len(record.key) + len(record.value or b"") + 24
+        if size > room:
+            groups.append([])
+            room = limit
+        groups[-1].append(record)
+        room -= size
+    return groups
+
+
+def read(batch: Batch) -> list[StoredRecord]:
+    found = []
+    for offset, _, tail in records_of(batch, MAX_UNPACKED):
+        key, position = sized(tail, 0)
+        value, _ = sized(tail, position)
+        found.append(StoredRecord(offset, key, value))
+    return found
+
+
+def _tail(record: Record) -> bytes:
+    value = record.value
+    packed = varint(-1) if value is None else varint(len(value)) + value
+    return varint(len(record.key)) + record.key + packed + varint(0)

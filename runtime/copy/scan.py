@@ -1,0 +1,88 @@
+"""Reads one partition of an internal topic on, uncommitted, up to a high watermark taken now (fencing 2)."""
+
+import asyncio
+
+from runtime.batch import Where, walk
+from runtime.copy.fold import Fold
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
+from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+
+_FETCH_BYTES = 8 << 20
+_PAUSE_S = 0.1
+_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
+
+
+class TopicReplaced(Exception):
+    """The internal topic is not the one that was read before: what was read means nothing any more."""
+
+
+class Scan:
+    """`fold` holds what was read so far."""
+
+    def __init__(self, cluster: Cluster, topic: str, partition: int) -> None:
+        self.fold = Fold()
+        self._cluster = cluster
+        self._topic = topic
+        self._partition = partition
+        self._topic_id: bytes | None = None
+        self._reading = asyncio.Lock()
+
+    async def refresh(self, within: float = 30.0) -> None:
+        """Reads up to a high watermark that is taken after this call began; raises WireError in the end."""
+        deadline = asyncio.get_running_loop().time() + within
+        async with self._reading:
+            end: int | None = None
+            while end is None or self.fold.position < end:
+                answer = await self._fetch(deadline)
+                end = answer.high_watermark if end is None else end
+                walked = walk(answer.records, Where(self._topic, self._partition))
+                if walked.failure is not None:
+                    raise walked.failure
+                before = self.fold.position
+                self.fold.take(walked.sets)
+                if self.fold.position == before:  # compaction took all that is left
+                    self.fold.position = max(end, before)
+
+    async def _fetch(self, deadline: float) -> FetchedPartition:
+        fresh = False
+        while True:
+            try:
+                return await self._fetch_once(fresh)
+            except WireError as error:
+                retriable = isinstance(error, ConnectionFailure) or (
+                    isinstance(error, BrokerError) and error.code.retriable
+                )
+                if not retriable or asyncio.get_running_loop().time() > deadline:
+                    raise
+            fresh = True
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _fetch_once(self, fresh: bool) -> FetchedPartition:
+        where = f"{self._topic}-{self._partition}"
+        topic = (await self._cluster.topics([self._topic], fresh=fresh))[self._topic]
+        if topic.error is not ErrorCode.NONE:
+            raise BrokerError(topic.error, where)
+        if self._topic_id not in (None, topic.id):
+            raise TopicReplaced(f"{self._topic} was recreated")
+        self._topic_id = topic.id
+        found = topic.partitions.get(self._partition)
+        if found is None or found.leader < 0:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
+        wanted = {
+            (topic.id, self._partition): FetchFrom(self.fold.position, found.leader_epoch, -1, _FETCH_BYTES)
+        }
+        request = FetchRequest(
+            0, 0, _FETCH_BYTES, Isolation.READ_UNCOMMITTED, _NO_SESSION, _NO_SESSION_EPOCH, wanted
+        )
+        response = await self._cluster.call(found.leader, request)
+        if response.error is not ErrorCode.NONE:
+            raise BrokerError(response.error, where)
+        (answer,) = response.partitions
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and self.fold.position < answer.log_start_offset:
+            self.fold.position = answer.log_start_offset
+            return await self._fetch_once(fresh=False)
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, where)
+        return answer

@@ -1,0 +1,175 @@
+"""The produce requests of a lane: one batch per partition in each, several in flight per broker, order
+kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from runtime.batch import next_sequence, stamp
+from runtime.copy.errors import Phase
+from runtime.copy.partition import PartitionCopy, Queued
+from runtime.copy.transaction import Failure, Part, Transaction
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.connection import Connection
+from runtime.copy.wire.errors import BrokerError, WireError
+from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.copy.wire.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
+from runtime.copy.wire.protocol.transactions import ProducerIdentity
+
+IN_FLIGHT = 4
+PRODUCE_TIMEOUT_MS = 15_000
+
+
+class Sent(NamedTuple):
+    part: Part
+    queued: Queued
+
+
+class Sender:
+    """`ready` are the partitions of the open transaction that have something queued, by their leader."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        request_bytes: int,
+        wake: Callable[[], None],
+        sent: Callable[[PartitionCopy], None],
+    ) -> None:
+        self.identity = ProducerIdentity(-1, -1)
+        self.ready: dict[int, dict[PartitionCopy, None]] = {}
+        self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._purpose = f"produce {transactional_id}"
+        self._request_bytes = request_bytes
+        self._wake = wake
+        self._sent = sent
+        self._links: dict[int, Connection] = {}
+        self._in_flight: dict[int, int] = {}
+        self._sequences: dict[TopicPartition, int] = {}
+        self._unanswered: dict[int, list[Sent]] = {}
+        self._number = 0
+
+    def begin_epoch(self, identity: ProducerIdentity) -> None:
+        """Sequences start again, on a new epoch only (fencing 1)."""
+        self.identity = identity
+        self._sequences.clear()
+        self._in_flight.clear()
+
+    def sequence(self, at: TopicPartition, records: int) -> int:
+        """The sequence for a batch of so many records; the next one follows it."""
+        sequence = self._sequences.get(at, 0)
+        self._sequences[at] = next_sequence(sequence, records)
+        return sequence
+
+    def offer(self, part: Part) -> None:
+        self.ready.setdefault(part.leader, {})[part.copy] = None
+
+    def withdraw(self, copy: PartitionCopy) -> None:
+        for copies in self.ready.values():
+            copies.pop(copy, None)
+
+    def has_ready(self) -> bool:
+        return any(self.ready.values())
+
+    async def connect(self) -> None:
+        """A connection to every leader that something is ready for; raises the Failure of a transaction."""
+        for node, copies in self.ready.items():
+            link = self._links.get(node)
+            if copies and (link is None or link.closed):
+                try:
+                    self._links[node] = await self._cluster.connection(node, self._purpose, 10.0)
+                except WireError as error:
+                    raise Failure(Phase.PRODUCE, error) from error
+
+    def send(self, tx: Transaction) -> None:
+        """All that may go out now. Partitions take turns, a batch each."""
+        for node, copies in self.ready.items():
+            link = self._links.get(node)
+            if link is None or link.closed:
+                continue
+            while copies and self._in_flight.get(node, 0) < IN_FLIGHT:
+                self._request(tx, node, link, copies)
+
+    def close(self, tx: Transaction) -> None:
+        """Nothing that is still in flight counts any more; its memory is given back."""
+        tx.closed = True
+        self.ready.clear()
+        for sent in self._unanswered.values():
+            for one in sent:
+                one.queued.held.let_go()
+        self._unanswered.clear()
+
+    def _request(
+        self, tx: Transaction, node: int, link: Connection, copies: dict[PartitionCopy, None]
+    ) -> None:
+        partitions: list[ProducePartition] = []
+        sent: list[Sent] = []
+        size = 0
+        producer, epoch = self.identity.producer_id, self.identity.epoch
+        for copy in list(copies):
+            part = tx.parts[copy]
+            queued = copy.take()
+            batch = queued.out.batch
+            stamped = stamp(batch, producer, epoch, self.sequence(copy.at, batch.records))
+            partitions.append(ProducePartition(copy.at.topic, copy.at.partition, stamped))
+            sent.append(Sent(part, queued))
+            part.in_flight += 1
+            del copies[copy]
+            if copy.queue:
+                copies[copy] = None
+            self._sent(copy)
+            size += batch.size
+            if size >= self._request_bytes:
+                break
+        tx.bytes += size
+        tx.in_flight += 1
+        self._in_flight[node] = self._in_flight.get(node, 0) + 1
+        number = self._number = self._number + 1
+        self._unanswered[number] = sent
+        request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
+        answer = link.start(request)
+        answer.add_done_callback(lambda done: self._answered(tx, node, number, done))
+
+    def _answered(
+        self, tx: Transaction, node: int, number: int, answer: asyncio.Future[ProduceResponse]
+    ) -> None:
+        error = answer.exception()
+        sent = self._unanswered.pop(number, None)
+        if tx.closed or sent is None:
+            return
+        self._in_flight[node] -= 1
+        tx.in_flight -= 1
+        self._wake()
+        for one in sent:
+            one.queued.held.let_go()
+        if error is not None:
+            if not isinstance(error, WireError):
+                raise error
+            tx.fail(Failure(Phase.PRODUCE, error))
+            return
+        self._take_in(tx, sent, answer.result())
+
+    def _take_in(self, tx: Transaction, sent: list[Sent], response: ProduceResponse) -> None:
+        answers = {(answer.topic, answer.partition): answer for answer in response.partitions}
+        for part, queued in sent:
+            at = part.copy.at
+            answer = answers.get(at)
+            if answer is None:
+                error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}", "no answer for it")
+                tx.fail(Failure(Phase.PRODUCE, error, part.copy))
+            elif answer.error:
+                if answer.leader is not None and (topic := self._cluster.topic(at.topic)):
+                    self._cluster.learn(topic.id, at.partition, answer.leader)
+                where = f"{at.topic}-{at.partition}"
+                error = BrokerError(answer.error, where, answer.message)
+                tx.fail(Failure(Phase.PRODUCE, error, part.copy))
+            elif why := part.acknowledged(queued.out, queued.epoch, answer.base_offset):
+                tx.fail(Failure(Phase.PRODUCE, None, part.copy, why))
+            else:
+                batch = queued.out.batch
+                tx.latencies.append((batch.max_timestamp, batch.records))

@@ -1,0 +1,124 @@
+"""One transaction of a lane: which partitions are in it, what was acknowledged, and when it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runtime.batch import Outgoing
+from runtime.contract.advance import Advance
+from runtime.contract.offsetmap import Run, append
+from runtime.copy.errors import Phase
+from runtime.copy.partition import Cursor, PartitionCopy
+from runtime.copy.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from runtime.copy.closing import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Failure(Exception):
+    """What ended a transaction; `copy` where it is one partition's own."""
+
+    phase: Phase
+    error: WireError | None
+    copy: PartitionCopy | None = None
+    why: str = ""
+
+    def __str__(self) -> str:
+        return self.why or str(self.error)
+
+
+class Part:
+    """A partition's share of a transaction, from its first batch to the end."""
+
+    __slots__ = (
+        "bytes",
+        "copy",
+        "cursor",
+        "destination_end",
+        "epoch",
+        "in_flight",
+        "last_timestamp",
+        "leader",
+        "records",
+        "runs",
+    )
+
+    def __init__(self, copy: PartitionCopy, leader: int, leader_epoch: int) -> None:
+        self.copy = copy
+        self.leader = leader
+        self.epoch = leader_epoch
+        self.cursor = Cursor(copy.progress.position, copy.progress.source_epoch)
+        self.destination_end = copy.progress.destination_end
+        self.in_flight = 0
+        self.runs: list[Run] = []
+        self.records = 0
+        self.bytes = 0
+        self.last_timestamp = -1
+
+    def acknowledged(self, out: Outgoing, source_epoch: int, base_offset: int) -> str | None:
+        """Takes the base offset in; why it can't be true, where it can't (R4)."""
+        self.in_flight -= 1
+        if base_offset < self.destination_end:
+            return (
+                f"acknowledged at {base_offset}, but the destination already ended at {self.destination_end}:"
+                " it was recreated or truncated"
+            )
+        expected = self.destination_end if self.runs else self.copy.expected_end
+        if expected is not None and base_offset != expected:
+            self.copy.foreign_writes = True
+        for delta, source, records in out.segments:
+            append(self.runs, Run(source, base_offset + delta, records))
+        batch = out.batch
+        self.destination_end = base_offset + batch.records
+        self.cursor = Cursor(out.position, source_epoch)
+        self.records += batch.records
+        self.bytes += batch.size
+        self.last_timestamp = max(self.last_timestamp, batch.max_timestamp)
+        return None
+
+    def step(self) -> Advance:
+        """What the ledger says of it; the cursor of the copy where nothing more is queued before it."""
+        copy = self.copy
+        cursor = self.cursor if copy.queue else copy.cursor
+        return Advance(
+            position=cursor.offset,
+            source_epoch=cursor.epoch,
+            runs=tuple(self.runs),
+            destination_epoch=self.epoch,
+            records=self.records,
+            bytes=self.bytes,
+            dropped=copy.dropped,
+            last_timestamp=self.last_timestamp,
+        )
+
+
+def tail_step(copy: PartitionCopy) -> Advance:
+    """A position that moved over nothing to copy."""
+    return Advance(copy.cursor.offset, copy.cursor.epoch, dropped=copy.dropped)
+
+
+class Transaction:
+    """Open from the first batch on; times are the event loop's. `joined`: the coordinator knows it, with the
+    ledger's partition. `entries`: what its end would commit."""
+
+    def __init__(self, started: float) -> None:
+        self.started = started
+        self.parts: dict[PartitionCopy, Part] = {}
+        self.in_flight = 0
+        self.bytes = 0
+        self.failure: Failure | None = None
+        self.closed = False
+        self.joined = False
+        self.entries: list[Entry] = []
+        self.latencies: list[tuple[int, int]] = []  # newest timestamp of a batch, its records
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self.parts.values())
+
+    def fail(self, failure: Failure) -> None:
+        """The first failure is the one that is decided on."""
+        if self.failure is None:
+            self.failure = failure
