@@ -1,0 +1,22 @@
+"""Clusters of a topology or a plan → how to reach them, secrets resolved here and now."""
+
+from collections.abc import Iterable
+
+from planner.declare.secrets import resolve
+from planner.kafka import Endpoint
+from planner.model.diagnostic import Diagnostic, Failure
+from planner.model.topology import Cluster
+
+
+def endpoints_of(clusters: Iterable[Cluster]) -> dict[str, Endpoint]:
+    """Failure names every secret that can't be had, of all clusters at once."""
+    found: dict[str, Endpoint] = {}
+    problems: list[Diagnostic] = []
+    for cluster in clusters:
+        try:
+            found[cluster.name] = Endpoint(cluster.name, cluster.bootstrap, resolve(cluster))
+        except Failure as failure:
+            problems += failure.diagnostics
+    if problems:
+        raise Failure(problems)
+    return found

@@ -1,0 +1,79 @@
+"""`repl history`: who applied what, when, and how it ended, as the clusters remember it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from planner.cli import as_json as json_output
+from planner.cli.app import show
+from planner.cli.endpoints import endpoints_of
+from planner.cli.options import json_option, path_argument, var_file_option
+from planner.declare import load
+from planner.kafka import Endpoint
+from planner.model.applied import Applied
+from planner.model.diagnostic import ExitCode, Failure, error, warning
+from planner.render import history as text
+from planner.store.history import merge, read_history
+from planner.store.planfile import step_of
+
+
+@click.command()
+@path_argument
+@var_file_option
+@click.option("--id", "apply_id", metavar="ID", help="One apply with every step of it.")
+@json_option
+def command(path: Path, var_files: tuple[Path, ...], apply_id: str | None, as_json: bool) -> int:
+    """Show who applied what, when, and how it ended.
+
+    Each cluster remembers the applies that wrote to it; a cluster that does not answer is left out and named.
+    """
+    topology = load(path, var_files)
+    history = histories(endpoints_of(topology.clusters.values()))
+    if apply_id is not None:
+        history = (find(history, apply_id),)
+    if as_json:
+        json_output.emit(text.as_json(history, with_steps=apply_id is not None))
+    elif apply_id is not None:
+        click.echo(text.one_text(history[0]))
+    elif history:
+        _table(history)
+    else:
+        click.echo("Nothing was applied yet.")
+    return ExitCode.DONE
+
+
+def histories(endpoints: Mapping[str, Endpoint]) -> tuple[Applied, ...]:
+    """All that the clusters remember, together."""
+    told = []
+    problems = []
+    for endpoint in endpoints.values():
+        try:
+            told.append(read_history(endpoint, step_of))
+        except Failure as failure:
+            problems += list(failure.diagnostics)
+    if not told and problems:
+        raise Failure(problems)
+    show([warning(one.summary, one.way_out) for one in problems])
+    return merge(told)
+
+
+def find(history: tuple[Applied, ...], apply_id: str) -> Applied:
+    """By its id or an unmistakable beginning of it."""
+    found = [one for one in history if one.id.startswith(apply_id)]
+    if len(found) == 1:
+        return found[0]
+    what = "several applies begin" if found else "no apply begins"
+    raise Failure(error(f"{what} with {apply_id!r}", "repl history lists their ids"))
+
+
+def _table(history: tuple[Applied, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("ID", "STARTED", "BY", "TOPOLOGY", "MODE", "RESULT", "STEPS", "COMMIT"):
+        table.add_column(name, overflow="fold")
+    for row in text.rows(history):
+        table.add_row(*row)
+    Console().print(table)
