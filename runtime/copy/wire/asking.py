@@ -39,6 +39,16 @@ _LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
+class Coordinated(Protocol):
+    """What asking a coordinator needs of a `Cluster`."""
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int: ...
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None: ...
+
+    async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
+
+
 class Answers(Protocol[A_co]):
     @property
     def answers(self) -> Mapping[TopicPartition, A_co | ErrorCode]: ...
@@ -131,7 +141,7 @@ async def _ask(
 
 
 async def coordinated(
-    cluster: Cluster,
+    cluster: Coordinated,
     kind: CoordinatorKind,
     key: str,
     request: Request[R],

@@ -71,6 +71,9 @@ class Cluster:
 
     async def connection(self, node: int, purpose: str, within: float | None = None) -> Connection:
         """Open, introduced and kept. Ask again before each use: it may have been replaced."""
+        kept = self._links.kept(node, purpose)
+        if kept is not None:
+            return kept
         limit = self.settings.request_timeout_s if within is None else within
         try:
             return await in_time(self._connection(node, purpose), limit, f"connecting to broker {node}")

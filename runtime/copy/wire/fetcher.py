@@ -8,8 +8,9 @@ order, so a full response starves nobody; without one (its cache is full) the or
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from runtime.copy.wire.cluster import Cluster
+from runtime.contract.client_values import WireSettings
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure
 from runtime.copy.wire.protocol.fetch import (
@@ -21,6 +22,7 @@ from runtime.copy.wire.protocol.fetch import (
     FetchResponse,
     Isolation,
 )
+from runtime.copy.wire.protocol.request import Request
 
 _LOST_SESSION = frozenset(
     {
@@ -33,6 +35,16 @@ _HIGHEST_EPOCH = 0x7FFFFFFF
 _NO_SESSION = 0
 
 Key = tuple[bytes, int]
+R = TypeVar("R")
+
+
+class Caller(Protocol):
+    """What a session needs of a `Cluster`."""
+
+    @property
+    def settings(self) -> WireSettings: ...
+
+    async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,7 @@ class FetchSession:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Caller,
         node: int,
         limits: FetchLimits,
         isolation: Isolation = Isolation.READ_COMMITTED,
@@ -97,8 +109,7 @@ class FetchSession:
         request = self._request()
         within = self.limits.max_wait_ms / 1000 + self._cluster.settings.request_timeout_s
         try:
-            connection = await self._cluster.connection(self.node, self._purpose)
-            response = await connection.call(request, within)
+            response = await self._cluster.call(self.node, request, self._purpose, within)
         except BaseException:
             self._begin_anew()
             raise
@@ -107,7 +118,7 @@ class FetchSession:
             return ()
         if response.error:
             self._begin_anew()
-            raise BrokerError(response.error, connection.where)
+            raise BrokerError(response.error, f"fetching from broker {self.node}")
         self._accept(request, response)
         return response.partitions
 
@@ -119,7 +130,7 @@ class FetchSession:
         self._session_id = _NO_SESSION
         self._begin_anew()
         try:
-            await self._cluster.call(self.node, farewell, self._purpose, within=1.0)
+            await self._cluster.call(self.node, farewell, self._purpose, 1.0)
         except (ConnectionFailure, BrokerError):
             return
 

@@ -37,15 +37,20 @@ class Links:
         self._backoffs: dict[int, _Backoff] = {}
         self._closed = False
 
+    def kept(self, node: int, purpose: str) -> Connection | None:
+        """The one that is there, if it can be used now."""
+        link = self._links.get((node, purpose))
+        if link is None or link.connection is None or not self._usable(link.connection):
+            return None
+        return link.connection
+
     async def connection(self, node: int, purpose: str) -> Connection:
         """One that is open and introduced. A caller that can't wait sets its own limit around this."""
         link = self._links.setdefault((node, purpose), _Link())
-        if link.connection is not None and self._usable(link.connection):
-            return link.connection
         async with link.lock:
             if link.connection is not None:
                 if self._usable(link.connection):
-                    return link.connection
+                    return link.connection  # made while this caller waited
                 # The answers still due come first, so that what is produced stays in order.
                 await link.connection.idle()
                 await link.connection.close()

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.copy.wire.asking import coordinated
-from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.asking import Coordinated, coordinated
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
 from runtime.copy.wire.protocol.transactions import (
@@ -24,7 +23,7 @@ DEFAULT_S = 30.0
 
 
 async def init_producer_id(
-    cluster: Cluster, transactional_id: str, transaction_timeout_ms: int, within: float = DEFAULT_S
+    cluster: Coordinated, transactional_id: str, transaction_timeout_ms: int, within: float = DEFAULT_S
 ) -> ProducerIdentity:
     """A new epoch: whatever the id had open is aborted, whoever holds an older epoch is fenced.
 
@@ -45,7 +44,7 @@ async def init_producer_id(
 
 
 async def add_partitions(
-    cluster: Cluster,
+    cluster: Coordinated,
     transactional_id: str,
     identity: ProducerIdentity,
     partitions: Sequence[tuple[str, int]],
@@ -72,7 +71,7 @@ async def add_partitions(
 
 
 async def end_transaction(
-    cluster: Cluster,
+    cluster: Coordinated,
     transactional_id: str,
     identity: ProducerIdentity,
     commit: bool,
