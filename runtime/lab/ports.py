@@ -4,6 +4,7 @@ import errno
 import random
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from runtime.lab.errors import LabError
@@ -55,15 +56,18 @@ def require_free(spec: ClusterSpec, port: int) -> None:
 
 def holder(port: int) -> str:
     """The process that listens on a port, as far as this user may see it."""
-    inodes = _listening_inodes(port)
+    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            links = {str(fd.readlink()) for fd in (process / "fd").iterdir()}
-        except OSError:
-            continue  # gone meanwhile, or another user's
-        if any(f"socket:[{inode}]" in links for inode in inodes):
+        if sockets & set(_open_files(process)):
             return f"process {process.name} ({_command(process)})"
     return "a process this user may not see"
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    with suppress(OSError):  # another user's, or gone meanwhile
+        for descriptor in (process / "fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                yield str(descriptor.readlink())
 
 
 def _command(process: Path) -> str:

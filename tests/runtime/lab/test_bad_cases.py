@@ -1,0 +1,176 @@
+"""What goes wrong around the lab is one clear sentence and exit 1, no traceback; nothing is left running."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.lab.errors import LabError
+from runtime.lab.lab import Lab
+from runtime.lab.spec import ClusterSpec
+from tests.commands import begin, repl
+from tests.labs import spec
+from tests.records import wait_for
+
+
+def refused(*arguments: str, **more: object) -> str:
+    """The sentence with which a command is refused."""
+    done = repl(*arguments, **more)  # type: ignore[arg-type]
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("error:") == 1
+    return done.stderr.partition("error: ")[2]
+
+
+def processes_of(home: Path) -> list[str]:
+    """Every process, java above all, that has to do with a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(home) in words and int(entry.name) != os.getpid():
+            found.append(words.replace("\0", " "))
+    return found
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path):
+    """fake_java(11) → an environment whose java says it is version 11."""
+
+    def make(version: str) -> dict[str, str | None]:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-01' >&2\n")
+        java.chmod(0o755)
+        return {"PATH": f"{java.parent}:/usr/bin:/bin", "JAVA_HOME": None}
+
+    return make
+
+
+def test_no_java(tmp_path: Path) -> None:
+    said = refused(
+        "lab", "up", "--home", str(tmp_path / "lab"), env={"PATH": str(tmp_path), "JAVA_HOME": None}
+    )
+    assert said.startswith("Java 17 or newer is needed; no java was found on PATH — install it")
+
+
+@pytest.mark.parametrize(("version", "called"), [("11.0.22", "11"), ("1.8.0_402", "8")])
+def test_old_java(tmp_path: Path, fake_java, version: str, called: str) -> None:
+    said = refused("lab", "up", "--home", str(tmp_path / "lab"), env=fake_java(version))
+    assert f"is Java {called} — install it" in said
+
+
+def test_java_home_that_holds_no_java(tmp_path: Path) -> None:
+    said = refused("lab", "up", "--home", str(tmp_path / "lab"), env={"JAVA_HOME": str(tmp_path)})
+    assert "correct or unset JAVA_HOME" in said
+
+
+@pytest.mark.parametrize("place", ["a-file", "a-file/below", "/proc/lab"])
+def test_home_not_writable(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a-file").touch()
+    home = str(tmp_path / place)
+    said = refused("lab", "up", "--home", home)
+    assert said.startswith(f"{home}: cannot be written to: ")
+    assert "choose another --home" in said
+
+
+def test_unknown_cluster(tmp_path: Path) -> None:
+    for action in ("kill", "start", "pause", "unpause"):
+        said = refused("lab", action, "dc9", "--home", str(tmp_path))
+        assert "there is no cluster 'dc9' in this lab — bring it up first: repl lab up" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--clusters", ","), "--clusters names no cluster"),
+        (("--clusters", "../dc1"), "is not a name for a cluster"),
+        (("--set", "retention"), "--set retention is not KEY=VALUE"),
+        (
+            ("--set", "dc9:a=b"),
+            "--set dc9:a=b is for 'dc9', which is none of these clusters — they are dc1, dc2",
+        ),
+        (("--clusters", "a,b,c,d,e,f"), "no more fixed ports for another cluster — use --ports auto"),
+    ],
+)
+def test_flags_that_make_no_sense(tmp_path: Path, flags: tuple[str, ...], sentence: str) -> None:
+    assert sentence in refused("lab", "up", "--home", str(tmp_path / "lab"), *flags)
+
+
+def test_a_folder_that_holds_other_things_is_not_touched(tmp_path: Path) -> None:
+    mine = tmp_path / "dc1" / "mine"
+    mine.parent.mkdir()
+    mine.touch()
+    refused("lab", "up", "--home", str(tmp_path), "--ports", "auto")
+    repl("lab", "down", "--purge", "--home", str(tmp_path))
+    assert mine.exists()
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.mark.integration
+class TestWithJava:
+    def test_taken_port_names_its_holder(self, tmp_path: Path, listener: socket.socket) -> None:
+        port = listener.getsockname()[1]
+        with pytest.raises(LabError, match=rf"127.0.0.1:{port} is taken by process {os.getpid()} \(.*pytest"):
+            Lab(tmp_path / "lab").up([ClusterSpec("dc1", port=port)])
+        assert not processes_of(tmp_path)
+
+    def test_a_port_of_another_lab_names_that_lab(self, tmp_path: Path, lab: Lab) -> None:
+        port = lab.clusters["dc1"].nodes[0].port
+        with pytest.raises(LabError, match=f"a broker of the lab in {lab.home}.*--ports auto"):
+            Lab(tmp_path / "lab").up([ClusterSpec("dc1", port=port)])
+
+    def test_two_at_once(self, tmp_path: Path) -> None:
+        home = tmp_path / "lab"
+        words = ("lab", "up", "--clusters", "dc1", "--ports", "auto", "--home", str(home))
+        both = [begin(*words), begin(*words)]
+        try:
+            said = {process.wait(120): process.communicate()[1] for process in both}
+            assert set(said) == {0, 1}
+            assert "repl lab up cannot begin: repl lab up (process " in said[1]
+            assert len([one for one in processes_of(home) if "kafka.Kafka" in one]) == 1
+        finally:
+            repl("lab", "down", "--purge", "--home", str(home))
+        assert not processes_of(home)
+
+    @pytest.mark.parametrize("moment", ["format.args", "kafka.Kafka"])
+    def test_ctrl_c_leaves_nothing(self, tmp_path: Path, moment: str) -> None:
+        home = tmp_path / "lab"
+        process = begin("lab", "up", "--ports", "auto", "--home", str(home))
+        wait_for(lambda: any(moment in one for one in processes_of(home)), 60)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole foreground group
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 130, said
+        assert "Traceback" not in said
+        assert not processes_of(home)
+        assert "There is no lab" in repl("lab", "status", "--home", str(home)).stderr
+
+    def test_a_broker_that_dies_shows_its_last_words(self, tmp_path: Path) -> None:
+        broken = spec("dc1", properties={"authorizer.class.name": "no.such.Class"})
+        lab = Lab(tmp_path / "lab")
+        with pytest.raises(
+            LabError, match=r"dc1 died at its start(.|\n)*ClassNotFoundException: no.such.Class"
+        ):
+            lab.up([broken, spec("dc2")])
+        assert not processes_of(tmp_path)
+        assert not lab.clusters
+
+    def test_what_kafka_refuses_to_format(self, tmp_path: Path) -> None:
+        with pytest.raises(LabError, match=r"refused to format dc1: .*Not a number of type INT"):
+            Lab(tmp_path / "lab").up([spec("dc1", properties={"broker.session.timeout.ms": "soon"})])
+
+    def test_other_settings_for_a_cluster_that_exists(self, lab: Lab) -> None:
+        with pytest.raises(
+            LabError, match="dc1 exists already with brokers 1, not 3 — repl lab down --purge"
+        ):
+            lab.up([spec("dc1", brokers=3)])
