@@ -76,16 +76,17 @@ def _groups(
                 continue
             if member.records <= merge.records and member.size <= merge.size:
                 packed = member.attributes & CODEC_MASK
-                if group and (packed != codec or size + member.size > up_to):
+                # A producer that compresses still sends plain what would not shrink: that is no other codec.
+                if group and ((packed and codec and packed != codec) or size + member.size > up_to):
                     yield group
-                    group, size = [], 0
+                    group, size, codec = [], 0, 0
                 group.append(member)
                 size += member.size
-                codec = packed
+                codec = codec or packed
                 continue
         if group:
             yield group
-            group, size = [], 0
+            group, size, codec = [], 0, 0
         yield [member]
     if group:
         yield group

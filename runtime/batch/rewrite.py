@@ -37,7 +37,7 @@ def rewrite(
             yield out
             return
         kept = [record for member in group for record in _kept(member, spec, rule)]
-        codec = _codec(first) if spec.codec is None else spec.codec
+        codec = _codec(group) if spec.codec is None else spec.codec
     except Unbounded:
         raise unpacks_too_large(first, spec.where, spec.max_unpacked) from None
     except (Malformed, IndexError) as error:
@@ -76,8 +76,9 @@ def _kept(member: RecordSet, spec: RewriteSpec, rule: OriginRule) -> list[Raw]:
     return rule.apply(found) if rule.active else found
 
 
-def _codec(member: RecordSet) -> Codec:
-    return member.codec if isinstance(member, Batch) else codec_of(member)
+def _codec(group: Sequence[RecordSet]) -> Codec:
+    """The one that its members have; some may be plain because they would not have shrunk."""
+    return max(member.codec if isinstance(member, Batch) else codec_of(member) for member in group)
 
 
 def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> Outgoing | None:

@@ -135,12 +135,21 @@ class TestJoining:
         parts = [batch_bytes([record(0)]), batch_bytes([record(1, b"x" * 5000)]), batch_bytes([record(2)])]
         assert [out.reason for out in prepare(sets(*parts), MERGING, NOW).outgoing] == [Reason.NONE] * 3
 
-    def test_other_compression_and_size_end_a_group(self):
-        parts = [
-            batch_bytes([record(at, b"x" * 500)], Codec.GZIP if at == 4 else Codec.NONE) for at in range(9)
+    def test_other_compression_ends_a_group_and_plain_ones_take_that_of_their_neighbours(self):
+        codecs = [Codec.NONE, Codec.LZ4, Codec.NONE, Codec.GZIP, Codec.GZIP, Codec.LZ4]
+        parts = [batch_bytes([record(at)], codec) for at, codec in enumerate(codecs)]
+        prepared = prepare(sets(*parts), MERGING, NOW)
+        assert [(out.batch.records, out.batch.codec) for out in prepared.outgoing] == [
+            (3, Codec.LZ4),
+            (2, Codec.GZIP),
+            (1, Codec.LZ4),
         ]
+
+    def test_size_ends_a_group(self):
+        codecs = [Codec.NONE] * 9
+        parts = [batch_bytes([record(at, b"x" * 500)], codec) for at, codec in enumerate(codecs)]
         prepared = prepare(sets(*parts), replace(MERGING, merge=Merge(8, 2000, up_to=1800)), NOW)
-        assert [out.batch.records for out in prepared.outgoing] == [3, 1, 1, 3, 1]
+        assert [out.batch.records for out in prepared.outgoing] == [3, 3, 3]
         assert len(arrived(prepared)) == 9
 
     def test_times_far_apart_and_none_at_all_stay(self):

@@ -1,0 +1,252 @@
+"""On real brokers: what was rewritten and stamped is accepted, and librdkafka reads the same on both."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from runtime.batch import Codec, Merge, Reason, RewriteSpec, Where
+from runtime.contract.provenance import Origin, Place, origins
+from runtime.lab.lab import Lab
+from tests.runtime.batch.raw import Copied, Raw, copy
+
+pytestmark = pytest.mark.integration
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+PAST = 1_500_000_000_000
+NOW = 1_800_000_000_000
+DEADLINE = 60.0
+Seen = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+
+class Pair:
+    """dc1 and dc2, and what a test does with them."""
+
+    def __init__(self, source: dict[str, Any], there: dict[str, Any]) -> None:
+        self.source, self.there = source, there
+
+    def topics(self, name: str, **config: str) -> None:
+        for client, settings in ((self.source, config), (self.there, {})):
+            wide = {"retention.ms": "-1", **settings}
+            admin = AdminClient(client)
+            admin.create_topics([NewTopic(name, 1, 1, config=wide)])[name].result(20)
+
+    def copy(self, topic: str, **fields: Any) -> Copied:
+        wanted = RewriteSpec(Where(topic, 0), **{"max_batch": 1_048_588, **fields})
+
+        async def run() -> Copied:
+            source = await Raw.connect(self.source["bootstrap.servers"])
+            there = await Raw.connect(self.there["bootstrap.servers"])
+            try:
+                return await copy(source, there, topic, topic, wanted, NOW)
+            finally:
+                await source.close()
+                await there.close()
+
+        return asyncio.run(run())
+
+    def same(self, topic: str, copied: Copied) -> list[Seen]:
+        """Both sides hold the same records, in order, at the mapped offsets (R6)."""
+        left, right = read(self.source, topic), read(self.there, topic)
+        assert [one[1:] for one in right] == [one[1:] for one in left]
+        assert [copied.offsets[one[0]] for one in left] == [one[0] for one in right]
+        return left
+
+
+def read(client: dict[str, Any], topic: str) -> list[Seen]:
+    consumer = Consumer(
+        {**client, "group.id": "reader", "isolation.level": "read_committed", "enable.auto.commit": False}
+    )
+    try:
+        here = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(here, timeout=20)
+        consumer.assign([here])
+        found: list[Seen] = []
+        limit = time.monotonic() + DEADLINE
+        while consumer.position([here])[0].offset < end:
+            assert time.monotonic() < limit, "the end was not reached"
+            found += [seen(message) for message in consumer.consume(500, timeout=0.2)]
+        return found
+    finally:
+        consumer.close()
+
+
+def seen(message: Message) -> Seen:
+    assert message.error() is None
+    _, at = message.timestamp()
+    headers: Any = message.headers() or []
+    return message.offset() or 0, at, message.partition() or 0, message.key(), message.value(), list(headers)
+
+
+def write(client: dict[str, Any], topic: str, count: int = 40, /, **config: Any) -> None:
+    producer = Producer({**client, "linger.ms": 20, "enable.idempotence": True, **config})
+    for at in range(count):
+        produce(producer, topic, at)
+    assert producer.flush(20) == 0
+
+
+def produce(producer: Producer, topic: str, at: int) -> None:
+    shapes: list[tuple[bytes | None, bytes | None]] = [
+        (b"key-%d" % (at % 7), b"value %d " % at * 20),
+        (b"gone-%d" % (at % 5), None),
+        (None, b""),
+        (b"", b"x" * at),
+    ]
+    key, value = shapes[at % 4]
+    headers: Any = [
+        (f"h{n}", None if n % 3 == 0 else b"" if n % 3 == 1 else b"v" * n) for n in range(at % 5 * 4)
+    ]
+    producer.produce(topic, value, key, 0, headers=headers, timestamp=PAST + at * 1000 - (at % 3) * 5000)
+
+
+@pytest.fixture
+def pair(lab: Lab) -> Pair:
+    return Pair(lab.clusters["dc1"].client, lab.clusters["dc2"].client)
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_whole_batches_of_every_codec_pass_untouched(
+    pair: Pair, fresh: Callable[[str], str], idempotent: bool
+):
+    topic = fresh("whole")
+    pair.topics(topic)
+    for codec in CODECS:
+        write(pair.source, topic, 40, **{"compression.type": codec, "enable.idempotence": idempotent})
+    copied = pair.copy(topic)
+    assert {out.reason for out in copied.outgoing} == {Reason.NONE}
+    assert {out.batch.codec for out in copied.outgoing} == set(Codec)
+    assert len(pair.same(topic, copied)) == 200
+
+
+def begin(client: dict[str, Any], name: str, **config: Any) -> Producer:
+    producer = Producer({**client, "transactional.id": name, "linger.ms": 5, **config})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    return producer
+
+
+def test_transactions_arrive_committed_and_without_what_was_aborted(pair: Pair, fresh: Callable[[str], str]):
+    topic = fresh("transactions")
+    pair.topics(topic)
+    one, two = (
+        begin(pair.source, fresh("one")),
+        begin(pair.source, fresh("two"), **{"compression.type": "lz4"}),
+    )
+    for turn in range(6):
+        for producer in (one, two):
+            for at in range(5):
+                produce(producer, topic, turn * 10 + at)
+            producer.flush(20)
+        write(pair.source, topic, 2)
+        one.abort_transaction(20) if turn % 2 else one.commit_transaction(20)
+        two.commit_transaction(20) if turn % 3 else two.abort_transaction(20)
+        one.begin_transaction()
+        two.begin_transaction()
+    one.abort_transaction(20)
+    two.abort_transaction(20)
+    whole = pair.copy(topic)
+    assert len(pair.same(topic, whole)) == 3 * 5 + 4 * 5 + 6 * 2
+    assert {out.reason for out in whole.outgoing} == {Reason.NONE}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_small_batches_are_joined(pair: Pair, fresh: Callable[[str], str], codec: str):
+    topic = fresh("tiny")
+    pair.topics(topic)
+    producer = Producer({**pair.source, "linger.ms": 0, "compression.type": codec})
+    for at in range(30):
+        produce(producer, topic, at)
+        producer.flush(20)
+    copied = pair.copy(topic, merge=Merge())
+    assert len(copied.outgoing) == 1
+    pair.same(topic, copied)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_headers_are_added_and_too_large_batches_split(pair: Pair, fresh: Callable[[str], str], codec: str):
+    topic = fresh("headers")
+    pair.topics(topic, **{"max.message.bytes": "1000000"})
+    write(pair.source, topic, 60, **{"compression.type": codec})
+    place = Place("dc1-id", topic, 0)
+    copied = pair.copy(topic, provenance=place, max_batch=3000)
+    assert all(out.batch.size <= 3000 for out in copied.outgoing)
+    left, right = read(pair.source, topic), read(pair.there, topic)
+    assert [(*one[1:5], one[5][:-1]) for one in right] == [one[1:] for one in left]
+    assert [origins(one[5]) for one in right] == [(Origin(*place, one[0], NOW),) for one in left]
+    assert [copied.offsets[one[0]] for one in left] == [one[0] for one in right]
+
+
+def test_a_start_inside_a_batch(pair: Pair, fresh: Callable[[str], str]):
+    topic = fresh("inside")
+    pair.topics(topic)
+    write(pair.source, topic, 40, **{"compression.type": "zstd"})
+    copied = pair.copy(topic, start=13)
+    assert copied.outgoing[0].reason == Reason.START
+    assert [one[1:] for one in read(pair.there, topic)] == [one[1:] for one in read(pair.source, topic)[13:]]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_brokers_time_becomes_each_records_own(pair: Pair, fresh: Callable[[str], str], codec: str):
+    topic = fresh("append-time")
+    pair.topics(topic, **{"message.timestamp.type": "LogAppendTime"})
+    write(pair.source, topic, 40, **{"compression.type": codec})
+    copied = pair.copy(topic)
+    assert all(Reason.APPEND_TIME in out.reason for out in copied.outgoing)
+    assert min(one[1] for one in pair.same(topic, copied)) > PAST + 10**9
+
+
+KEEN = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.001",
+    "segment.ms": "100",
+    "delete.retention.ms": "600000",
+}
+
+
+def test_compacted_topics_arrive_without_their_holes(pair: Pair, fresh: Callable[[str], str]):
+    topic = fresh("compacted")
+    pair.topics(topic, **KEEN)
+    for at, codec in enumerate(CODECS):
+        keyed(pair.source, topic, range(at * 60, at * 60 + 60), codec)
+    wait_until_compacted(pair.source, topic)
+    copied = pair.copy(topic)
+    assert {out.batch.codec for out in copied.outgoing if Reason.HOLES in out.reason} == set(Codec)
+    pair.same(topic, copied)
+
+
+def keyed(client: dict[str, Any], topic: str, numbers: Sequence[int], codec: str) -> None:
+    producer = Producer({**client, "linger.ms": 20, "compression.type": codec})
+    for at in numbers:
+        key = b"%d" % (at if at % 10 == 3 else at % 7)
+        producer.produce(topic, None if at % 5 == 0 else b"value %d" % at, key, 0, timestamp=PAST + at * 1000)
+    assert producer.flush(20) == 0
+
+
+def wait_until_compacted(client: dict[str, Any], topic: str) -> None:
+    """The active segment is never compacted, and a new one begins by the records' time: more come."""
+    limit = time.monotonic() + DEADLINE
+    more = 300
+    while len(read(client, topic)) > 60:
+        assert time.monotonic() < limit, "the broker did not compact"
+        keyed(client, topic, range(more, more + 1), "none")
+        more += 1
+
+
+def test_the_spec_of_a_copy_can_change_at_any_offset(pair: Pair, fresh: Callable[[str], str]):
+    """What one way wrote, another goes on from: positions are exact."""
+    topic = fresh("mixed")
+    pair.topics(topic)
+    write(pair.source, topic, 25, **{"compression.type": "gzip"})
+    first = pair.copy(topic, merge=Merge())
+    write(pair.source, topic, 25, **{"compression.type": "snappy"})
+    second = pair.copy(topic, start=first.position, codec=Codec.ZSTD, max_batch=2000)
+    both = replace_offsets(first, second)
+    assert len(pair.same(topic, both)) == 50
+
+
+def replace_offsets(first: Copied, second: Copied) -> Copied:
+    return Copied([*first.outgoing, *second.outgoing], {**first.offsets, **second.offsets}, second.position)
