@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from planner.declare.build_flow import flow_of
 from planner.declare.digest import digest_of
-from planner.declare.fields import Fields
+from planner.declare.fields import Fields, Placed
 from planner.declare.parts import Parts
 from planner.declare.settings import value_as_text
 from planner.model.diagnostic import Source
@@ -141,11 +141,12 @@ def _internal(fields: Fields | None) -> Internal:
 def _policies(fields: Fields | None) -> Policies:
     if fields is None:
         return Policies()
-    require: dict[str, str] = fields.get("require") or {}
+    require: dict[str, Placed] = fields.get("require") or {}
     return Policies(
         fields["max_deletes"],
         tuple(
-            requirement(subject, text, fields.place("require")) for subject, text in sorted(require.items())
+            requirement(subject, require[subject].text, require[subject].source)
+            for subject in sorted(require)
         ),
     )
 

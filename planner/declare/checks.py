@@ -47,12 +47,23 @@ def _clusters(parts: Parts) -> Iterable[Diagnostic]:
 def _cluster_references(parts: Parts) -> Iterable[Diagnostic]:
     references: list[Placed] = []
     for one in (*parts.topics, *parts.acls):
-        references += one.get("cluster") or ()
+        named = one.get("cluster") or ()
+        references += named
+        for again in (
+            reference for at, reference in enumerate(named) if reference.text in _texts(named[:at])
+        ):
+            yield error(
+                f'"{again.text}" stands in the list twice', "name each cluster once", source=again.source
+            )
     for flow in parts.flows:
-        references += [named for key in ("from", "to") if (named := flow.get(key))]
+        references += [end for key in ("from", "to") if (end := flow.get(key))]
     for reference in references:
         if reference.text not in parts.clusters:
             yield _unknown("cluster", reference, parts.clusters)
+
+
+def _texts(references: Iterable[Placed]) -> set[str]:
+    return {reference.text for reference in references}
 
 
 def _unknown(kind: str, reference: Placed, known: Iterable[str]) -> Diagnostic:

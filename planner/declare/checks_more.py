@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from planner.declare import scalars
 from planner.declare.build import RESOURCES, acls_of, requirement
-from planner.declare.fields import Fields
+from planner.declare.fields import Fields, Placed
 from planner.declare.hints import did_you_mean, prose
 from planner.declare.parts import Parts
 from planner.declare.settings import WORDS
@@ -34,7 +34,7 @@ SUBJECTS = ("partitions", "replication")
 
 
 def check_more(parts: Parts) -> list[Diagnostic]:
-    return [*_acls(parts), *_jobs(parts), *_policies(parts), *_nothing(parts)]
+    return [*_acls(parts), *_jobs(parts), *_policies(parts)]
 
 
 def _acls(parts: Parts) -> Iterable[Diagnostic]:
@@ -63,7 +63,7 @@ def _acls(parts: Parts) -> Iterable[Diagnostic]:
 
 def _incomplete(acl: Fields) -> tuple[str, str] | None:
     if not (acl.get("whole_cluster") or any(key in acl.places for key in RESOURCES)):
-        return "an ACL that says on what", f"add one of {prose([*RESOURCES, 'whole_cluster'])}"
+        return "an ACL that does not say on what", f"add one of {prose([*RESOURCES, 'whole_cluster'])}"
     if "allow" not in acl.places and "deny" not in acl.places:
         return "an ACL that neither allows nor denies", "add allow: [READ], or deny"
     return None
@@ -109,10 +109,10 @@ def _at(one: object) -> Source | None:
 
 def _policies(parts: Parts) -> Iterable[Diagnostic]:
     policies = parts.root.get("policies")
-    for subject, text in ((policies.get("require") or {}) if policies else {}).items():
-        place = policies.place("require")
-        if not isinstance(text, str):
+    for subject, placed in ((policies.get("require") or {}) if policies else {}).items():
+        if not isinstance(placed, Placed):
             continue
+        text, place = placed.text, placed.source
         if subject not in SUBJECTS and "." not in subject:
             mend = (
                 did_you_mean(subject, SUBJECTS)
@@ -129,7 +129,8 @@ def _policies(parts: Parts) -> Iterable[Diagnostic]:
             yield error(what, not_readable.mend or 'write it as ">=3"', source=place)
 
 
-def _nothing(parts: Parts) -> Iterable[Diagnostic]:
+def check_for_anything(parts: Parts) -> Iterable[Diagnostic]:
+    """A topology that declares nothing is a mistake, and never "delete everything"."""
     if any(key in parts.root.places and parts.root.get(key) != () for key in ("topics", "flows", "acls")):
         return
     yield error(

@@ -109,7 +109,7 @@ class Expressions:
             else:
                 result = self._environment.from_string(source).render(self._values)
         except TemplateSyntaxError as wrong:
-            raise NotComputable(f"not an expression: {wrong.message}") from None
+            raise NotComputable(f"not an expression: {str(wrong.message).rstrip('.')}") from None
         except UndefinedError as wrong:
             unknown = sorted(self.names(template) - set(self._values))
             raise NotComputable(str(wrong), unknown[0] if unknown else None) from None

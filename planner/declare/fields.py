@@ -1,5 +1,6 @@
 """What reading gives: values by key, with the places they stood at."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -46,8 +47,8 @@ class Fields:
         return self.places.get(name, self.source)
 
 
-def missing(fields: Fields) -> list[Diagnostic]:
-    """The required keys that are not there at all."""
+def missing(fields: Fields, misspelt: Collection[str | None] = ()) -> list[Diagnostic]:
+    """The required keys that are not there at all, nor misspelt."""
     return [
         error(
             f'{fields.record.titled} without "{key.name}"',
@@ -55,5 +56,5 @@ def missing(fields: Fields) -> list[Diagnostic]:
             source=fields.source,
         )
         for key in fields.record.keys
-        if key.required and key.name not in fields.places
+        if key.required and key.name not in fields.places and key.name not in misspelt
     ]

@@ -134,7 +134,9 @@ POLICIES = Record(
             "require",
             Table(
                 Text("partitions, replication or the name of a topic setting"),
-                Text("a comparison", r"\s*(>=|<=|==|!=|>|<)?\s*[^\s<>=!].*", 'write it as ">=3"'),
+                Text(
+                    "a comparison", r"\s*(>=|<=|==|!=|>|<)?\s*[^\s<>=!].*", 'write it as ">=3"', placed=True
+                ),
                 "requirement",
             ),
             "What every managed topic must have: `partitions`, `replication` or a setting, compared.",

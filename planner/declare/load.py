@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.declare.build import topology_of
 from planner.declare.checks import check
-from planner.declare.checks_more import check_more
+from planner.declare.checks_more import check_for_anything, check_more
 from planner.declare.fields import Fields, missing
 from planner.declare.files import MAX_BYTES, read_text, topology_files
 from planner.declare.language import TOPOLOGY
@@ -119,6 +119,8 @@ class _Loading:
         if not self.broken:
             # A name may be declared in a file that could not be read: only then is it not looked for.
             self.diagnostics += missing(fields) + check(parts) + check_more(parts)
+        self._fail()
+        self.diagnostics += check_for_anything(parts)
         self._fail()
         return topology_of(parts)
 

@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence
-from planner.declare.syntax import explain
+from planner.declare.syntax import UNQUOTED_EXPRESSION, explain
 from planner.model.diagnostic import Diagnostic, Failure, Source, error
 
-MAX_NODES = 1_000_000  # with aliases expanded: 10,000 topics need a tenth of it
+MAX_NODES = 500_000  # with aliases expanded: 10,000 topics need a third of it
 MAX_DEPTH = 50
 
 Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -103,7 +103,7 @@ class _Builder:
         closed = self.stack.pop()
         node: Node
         if closed.is_mapping:
-            node = Mapping(self._pairs(closed), self.file, closed.line, closed.column)
+            node = self._mapping(closed)
         else:
             node = Sequence(tuple(closed.items), self.file, closed.line, closed.column)
         if closed.anchor:
@@ -153,12 +153,22 @@ class _Builder:
         )
         return True
 
+    def _mapping(self, closed: _Open) -> Node:
+        first = closed.items[0] if closed.items else None
+        inside = isinstance(first, Mapping) and (first.line, first.column) == (closed.line, closed.column + 1)
+        if not (closed.flow and inside):
+            return Mapping(self._pairs(closed), self.file, closed.line, closed.column)
+        place = Source(self.file, closed.line, closed.column)
+        self.diagnostics.append(error(*UNQUOTED_EXPRESSION, source=place, code="syntax"))
+        return Scalar("", True, self.file, closed.line, closed.column, failed=True)
+
     def _pairs(self, closed: _Open) -> tuple[tuple[Scalar, Node], ...]:
         pairs: dict[str, tuple[Scalar, Node]] = {}
         merges: list[Node] = []
         for key, value in zip(closed.items[::2], closed.items[1::2], strict=True):
             if not isinstance(key, Scalar):
-                self.diagnostics.append(self._no_key(closed, key))
+                what = "a key is text here, not a list or a map"
+                self.diagnostics.append(error(what, "write the key as one word", source=key.source))
             elif key.text == "<<" and key.plain:
                 merges.append(value)
             elif key.text in pairs:
@@ -185,18 +195,3 @@ class _Builder:
                     what = '"<<" merges a map, or a list of maps'
                     self.diagnostics.append(error(what, "give it an alias of a map", source=one.source))
         return found
-
-    def _no_key(self, closed: _Open, key: Node) -> Diagnostic:
-        if (
-            closed.flow
-            and isinstance(key, Mapping)
-            and (key.line, key.column) == (closed.line, closed.column + 1)
-        ):
-            return error(
-                "an expression that is not quoted is a map to YAML",
-                'quote it: "{{ … }}"',
-                source=Source(self.file, closed.line, closed.column),
-            )
-        return error(
-            "a key is text here, not a list or a map", "write the key as one word", source=key.source
-        )

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 from planner.declare import scalars, shapes
 from planner.declare.expected import describe
 from planner.declare.fields import INVALID, Fields, Invalid, Placed, missing
-from planner.declare.hints import did_you_mean, prose, shown
+from planner.declare.hints import did_you_mean, nearest, prose, shown
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence
 from planner.declare.settings import setting_value
 from planner.declare.shapes import Shape
@@ -98,7 +98,8 @@ class Reader:
 
     def _topic_name(self, node: Scalar) -> str | Invalid:
         if why := illegal_because(node.text):
-            return self.wrong(node.source, why, "use a name that Kafka takes")
+            what = why if node.written is None else f"{shown(node)} is no topic's name"
+            return self.wrong(node.source, what, "use a name that Kafka takes")
         if is_internal(node.text):
             what = f"{node.text} is one of the product's own topics"
             return self.wrong(node.source, what, "they are created and kept without being declared")
@@ -214,6 +215,7 @@ class Reader:
         if not isinstance(node, Mapping):
             return self._unexpected(shape, node, of, more)
         fields = Fields(shape, node.source)
+        meant: set[str | None] = set()
         for key, value in node.pairs:
             known = shape.by_name.get(key.text)
             if known is None:
@@ -221,6 +223,7 @@ class Reader:
                     did_you_mean(key.text, shape.by_name)
                     or f"{shape.titled} has {prose(shape.by_name, 'and')}"
                 )
+                meant.add(nearest(key.text, shape.by_name))
                 self.wrong(key.source, f'unknown key "{key.text}" in {shape.titled}', mend)
                 continue
             fields.places[key.text] = value.source
@@ -228,7 +231,7 @@ class Reader:
             if read is not INVALID:
                 fields.values[key.text] = read
         if shape.name != ROOT:
-            self.diagnostics += missing(fields)
+            self.diagnostics += missing(fields, meant)
         return fields
 
     def _either(self, shape: shapes.Either, node: Node, of: str) -> Any:

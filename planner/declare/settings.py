@@ -106,5 +106,5 @@ def _number(name: str, text: str, said: str, wanted: str, parse: Callable[[str],
         return str(parse(text))
     except scalars.NotReadable as not_readable:
         mend = not_readable.mend if "did you mean" in not_readable.mend else f"it takes {wanted}"
-        what = f'"{name}" is {said}: {not_readable.what}' if said else f'"{name}": {not_readable.what}'
+        what = f'"{name}" is {said}: {not_readable.what}' if said else not_readable.what
         raise scalars.NotReadable(what, mend) from None

@@ -1,0 +1,1 @@
+"""YAML in, a Topology or every mistake out."""
