@@ -55,7 +55,7 @@ def resolve(java: str, ivy: Path, request: Request, scratch: Path, into: Path, r
             process.kill()
             raise
     if process.returncode:
-        raise _explained(request, said)
+        raise explained(request, said)
 
 
 def _settings() -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _dependency(one: Dependency) -> str:
     )
 
 
-def _explained(request: Request, said: list[str]) -> LabError:
+def explained(request: Request, said: list[str]) -> LabError:
     if any(sign in line for line in said for sign in _FULL):
         return LabError(
             f"the disk is full: {request.name} could not be fetched",

@@ -32,7 +32,9 @@ def launch(java: str, classpath: str, brokers: Sequence[Broker], timeout: float)
     beginnings = {broker.key: _log_size(broker) for broker in brokers}
     try:
         for cluster, node in brokers:
-            processes.spawn(command(java, classpath, cluster, node), cluster.log_file(node))
+            processes.spawn(
+                processes.mark(cluster, node), command(java, classpath, cluster, node), cluster.log_file(node)
+            )
         check = _Watch(brokers, beginnings)
         late = ready.wait(brokers, timeout=timeout, check=check)
         if late:

@@ -13,7 +13,10 @@ from pathlib import Path
 from runtime.lab.cluster import Cluster
 from runtime.lab.spec import Node
 
-_children: set[int] = set()
+# What this process started and has not yet seen end, with its mark. In the moment of an exec the table of
+# processes shows no command line, so for one's own children this is asked as well.
+_children: dict[int, bytes] = {}
+_INTERRUPTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,18 @@ def mark(cluster: Cluster, node: Node) -> str:
     return f"-Drepl.lab={cluster.cluster_id}:{node.id}"
 
 
-def spawn(command: list[str], log: Path) -> int:
+def spawn(carried: str, command: list[str], log: Path) -> None:
     """Start a process in a session of its own, so that it outlives the terminal; its words go to the log."""
-    pid = os.posix_spawnp(
+    # No interrupt between its birth and the note of it: nobody would stop it.
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    try:
+        _children[_spawn(command, log)] = carried.encode()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def _spawn(command: list[str], log: Path) -> int:
+    return os.posix_spawnp(
         command[0],
         command,
         os.environ,
@@ -40,10 +52,8 @@ def spawn(command: list[str], log: Path) -> int:
         ],
         setsid=True,
         setsigmask=[],
-        setsigdef=[signal.SIGINT, signal.SIGPIPE, signal.SIGTERM, signal.SIGHUP],
+        setsigdef=[signal.SIGPIPE, *_INTERRUPTS],
     )
-    _children.add(pid)
-    return pid
 
 
 def find(clusters: Iterable[Cluster]) -> dict[tuple[str, int], Process]:
@@ -54,7 +64,10 @@ def find(clusters: Iterable[Cluster]) -> dict[tuple[str, int], Process]:
         for node in cluster.nodes
     }
     _reap()
-    return {wanted[carried]: process for carried, process in _marked(wanted)}
+    born = {
+        wanted[carried]: Process(pid, False, 0) for pid, carried in _children.items() if carried in wanted
+    }
+    return born | {wanted[carried]: process for carried, process in _marked(wanted)}
 
 
 def _marked(wanted: Mapping[bytes, object]) -> Iterable[tuple[bytes, Process]]:
@@ -115,4 +128,4 @@ def _reap() -> None:
         except ChildProcessError:
             done = pid
         if done:
-            _children.discard(pid)
+            del _children[pid]

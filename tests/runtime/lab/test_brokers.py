@@ -1,12 +1,20 @@
-"""Real brokers: they come up, keep their data, and are gone after down."""
+"""Real brokers: they come up as real clusters, can be broken as real ones break, and are gone after down."""
 
+import os
+import time
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from runtime.lab import processes
+from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
+from runtime.lab.spec import ClusterSpec, Listener
 from runtime.lab.status import State
+from tests.conftest import MakeLab
+from tests.labs import JVM, WITH_PARENT, spec
+from tests.records import create_topic, read, wait_for, write
 
 pytestmark = pytest.mark.integration
 
@@ -29,3 +37,90 @@ def test_a_broker_at_rest_takes_less_than_450_mb(lab: Lab) -> None:
 
 def test_fresh_names_differ(fresh: Callable[[str], str]) -> None:
     assert fresh("orders") != fresh("orders")
+
+
+def test_three_brokers_lose_one_and_go_on(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
+    lab, topic = own_lab(spec("dc1", brokers=3)), fresh("orders")
+    client = lab.clusters["dc1"].client
+    create_topic(client, topic, partitions=3)
+    admin = AdminClient(client)
+
+    def leaders() -> set[int]:
+        return {one.leader for one in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()}
+
+    wait_for(lambda: leaders() == {1, 2, 3})
+    lab.kill("dc1:2")
+    assert [broker.state for broker in lab.status().clusters[0].brokers] == [State.UP, State.DOWN, State.UP]
+    assert lab.status().clusters[0].state is State.PARTLY
+    wait_for(lambda: leaders() <= {1, 3})
+    write(client, topic, [b"%d" % number for number in range(100)])
+    lab.start("dc1:2")
+    assert lab.status().clusters[0].state is State.UP
+    assert len(read(client, topic)) == 100
+    lab.down()
+    assert not processes.find(lab.clusters.values())
+
+
+def test_a_whole_story(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
+    """Up again reuses, down keeps the data, another object finds the same lab, purge forgets it."""
+    lab, topic = own_lab(spec("dc1"), spec("dc2")), fresh("orders")
+    create_topic(lab.clusters["dc1"].client, topic)
+    write(lab.clusters["dc1"].client, topic, [b"kept"])
+    before = lab.clusters
+    pids = {key: process.pid for key, process in processes.find(before.values()).items()}
+
+    began = time.monotonic()
+    lab.up([spec("dc1"), spec("dc2")])
+    assert time.monotonic() - began < 2
+    assert {key: process.pid for key, process in processes.find(before.values()).items()} == pids
+
+    lab.pause("dc2")
+    assert [cluster.state for cluster in lab.status().clusters] == [State.UP, State.PAUSED]
+    lab.down()
+    assert [cluster.state for cluster in lab.status().clusters] == [State.DOWN, State.DOWN]
+    with pytest.raises(LabError, match="dc1 does not run — repl lab start dc1"):
+        lab.pause("dc1")
+
+    again = Lab(lab.home)
+    again.up([cluster.spec for cluster in again.clusters.values()])
+    assert again.clusters == before
+    assert [record.value for record in read(again.clusters["dc1"].client, topic)] == [b"kept"]
+    again.down(purge=True)
+    assert not lab.home.exists()
+
+
+def test_a_third_cluster_joins_a_lab(own_lab: MakeLab) -> None:
+    lab = own_lab(spec("dc1"))
+    lab.up([spec("dc3")])
+    assert {cluster.name: cluster.state for cluster in lab.status().clusters} == {
+        "dc1": State.UP,
+        "dc3": State.UP,
+    }
+
+
+def test_a_further_listener_tells_its_clients_another_address(own_lab: MakeLab) -> None:
+    elsewhere = Listener("LINK", {1: "127.0.0.1:1"})
+    lab = own_lab(ClusterSpec("dc1", listeners=(elsewhere,), jvm=JVM, prefix=WITH_PARENT))
+    cluster = lab.clusters["dc1"]
+
+    def told(bootstrap: str) -> str:
+        admin = AdminClient({**cluster.client, "bootstrap.servers": bootstrap, "log_level": 0})
+        return str(admin.list_topics(timeout=10).brokers[1])
+
+    assert told(cluster.listener("LINK")[1]).startswith("127.0.0.1:1/")
+    assert told(cluster.bootstrap).startswith(f"{cluster.bootstrap}/")
+
+
+def test_properties_of_one_cluster(own_lab: MakeLab) -> None:
+    lab = own_lab(spec("dc1", properties={"num.partitions": "7"}))
+    lab.tool("dc1", "TopicCommand", "--create", "--topic", "seven")
+    admin = AdminClient(lab.clusters["dc1"].client)
+    assert len(admin.list_topics("seven", timeout=10).topics["seven"].partitions) == 7
+
+
+def test_only_our_brokers_are_found(lab: Lab) -> None:
+    """A mark names the cluster: neither a recycled pid nor a broker of another lab is ever taken for ours."""
+    ours = {process.pid for process in processes.find(lab.clusters.values()).values()}
+    assert os.getpid() not in ours
+    assert len(ours) == 2
+    assert not processes.find([])

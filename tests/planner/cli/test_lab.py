@@ -1,0 +1,133 @@
+"""repl lab: flags become specs, and the lab is shown so that a person and a script can read it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from planner.cli.app import root
+from planner.cli.lab_choices import specs
+from planner.cli.lab_view import show
+from runtime.lab.cluster import Cluster
+from runtime.lab.errors import LabError
+from runtime.lab.spec import ClusterSpec, Security
+from runtime.lab.status import BrokerStatus, ClusterStatus, LabStatus, State
+
+NOTHING: dict[str, Any] = {
+    "clusters": None,
+    "brokers": None,
+    "security": None,
+    "ports": "fixed",
+    "settings": (),
+    "users": (),
+}
+
+
+def existing(*wanted: ClusterSpec) -> dict[str, Cluster]:
+    return {one.name: Cluster(one, "an-id", (), Path("/lab") / one.name) for one in wanted}
+
+
+def test_a_new_lab_is_dc1_and_dc2_on_their_ports() -> None:
+    assert specs({}, **NOTHING) == [ClusterSpec("dc1", port=19092), ClusterSpec("dc2", port=29092)]
+
+
+def test_free_ports_are_left_to_the_lab() -> None:
+    assert [one.port for one in specs({}, **NOTHING | {"ports": "auto"})] == [None, None]
+
+
+def test_an_existing_lab_is_taken_as_it_is() -> None:
+    kept = ClusterSpec("x", brokers=3, security=Security.TLS, port=29092)
+    assert specs(existing(kept), **NOTHING) == [kept]
+
+
+def test_a_further_cluster_gets_the_next_free_ports() -> None:
+    kept = ClusterSpec("dc1", port=19092)
+    _, new = specs(existing(kept), **NOTHING | {"clusters": "dc1,dc9"})
+    assert new == ClusterSpec("dc9", port=29092)
+
+
+def test_properties_for_all_and_for_one() -> None:
+    chosen = NOTHING | {"settings": ("a.b=1", "dc2:a.b=2", "dc2:c=x=y")}
+    assert [one.properties for one in specs({}, **chosen)] == [{"a.b": "1"}, {"a.b": "2", "c": "x=y"}]
+
+
+def test_flags_reach_every_cluster() -> None:
+    chosen = NOTHING | {"brokers": 3, "security": "sasl", "users": ("eve", "eve")}
+    assert {(one.brokers, one.security, one.users) for one in specs({}, **chosen)} == {
+        (3, Security.SASL, ("eve",))
+    }
+
+
+@pytest.mark.parametrize("settings", [("novalue",), ("=1",), ("dc9:a=1",)])
+def test_settings_that_make_no_sense(settings: tuple[str, ...]) -> None:
+    with pytest.raises(LabError, match="--set"):
+        specs({}, **NOTHING | {"settings": settings})
+
+
+@pytest.fixture
+def status() -> LabStatus:
+    def broker(node: int, state: State) -> BrokerStatus:
+        pid = None if state is State.DOWN else 100 + node
+        return BrokerStatus(node, f"127.0.0.1:{node}", state, pid, 240_000_000 if pid else 0, "/lab/log")
+
+    def cluster(name: str, state: State, *brokers: BrokerStatus) -> ClusterStatus:
+        memory = sum(one.memory_bytes for one in brokers)
+        return ClusterStatus(name, f"id-{name}", "boot", Security.PLAIN, state, memory, "p", "y", brokers)
+
+    return LabStatus(
+        "/lab",
+        "/lab/topology.yaml",
+        (
+            cluster("dc1", State.UP, broker(1, State.UP)),
+            cluster("dc2", State.PARTLY, broker(1, State.UP), broker(2, State.DOWN)),
+        ),
+    )
+
+
+def test_the_table(status: LabStatus, capsys: pytest.CaptureFixture[str]) -> None:
+    show(status, as_json=False)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1:] == [
+        ["dc1", "up", "127.0.0.1:1", "id-dc1", "plain", "101", "240", "MB"],
+        ["dc2", "partly", "up", "id-dc2", "plain", "240", "MB"],
+        ["dc2:1", "up", "127.0.0.1:1", "101", "240", "MB"],
+        ["dc2:2", "down", "127.0.0.1:2", "–", "–"],
+    ]
+
+
+def test_the_json_is_versioned_and_whole(status: LabStatus, capsys: pytest.CaptureFixture[str]) -> None:
+    show(status, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == ["format_version", "home", "topology", "clusters"]
+    assert shown["format_version"] == 1
+    assert set(shown["clusters"][0]) == {
+        *("name", "cluster_id", "bootstrap", "security", "state", "memory_bytes"),
+        *("client_properties", "client_yaml", "brokers"),
+    }
+    assert shown["clusters"][1]["brokers"][1] == {
+        "node": 2,
+        "address": "127.0.0.1:2",
+        "state": "down",
+        "pid": None,
+        "memory_bytes": 0,
+        "log": "/lab/log",
+    }
+
+
+def test_no_lab_yet(tmp_path: Path) -> None:
+    done = CliRunner().invoke(root, ["lab", "status", "--home", str(tmp_path / "none")])
+    assert done.exit_code == 0
+    assert "There is no lab in" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_home_may_come_from_the_environment(tmp_path: Path) -> None:
+    done = CliRunner().invoke(root, ["lab", "status", "--json"], env={"REPL_LAB_HOME": str(tmp_path)})
+    assert json.loads(done.stdout) == {
+        "format_version": 1,
+        "home": str(tmp_path),
+        "topology": f"{tmp_path}/topology.yaml",
+        "clusters": [],
+    }

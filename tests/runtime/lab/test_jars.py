@@ -1,0 +1,201 @@
+"""The cache of jars is whole or not there, through cut downloads, full disks, two at once and no network.
+
+Ivy is the real one; the repository it asks is a small one in a folder, and where the network is to be gone, a
+port of this machine where nobody answers."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.lab import jars
+from runtime.lab.errors import LabError
+from runtime.lab.ivy import SETTINGS, Dependency, Request
+from runtime.lab.java import find_java
+from tests.commands import begin, environment, repl
+from tests.records import wait_for
+
+pytestmark = pytest.mark.integration
+
+THING = Request("thing-1.0", (Dependency("org.example", "thing", "1.0", transitive=True),), count=2)
+FETCH = """
+from runtime.lab import jars
+from runtime.lab.ivy import Dependency, Request
+from runtime.lab.java import find_java
+request = Request("thing-1.0", (Dependency("org.example", "thing", "1.0", transitive=True),), count=2)
+print(jars.classpath(find_java(), request, lambda what, done, total: print(done, total)))
+"""
+
+
+def publish(root: Path, name: str, content: bytes, *needs: str) -> None:
+    folder = root / "org" / "example" / name / "1.0"
+    folder.mkdir(parents=True)
+    (folder / f"{name}-1.0.jar").write_bytes(content)
+    needed = "".join(
+        f"<dependency><groupId>org.example</groupId><artifactId>{one}</artifactId><version>1.0</version></dependency>"
+        for one in needs
+    )
+    (folder / f"{name}-1.0.pom").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId>"
+        f"<artifactId>{name}</artifactId><version>1.0</version><dependencies>{needed}</dependencies></project>"
+    )
+
+
+def settings(path: Path, root: str) -> str:
+    path.write_text(
+        '<ivysettings><settings defaultResolver="here"/><resolvers>'
+        f'<ibiblio name="here" m2compatible="true" root="{root}"/></resolvers></ivysettings>'
+    )
+    return str(path)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with thing, which needs part; an empty cache folder."""
+    root = tmp_path / "repository"
+    publish(root, "part", os.urandom(1_000))
+    publish(root, "thing", os.urandom(1_500_000), "part")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(SETTINGS, settings(tmp_path / "ivysettings.xml", root.as_uri()))
+    return root
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """Takes connections and never answers: a download that hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+
+
+def left_over(cache: Path) -> list[str]:
+    return [path.name for path in cache.iterdir() if path.name.startswith(".")]
+
+
+def test_fetched_once_with_what_it_needs(repository: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    classpath = jars.classpath(find_java(), THING, lambda _, done, total: steps.append((done, total)))
+    folder = jars.cache_folder() / "thing-1.0"
+    assert classpath == f"{folder}/*"
+    assert sorted(path.name for path in folder.glob("*.jar")) == ["part-1.0.jar", "thing-1.0.jar"]
+    assert steps[-1] == (4, 4)
+    shutil.rmtree(repository)  # nothing is asked for a second time
+    assert jars.classpath("no-java-is-needed", THING) == classpath
+    assert not left_over(jars.cache_folder())
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut", "same size, other bytes", "a jar gone", "a jar too many", "no list", "half a list"]
+)
+def test_a_damaged_cache_is_fetched_again(repository: Path, damage: str) -> None:
+    jars.classpath(find_java(), THING)
+    folder = jars.cache_folder() / "thing-1.0"
+    jar, listing = folder / "thing-1.0.jar", folder / jars.MANIFEST
+    whole = jar.read_bytes()
+    match damage:
+        case "cut":
+            jar.write_bytes(whole[:700_000])
+        case "same size, other bytes":
+            jar.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        case "a jar gone":
+            jar.unlink()
+        case "a jar too many":
+            (folder / "stranger-1.0.jar").write_bytes(b"")
+        case "no list":
+            listing.unlink()
+        case "half a list":
+            listing.write_text(listing.read_text()[:20])
+    assert not jars.whole(folder)
+    jars.classpath(find_java(), THING)
+    assert jars.whole(folder)
+    assert jar.read_bytes() == whole
+
+
+def test_a_damaged_cache_without_network_is_not_used(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars.classpath(find_java(), THING)
+    folder = jars.cache_folder() / "thing-1.0"
+    (folder / "part-1.0.jar").write_bytes(b"half")
+    monkeypatch.setenv(SETTINGS, settings(tmp_path / "gone.xml", "http://127.0.0.1:1/"))
+    with pytest.raises(LabError, match=r"could not be fetched: .*Connection refused.* — check the network"):
+        jars.classpath(find_java(), THING)
+    assert not jars.whole(folder)
+
+
+def test_no_network_and_no_jars(tmp_path: Path) -> None:
+    env = {
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        SETTINGS: settings(tmp_path / "gone.xml", "http://127.0.0.1:1/"),
+    }
+    done = repl("lab", "up", "--home", str(tmp_path / "lab"), "--ports", "auto", env=env)
+    assert done.returncode == 1
+    assert "error: kafka-4.1.1 could not be fetched: " in done.stderr
+    assert "check the network" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_that_are_no_file(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SETTINGS, "/nowhere/ivysettings.xml")
+    with pytest.raises(LabError, match=f"{SETTINGS} names /nowhere/ivysettings.xml, which is no file"):
+        jars.classpath(find_java(), THING)
+
+
+def test_disk_full_while_fetching(repository: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: the same error at the same write."""
+    limited = ("sh", "-c", 'ulimit -f 500; exec "$@"', "sh")
+    done = subprocess_of(limited)
+    assert done.returncode == 1
+    assert "LabError: the disk is full: thing-1.0 could not be fetched — free some space" in done.stderr
+    assert not left_over(tmp_path / "cache" / "repl")
+    assert subprocess_of().returncode == 0
+
+
+def test_two_at_once_fetch_once(repository: Path) -> None:
+    both = [
+        subprocess.Popen([sys.executable, "-c", FETCH], env=environment({}), stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=60)[0].decode().splitlines() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert said[0][-1] == said[1][-1]
+    assert sorted(len(lines) > 1 for lines in said) == [False, True], (
+        "only one of them had something to report"
+    )
+    assert jars.whole(jars.cache_folder() / "thing-1.0")
+
+
+def test_ctrl_c_while_fetching_leaves_nothing(tmp_path: Path, silent_server: str) -> None:
+    cache = tmp_path / "cache"
+    env = {"XDG_CACHE_HOME": str(cache), SETTINGS: settings(tmp_path / "slow.xml", silent_server)}
+    process = begin("lab", "up", "--home", str(tmp_path / "lab"), "--ports", "auto", env=env)
+    wait_for(lambda: bool(list(cache.glob("repl/.kafka*/ivy.xml"))))
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert not left_over(cache / "repl")
+
+
+def subprocess_of(through: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*through, sys.executable, "-c", FETCH],
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_list_names_sizes_and_checksums(repository: Path) -> None:
+    jars.classpath(find_java(), THING)
+    listed = json.loads((jars.cache_folder() / "thing-1.0" / jars.MANIFEST).read_text())
+    assert listed["part-1.0.jar"][0] == 1_000
+    assert len(listed["part-1.0.jar"][1]) == 64

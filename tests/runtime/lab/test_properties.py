@@ -1,0 +1,66 @@
+"""PURE: a spec becomes server.properties."""
+
+from pathlib import Path
+
+import pytest
+
+from runtime.lab.cluster import Cluster
+from runtime.lab.properties import render, server_properties
+from runtime.lab.spec import ClusterSpec, Listener, Node, Security
+
+PASSWORDS = {"admin": "a-secret", "controller": "c-secret"}
+
+
+def cluster(brokers: int = 1, **more: object) -> Cluster:
+    spec = ClusterSpec("dc1", brokers=brokers, port=1000, **more)  # type: ignore[arg-type]
+    ports = {one.name: 3000 for one in spec.listeners}
+    nodes = tuple(Node(number, 1000 + number, 2000 + number, ports) for number in range(1, brokers + 1))
+    return Cluster(spec, "an-id", nodes, Path("/lab/dc1"))
+
+
+def properties(of: Cluster, node: int = 1) -> dict[str, str]:
+    return server_properties(of, of.node(node), PASSWORDS)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "copies", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
+)
+def test_copies_follow_the_number_of_brokers(brokers: int, copies: str, in_sync: str) -> None:
+    told = properties(cluster(brokers))
+    assert {told[key] for key in told if key.endswith("replication.factor")} == {copies}
+    assert {told[key] for key in told if key.endswith(("min.isr", "min.insync.replicas"))} == {in_sync}
+
+
+def test_every_node_knows_all_controllers() -> None:
+    three = cluster(3)
+    assert (
+        properties(three, 2)["controller.quorum.voters"]
+        == "1@127.0.0.1:2001,2@127.0.0.1:2002,3@127.0.0.1:2003"
+    )
+    assert properties(three, 2)["listeners"] == "CLIENT://127.0.0.1:1002,CONTROLLER://127.0.0.1:2002"
+
+
+def test_a_further_listener_is_advertised_elsewhere() -> None:
+    told = properties(cluster(listeners=(Listener("LINK", {1: "10.0.0.9:7000"}),)))
+    assert told["listeners"] == "CLIENT://127.0.0.1:1001,LINK://127.0.0.1:3000,CONTROLLER://127.0.0.1:2001"
+    assert told["advertised.listeners"] == "CLIENT://127.0.0.1:1001,LINK://10.0.0.9:7000"
+    assert told["listener.security.protocol.map"] == "CLIENT:PLAINTEXT,LINK:PLAINTEXT,CONTROLLER:PLAINTEXT"
+
+
+def test_what_was_set_wins() -> None:
+    told = properties(cluster(properties={"num.io.threads": "9", "vendor.key": "x"}))
+    assert (told["num.io.threads"], told["vendor.key"]) == ("9", "x")
+
+
+@pytest.mark.parametrize("security", Security)
+def test_no_mode_leaves_a_listener_open_that_should_not_be(security: Security) -> None:
+    protocols = {
+        one.split(":")[1]
+        for one in properties(cluster(security=security))["listener.security.protocol.map"].split(",")
+    }
+    expected = {Security.PLAIN: "PLAINTEXT", Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL"}[security]
+    assert protocols == {expected}
+
+
+def test_a_backslash_survives_java() -> None:
+    assert render({"rule": r"RULE:^a\.b$/x/"}) == "rule=RULE:^a\\\\.b$/x/\n"

@@ -1,0 +1,124 @@
+"""What may be chosen, which ports follow from it, and what is kept of it."""
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from runtime.lab.cluster import Cluster
+from runtime.lab.create import load_all, require_same
+from runtime.lab.errors import LabError
+from runtime.lab.ivy import Request, explained
+from runtime.lab.ports import assign, require_free
+from runtime.lab.spec import ClusterSpec, Listener, Record, Security, default_ports
+from runtime.lab.storage import new_id
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a b", "dc1:2"])
+def test_names_that_are_refused(name: str) -> None:
+    with pytest.raises(LabError, match="is not a name for a cluster"):
+        ClusterSpec(name)
+
+
+@pytest.mark.parametrize("brokers", [0, 10])
+def test_brokers_that_are_refused(brokers: int) -> None:
+    with pytest.raises(LabError, match="choose 1 to 9"):
+        ClusterSpec("dc1", brokers=brokers)
+
+
+@pytest.mark.parametrize("name", ["CLIENT", "CONTROLLER", "link", ""])
+def test_listeners_that_are_refused(name: str) -> None:
+    with pytest.raises(LabError, match="is not a name for a listener"):
+        ClusterSpec("dc1", listeners=(Listener(name, {1: "a:1"}),))
+
+
+def test_fixed_ports_follow_the_first() -> None:
+    nodes = assign(ClusterSpec("dc1", brokers=3, port=19092, listeners=(Listener("LINK", {}),)))
+    assert [node.port for node in nodes] == [19092, 19093, 19094]
+    assert [node.controller_port for node in nodes] == [19192, 19193, 19194]
+    assert [node.listener_ports for node in nodes] == [{"LINK": 19292}, {"LINK": 19293}, {"LINK": 19294}]
+
+
+def test_free_ports_are_free_and_differ() -> None:
+    nodes = assign(ClusterSpec("dc1", brokers=9))
+    chosen = [port for node in nodes for port in (node.port, node.controller_port)]
+    assert len(set(chosen)) == 18
+    for port in chosen:
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+
+
+def test_default_ports_pass_over_taken_ones() -> None:
+    assert list(default_ports([])) == [19092, 29092, 39092, 49092, 59092]
+    assert next(iter(default_ports([19092, 29092]))) == 39092
+
+
+def test_a_host_that_is_not_here_is_named() -> None:
+    with pytest.raises(LabError, match=r"203.0.113.1:19092 cannot be listened on: Cannot assign"):
+        require_free(ClusterSpec("dc1", host="203.0.113.1"), 19092)
+
+
+def test_behind_a_prefix_a_host_may_be_elsewhere() -> None:
+    require_free(ClusterSpec("dc1", host="203.0.113.1", prefix=("ip", "netns", "exec", "dc1")), 19092)
+
+
+def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
+    spec = ClusterSpec(
+        "dc1",
+        2,
+        Security.TLS,
+        19092,
+        "10.0.0.1",
+        {"a": "b"},
+        ("u",),
+        (Listener("LINK", {1: "x:1", 2: "x:2"}),),
+        ("p",),
+    )
+    nodes = assign(replace(spec, prefix=("elsewhere",)))
+    folder = tmp_path / "dc1"
+    folder.mkdir()
+    (folder / "cluster.json").write_bytes(msgspec.json.encode(Record(spec, "an-id", nodes)))
+    assert load_all(tmp_path) == {"dc1": Cluster(spec, "an-id", nodes, folder)}
+
+
+def test_a_record_of_another_version_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "dc1").mkdir()
+    (tmp_path / "dc1" / "cluster.json").write_text('{"spec": 1}')
+    with pytest.raises(LabError, match="is not a cluster of this version of the lab"):
+        load_all(tmp_path)
+
+
+def test_every_difference_is_named(tmp_path: Path) -> None:
+    cluster = Cluster(ClusterSpec("dc1", port=19092), "an-id", (), tmp_path)
+    require_same(cluster, ClusterSpec("dc1"))  # no port asked for: it keeps its own
+    with pytest.raises(
+        LabError, match="with brokers 1, not 3; security plain, not tls — repl lab down --purge"
+    ):
+        require_same(cluster, ClusterSpec("dc1", brokers=3, security=Security.TLS))
+
+
+def test_ids_never_look_like_options() -> None:
+    ids = {new_id() for _ in range(500)}
+    assert len(ids) == 500
+    assert not [one for one in ids if one.startswith("-") or len(one) != 22]
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("java.io.IOException: No space left on device", "the disk is full: thing could not be fetched"),
+        (
+            "\t\tHost repository.example not found. url=x",
+            "could not be fetched: Host repository.example not found",
+        ),
+        (
+            ":: unresolved dependency: a#b;1: not found",
+            "unresolved dependency: a#b;1: not found — check the network",
+        ),
+        ("nothing of note", "thing could not be fetched — check the network"),
+    ],
+)
+def test_ivys_words_become_one_sentence(said: str, sentence: str) -> None:
+    assert sentence in str(explained(Request("thing", (), 1), ["", said]))
