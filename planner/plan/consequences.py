@@ -6,7 +6,7 @@ from planner.model.address import Address, Kind
 from planner.model.change import Change
 from planner.model.desired import Declared, Desired
 from planner.model.diagnostic import Diagnostic, note, warning
-from planner.model.observed import Observed
+from planner.model.observed import Observed, Unreachable
 from planner.plan.guards import destroyed_topics
 
 
@@ -14,7 +14,7 @@ def consequences(
     desired: Desired, observed: Observed, changes: Sequence[Change], unknown: Mapping[str, str]
 ) -> tuple[Diagnostic, ...]:
     return (
-        *_unknown(unknown, desired),
+        *_unknown(unknown, desired, observed),
         *_growth(desired, changes),
         *_records_lost(changes),
         *_no_authorizer(desired, observed),
@@ -22,13 +22,16 @@ def consequences(
     )
 
 
-def _unknown(unknown: Mapping[str, str], desired: Desired) -> Iterator[Diagnostic]:
-    said = {one.address for one in desired.diagnostics}
+def _unknown(unknown: Mapping[str, str], desired: Desired, observed: Observed) -> Iterator[Diagnostic]:
+    """Each thing once, unless those who read or expanded it said so already."""
+    said = {one.address for one in (*observed.diagnostics, *desired.diagnostics)}
     for what, why in sorted(unknown.items()):
         if what not in said:
+            cluster = observed.clusters.get(what)
+            way_out = cluster.way_out if isinstance(cluster, Unreachable) else "let the user of this plan see it"
             yield warning(
-                f"{what} could not be read: {why}",
-                "its part of the plan is unknown; mend that and plan again",
+                f"could not be read, so its part of the plan is unknown: {why}",
+                way_out or "mend that and plan again",
                 address=what,
                 code="unknown",
             )

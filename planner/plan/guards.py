@@ -7,7 +7,7 @@ from planner.model.address import Kind
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.observed import Observed
+from planner.model.observed import FEATURE_REASSIGN, Observed
 from planner.model.topology import Topology
 from planner.plan.policies import unmet_requirements
 
@@ -92,8 +92,18 @@ def impossible_replication(
             continue
         cluster = observed.reachable(topic.cluster)
         moves = change.action is Action.CREATE or any(one.path == ("replication",) for one in change.fields)
-        if cluster is not None and moves and topic.replication > len(cluster.brokers):
-            brokers = len(cluster.brokers)
+        if cluster is None or not moves:
+            continue
+        brokers = len(cluster.brokers)
+        if change.action is Action.UPDATE and FEATURE_REASSIGN not in cluster.features:
+            yield error(
+                f"the brokers of {topic.cluster} can't reassign replicas, so the replication stays as it is",
+                "declare the replication that the topic has, or upgrade the brokers to Kafka 2.4 or newer",
+                address=str(change.address),
+                source=topic.source,
+                code="reassign",
+            )
+        elif topic.replication > brokers:
             yield error(
                 f"replication {topic.replication} needs as many brokers; {topic.cluster} has {brokers}",
                 f"declare replication: {brokers} or less, or add brokers",

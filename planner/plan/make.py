@@ -46,6 +46,7 @@ def make_plan(
         steps=steps,
         fingerprints=fingerprints(steps, observed, read),
         diagnostics=(
+            *observed.diagnostics,
             *desired.diagnostics,
             *guards.check(desired, observed, kept, topology),
             *consequences(desired, observed, kept, unknown),

@@ -7,6 +7,7 @@ from planner.diff.record import topic_spec
 from planner.model.address import topic_address
 from planner.model.desired import Declared, Desired, DesiredFlow, DesiredTopic, MirroredBy
 from planner.model.observed import (
+    FEATURE_REASSIGN,
     Broker,
     ConfigSource,
     ConfigValue,
@@ -45,6 +46,7 @@ def cluster(
     brokers: int = 3,
     owned: Sequence[Owned] = (),
     acls: Sequence[AclRule] | None = None,
+    features: frozenset[str] | None = None,
     **more: object,
 ) -> ObservedCluster:
     return ObservedCluster(
@@ -56,6 +58,7 @@ def cluster(
         default_replication=min(3, brokers),
         acls=None if acls is None else tuple(acls),
         owned=tuple(owned),
+        features=frozenset({FEATURE_REASSIGN}) if features is None else features,
         **more,  # type: ignore[arg-type]
     )
 

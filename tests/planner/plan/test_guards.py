@@ -58,6 +58,11 @@ def test_partitions_only_grow(declared, found) -> None:
             [],
         ),  # brokers are away, the topic is as wanted
         (wanted("orders", 6, 3), cluster(), []),
+        (
+            wanted("orders", 6, 2),
+            cluster(live("orders", 6, 3), features=frozenset()),
+            [("reassign", "topic.dc1.orders", ERROR)],
+        ),
     ],
 )
 def test_replication_above_the_brokers(want, at, found) -> None:

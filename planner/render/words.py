@@ -1,0 +1,174 @@
+"""The words of a plan: symbols, verbs, counts, and values as people read them. Every renderer uses these."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+from planner.diff.values import readable
+from planner.model.change import Action, Change, FieldChange, Value
+from planner.model.plan import Mode, Plan
+
+SYMBOL = {
+    Action.NO_OP: " ",
+    Action.CREATE: "+",
+    Action.UPDATE: "~",
+    Action.DELETE: "-",
+    Action.REPLACE: "-/+",
+    Action.FORGET: ".",
+    Action.UNKNOWN: "?",
+}
+LEGEND = {
+    Action.CREATE: "create",
+    Action.UPDATE: "update in place",
+    Action.DELETE: "destroy",
+    Action.REPLACE: "destroy and create again",
+    Action.FORGET: "forget, the object stays",
+    Action.UNKNOWN: "unknown",
+}
+DESTRUCTIVE_FIRST = (
+    Action.DELETE,
+    Action.REPLACE,
+    Action.UPDATE,
+    Action.CREATE,
+    Action.NO_OP,
+    Action.FORGET,
+    Action.UNKNOWN,
+)
+UNKNOWN_AFTER = "the cluster's own"
+
+
+def will(action: Action) -> str:
+    """What will happen to it, after its address."""
+    match action:
+        case Action.CREATE:
+            return "will be created"
+        case Action.UPDATE:
+            return "will be updated in place"
+        case Action.DELETE:
+            return "will be destroyed"
+        case Action.REPLACE:
+            return "must be replaced"
+        case Action.FORGET:
+            return "will no longer be managed"
+        case Action.NO_OP:
+            return "exists, will be managed"
+        case Action.UNKNOWN:
+            return "is not known"
+        case _:
+            assert_never(action)
+
+
+def has(action: Action) -> str:
+    """What happened to it outside the topology."""
+    match action:
+        case Action.DELETE:
+            return "was deleted"
+        case Action.REPLACE:
+            return "was deleted and made again"
+        case Action.UNKNOWN:
+            return "is not known"
+        case _:
+            return "has changed"
+
+
+def shown_changes(plan: Plan) -> tuple[Change, ...]:
+    """Less those that nothing happens to."""
+    return tuple(one for one in plan.changes if one.action is not Action.NO_OP or one.adopted)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    add: int = 0
+    change: int = 0
+    destroy: int = 0
+    adopt: int = 0
+    forget: int = 0
+    unknown: int = 0
+
+    @staticmethod
+    def of(changes: Iterable[Change]) -> "Summary":
+        """A replacement is both; what is adopted and changed besides counts as changed."""
+        counted: Counter[str] = Counter()
+        for one in changes:
+            match one.action:
+                case Action.CREATE:
+                    counted["add"] += 1
+                case Action.UPDATE:
+                    counted["change"] += 1
+                case Action.DELETE:
+                    counted["destroy"] += 1
+                case Action.REPLACE:
+                    counted["add"] += 1
+                    counted["destroy"] += 1
+                case Action.FORGET:
+                    counted["forget"] += 1
+                case Action.UNKNOWN:
+                    counted["unknown"] += 1
+                case Action.NO_OP:
+                    counted["adopt"] += one.adopted
+        return Summary(**counted)
+
+
+def summary_line(plan: Plan) -> str:
+    """`Plan: 3 to add, 1 to change, 0 to destroy.`, or that there is nothing."""
+    counted = Summary.of(plan.changes)
+    if plan.mode is Mode.DRIFT:
+        return _drift_line(plan, counted)
+    if not plan.changed:
+        if plan.complete:
+            return "No changes. The clusters match the topology."
+        return "No changes in what could be read."
+    parts = [f"{counted.add} to add", f"{counted.change} to change", f"{counted.destroy} to destroy"]
+    parts += [f"{counted.adopt} to adopt"] if counted.adopt else []
+    parts += [f"{counted.forget} to forget"] if counted.forget else []
+    return f"Plan: {', '.join(parts)}."
+
+
+def _drift_line(plan: Plan, counted: Summary) -> str:
+    gone, again = counted.destroy - counted.add, counted.add
+    found = ((counted.change, "changed"), (again, "made again"), (gone, "deleted"))
+    if plan.changed:
+        return (
+            f"Drift: {', '.join(f'{count} {what}' for count, what in found if count)} outside the topology."
+        )
+    where = "" if plan.complete else " in what could be read"
+    return f"No drift{where}. The clusters are as they were applied."
+
+
+def field_name(field: FieldChange) -> str:
+    """`retention.ms`, also where only what is remembered of it moves."""
+    return field.key.removeprefix("config.") if field.path[0] == "recorded" else field.key
+
+
+def value_text(field: FieldChange, value: Value) -> str:
+    """As people read it; None is the cluster's own value, named where it is known and says something."""
+    name = field_name(field)
+    if value is None:
+        if field.path[0] == "recorded":
+            return "(not managed)"
+        own = field.inherited
+        says_more = own is not None and own not in (field.old, field.new)
+        return f"(default {readable(name, own)})" if own is not None and says_more else "(default)"
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return readable(name, str(value)) or '""'
+
+
+def created_text(field: FieldChange) -> str:
+    """A value of a new object; what is not declared is only known to the cluster."""
+    if field.new is None:
+        own = f": {field.inherited}" if field.inherited is not None else ""
+        return f"({UNKNOWN_AFTER}{own})"
+    return value_text(field, field.new)
+
+
+def moves(field: FieldChange) -> bool:
+    """Whether its value changes; a value that is only remembered from now on does not."""
+    return field.path[0] != "recorded" or field_name(field) in ("protect", "on_remove")
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

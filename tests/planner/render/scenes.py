@@ -1,0 +1,167 @@
+"""Plans that show everything a renderer must show."""
+
+from dataclasses import replace
+
+from planner.diff import diff, drift
+from planner.diff.record import acl_entry
+from planner.model.address import Address, Kind
+from planner.model.change import Action, Change, FieldChange
+from planner.model.desired import Declared, DesiredAcl
+from planner.model.diagnostic import Source, error, warning
+from planner.model.observed import ConfigValue, Unreachable
+from planner.model.plan import Mode, Plan
+from planner.model.topology import FlowState, OnRemove, Selection
+from planner.plan import make_plan, with_diagnostics
+from tests.fakes.states import (
+    SHOP,
+    acl,
+    cluster,
+    desired,
+    flow,
+    live,
+    mirror,
+    observed,
+    owned,
+    selecting,
+    topology,
+    wanted,
+)
+
+DAY, WEEK = "86400000", "604800000"
+NOW = "2026-01-01T00:00:00Z"
+FLOW = flow()
+BACK = flow(
+    "dc2-to-dc1", source_cluster="dc2", destination_cluster="dc1", state=FlowState.PAUSED, topics=Selection()
+)
+
+
+def planned(want, *clusters, mode=Mode.APPLY, shop=None, targets=()) -> Plan:
+    shop = shop or topology(FLOW, BACK)
+    seen = observed(*clusters)
+    return make_plan(want, seen, diff(want, seen, shop), shop, mode, NOW, targets)
+
+
+def everything() -> Plan:
+    """Every action and every kind of field."""
+    sensitive = replace(live("secret"), config={"vendor.password": ConfigValue("x", sensitive=True)})
+    before = [
+        wanted("grown", 6, retention_ms=WEEK, segment_ms=DAY, flush_ms="1"),
+        wanted("by-hand", 6, retention_ms=WEEK),
+        wanted("same", 6),
+        wanted("guarded", 6),
+    ]
+    doomed = replace(owned(wanted("old", 6, retention_ms=DAY)), on_remove=OnRemove.DELETE)
+    dc1 = cluster(
+        live("grown", 6, retention_ms=DAY, flush_ms="1"),
+        live("by-hand", 6, retention_ms=DAY),
+        live("same", 6),
+        live("guarded", 6),
+        live("old", 6),
+        live("left", 6),
+        live("found", 6, retention_ms=WEEK),
+        live("found-other", 6, inherited={"retention.ms": DAY}),
+        sensitive,
+        owned=[*map(owned, before), doomed, owned(wanted("left")), owned(wanted("secret"))],
+        acls=[acl("WRITE")],
+        sizes={"old": 1_200_000_000},
+        group_topics={"billing": frozenset({"old"})},
+        hidden=frozenset({"vault"}),
+    )
+    want = desired(
+        wanted("new", 12, retention_ms=WEEK, max_message_bytes="5242880", confluent_key="a|b`c"),
+        wanted("grown", 12, retention_ms=WEEK, segment_ms=DAY),
+        wanted("by-hand", 6, retention_ms=WEEK),
+        wanted("same", 6),
+        replace(wanted("guarded", 6, segment_ms=DAY), protect=True),
+        wanted("found", 6, retention_ms=WEEK),
+        wanted("found-other", 6, retention_ms=WEEK),
+        wanted("secret", vendor_password="canary"),
+        wanted("vault"),
+        mirror("orders", 6, retention_ms=WEEK),
+        acls=(DesiredAcl(acl("READ"), Declared()), DesiredAcl(acl("WRITE"), Declared())),
+        flows=(selecting(FLOW, "orders"), selecting(BACK)),
+    )
+    return planned(want, dc1, cluster(name="dc2"))
+
+
+def replacing() -> Plan:
+    """A job that must start anew, which the diff of flows will plan."""
+    job = Address(Kind.JOB, None, "dc2")
+    change = Change(
+        job,
+        Action.REPLACE,
+        "spark.executor.memory changed",
+        (FieldChange(("conf", "spark.executor.memory"), "1g", "2g"),),
+        notes=("its partitions go on where they stopped",),
+    )
+    return replace(planned(desired(), cluster(), shop=topology()), changes=(change,))
+
+
+def nothing() -> Plan:
+    want = wanted("orders")
+    return planned(desired(want), cluster(live("orders"), owned=[owned(want)]), shop=topology())
+
+
+def silent() -> Plan:
+    """dc1 does not answer; twelve of its topics are asked for, and one of dc2."""
+    want = desired(
+        *(wanted(f"t{number:02}") for number in range(12)),
+        replace(wanted("there"), cluster="dc2"),
+        flows=(selecting(FLOW, known=False),),
+    )
+    return planned(
+        want, Unreachable("dc1", "connection refused", "is it up?"), cluster(name="dc2"), shop=topology(FLOW)
+    )
+
+
+def errored() -> Plan:
+    want = desired(replace(wanted("orders", 3), source=Source("shop.yaml", 7, 5)))
+    plan = planned(want, cluster(live("orders", 6)), shop=topology())
+    said = [
+        error("the broker refuses it: policy", "ask its owner", address="topic.dc1.orders", code="broker"),
+        warning("clocks differ by 5 s", source=Source("shop.yaml", 1, 1)),
+    ]
+    return with_diagnostics(plan, said)
+
+
+def drifted() -> Plan:
+    rule = acl("READ")
+    applied = [
+        owned(wanted("orders", 6, 3, retention_ms=WEEK)),
+        owned(wanted("gone", 6)),
+        owned(wanted("again", 6)),
+        owned(wanted("same", 6)),
+        acl_entry(DesiredAcl(rule, Declared()), SHOP, created=True),
+    ]
+    at = cluster(
+        live("orders", 6, retention_ms=DAY), live("again", topic_id="x"), live("same"), owned=applied, acls=[]
+    )
+    shop, seen = topology(), observed(at)
+    plan = make_plan(desired(), seen, (), shop, Mode.DRIFT, NOW)
+    return replace(plan, changes=drift(desired(), seen))
+
+
+def many(count: int = 3000) -> Plan:
+    """The same change for very many topics, beside a few of their own."""
+    before = [wanted(f"events.{number:05}", 6, retention_ms=DAY) for number in range(count)]
+    want = desired(
+        *(wanted(f"events.{number:05}", 6, retention_ms="259200000") for number in range(count)),
+        *(wanted(f"own.{number:05}", 6, retention_ms=str(number)) for number in range(count)),
+    )
+    doomed = replace(owned(wanted("old", 6)), on_remove=OnRemove.DELETE)
+    at = cluster(
+        *(live(one.name, 6, retention_ms=DAY) for one in before),
+        live("old"),
+        owned=[*map(owned, before), doomed],
+    )
+    return planned(want, at, shop=topology())
+
+
+SCENES = {
+    "everything": everything,
+    "replacing": replacing,
+    "nothing": nothing,
+    "silent": silent,
+    "errored": errored,
+    "drifted": drifted,
+}

@@ -1,0 +1,45 @@
+"""What people and machines read, to the letter. REPL_GOLDEN=write writes the files anew: look at the diff."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner.model.plan import Plan
+from planner.render.json import json_text
+from planner.render.markdown import markdown
+from planner.render.text import text
+from tests.planner.render.scenes import SCENES
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def on_paper(plan: Plan) -> str:
+    return "\n".join(text(plan)) + "\n"
+
+
+def narrow(plan: Plan) -> str:
+    return "\n".join(text(plan, width=40)) + "\n"
+
+
+RENDERERS: dict[str, Callable[[Plan], str]] = {
+    "txt": on_paper,
+    "40.txt": narrow,
+    "json": lambda plan: json_text(plan) + "\n",
+    "md": markdown,
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("kind", RENDERERS)
+def test_as_it_was_agreed(scene: str, kind: str) -> None:
+    file = GOLDEN / f"{scene}.{kind}"
+    rendered = RENDERERS[kind](SCENES[scene]())
+
+    if os.environ.get("REPL_GOLDEN") == "write":
+        GOLDEN.mkdir(exist_ok=True)
+        file.write_text(rendered)
+
+    assert rendered == file.read_text()
+    assert "canary" not in rendered
