@@ -98,7 +98,7 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """`diagnostics` are about the clusters themselves: brokers that are too old or don't answer, and the like."""
+    """`diagnostics` are about the clusters themselves: brokers that are too old, for example."""
 
     clusters: Mapping[str, ObservedCluster | Unreachable]
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -127,13 +127,15 @@ class Wanted:
     """What a plan needs of one cluster besides its topics' names, ids, partitions and replicas.
 
     `configs` by topic; a topic that is not there is asked for by its name, so that one that we may not
-    describe is `hidden` and not taken for absent. `sizes` are topics whose bytes are wanted.
+    describe is `hidden` and not taken for absent. `sizes` are topics whose bytes are wanted, `groups` whose
+    committed topics are, of all groups with `every_group`.
     """
 
     configs: Mapping[str, ConfigsWanted] = field(default_factory=dict)
     acls: bool = False
     sizes: frozenset[str] = frozenset()
-    groups: bool = False
+    groups: frozenset[str] = frozenset()
+    every_group: bool = False
 
 
 Request = Mapping[str, Wanted]

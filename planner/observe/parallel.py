@@ -1,0 +1,32 @@
+"""The same work for each cluster at once, in threads that never keep the program from ending."""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def for_each(work: Mapping[str, Callable[[], Result]]) -> dict[str, Result]:
+    """Every result by name, in the order of `work`. The first exception of any is raised at once.
+
+    The threads are daemons: an interrupted caller does not wait for a broker that keeps silent.
+    """
+    results: queue.SimpleQueue[tuple[str, Result | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run(name: str, task: Callable[[], Result]) -> None:
+        try:
+            results.put((name, task(), None))
+        except BaseException as failure:  # noqa: BLE001  carried over to the caller's thread
+            results.put((name, None, failure))
+
+    for name, task in work.items():
+        threading.Thread(target=run, args=(name, task), name=f"observe-{name}", daemon=True).start()
+    found: dict[str, Result] = {}
+    for _ in work:
+        name, result, failure = results.get()
+        if failure is not None:
+            raise failure
+        found[name] = result  # type: ignore[assignment]  # None only where Result is None
+    return {name: found[name] for name in work}

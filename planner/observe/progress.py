@@ -1,0 +1,12 @@
+"""How far the reading is, for whoever shows it."""
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    def __call__(self, cluster: str, what: str, done: int, total: int) -> None:
+        """`done` of `total` parts of one kind of reading are there. Called from several threads."""
+
+
+def silent(cluster: str, what: str, done: int, total: int) -> None:
+    """Shows nothing."""

@@ -1,0 +1,26 @@
+"""What can go wrong between us and a broker, in a person's words, each with its way out."""
+
+
+class WireFailure(Exception):
+    """`why` is one clause without a full stop; `way_out` may be empty."""
+
+    def __init__(self, why: str, way_out: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.way_out = way_out
+
+
+class NoConnection(WireFailure):
+    """Nothing to talk to: refused, unknown host, no route. Another address, or a second try, may help."""
+
+
+class NoAnswer(WireFailure):
+    """Connected, but silent for longer than we wait."""
+
+
+class Closed(WireFailure):
+    """The connection broke while we were talking."""
+
+
+class Refused(WireFailure):
+    """The broker, or TLS, says no: asking again changes nothing."""
