@@ -1,6 +1,7 @@
 """Plans that show everything a renderer must show."""
 
 from dataclasses import replace
+from functools import cache
 
 from planner.diff import diff, drift
 from planner.diff.record import acl_entry
@@ -49,6 +50,7 @@ def everything() -> Plan:
         wanted("by-hand", 6, retention_ms=WEEK),
         wanted("same", 6),
         wanted("guarded", 6),
+        wanted("noted", 6),
     ]
     doomed = replace(owned(wanted("old", 6, retention_ms=DAY)), on_remove=OnRemove.DELETE)
     dc1 = cluster(
@@ -56,6 +58,7 @@ def everything() -> Plan:
         live("by-hand", 6, retention_ms=DAY),
         live("same", 6),
         live("guarded", 6),
+        live("noted", 6, retention_ms=WEEK),
         live("old", 6),
         live("left", 6),
         live("found", 6, retention_ms=WEEK),
@@ -73,6 +76,7 @@ def everything() -> Plan:
         wanted("by-hand", 6, retention_ms=WEEK),
         wanted("same", 6),
         replace(wanted("guarded", 6, segment_ms=DAY), protect=True),
+        wanted("noted", 6, retention_ms=WEEK),
         wanted("found", 6, retention_ms=WEEK),
         wanted("found-other", 6, retention_ms=WEEK),
         wanted("secret", vendor_password="canary"),
@@ -141,6 +145,7 @@ def drifted() -> Plan:
     return replace(plan, changes=drift(desired(), seen))
 
 
+@cache
 def many(count: int = 3000) -> Plan:
     """The same change for very many topics, beside a few of their own."""
     before = [wanted(f"events.{number:05}", 6, retention_ms=DAY) for number in range(count)]

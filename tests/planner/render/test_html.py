@@ -49,7 +49,7 @@ def test_what_a_reader_looks_for() -> None:
     page = html(everything())
 
     for words in (
-        "Plan: 3 to add, 5 to change, 1 to destroy",
+        "Plan: 3 to add, 6 to change, 1 to destroy",
         "topic.dc1.vault could not be read",
         "flow.dc1-to-dc2: dc1 → dc2, active, job dc2",
         'data-action="destroy" data-cluster="dc1"',

@@ -9,7 +9,7 @@ from planner.model.change import Action, Change
 from planner.model.diagnostic import error
 from planner.model.plan import Mode
 from planner.render.groups import grouped
-from planner.render.json import failure_tree
+from planner.render.json import failure_tree, json_tree
 from planner.render.text import text
 from planner.render.words import Summary, has, summary_line, will
 from tests.fakes.states import cluster, desired
@@ -84,3 +84,7 @@ def test_a_failure_has_the_shape_of_a_plan() -> None:
 
     assert (tree["errored"], tree["applyable"]) == (True, False)
     assert tree["diagnostics"][0]["summary"] == "no"
+
+
+def test_a_step_whose_change_is_not_told_has_no_reason() -> None:
+    assert "reason" not in json_tree(replace(silent(), changes=()))["steps"][0]
