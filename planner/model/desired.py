@@ -27,7 +27,7 @@ class DesiredTopic:
     """Only what is given here is compared. None leaves a value to the broker (at create) or alone (later).
 
     `unset` are keys that must go back to the cluster's own value (a mirror takes back what the source
-    no longer sets). `at_create` are values given only to a new topic (its mirror bounds, for example).
+    no longer sets).
     """
 
     cluster: str
@@ -66,6 +66,8 @@ class DesiredFlow:
     hidden: tuple[str, ...] = ()  # topics that only the default denials keep out
     provenance: str = "off"  # what `auto` came to
     selection_known: bool = True  # False where the source could not be read
+    native_only: bool = False  # it copies no record that another flow wrote at its source
+    shared: bool = False  # others write its destination topics by design: both sides hold them
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class DesiredJob:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """`unknown` maps an address prefix (or a cluster) to why it can't be known."""
+    """`unknown` maps an address to why it can't be known; clusters that can't be read are Observed's."""
 
     topology: str
     topics: tuple[DesiredTopic, ...] = ()

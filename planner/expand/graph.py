@@ -1,0 +1,147 @@
+"""Topics as nodes, copies as edges: what reaches what, and what comes round to itself."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from planner.model.topology import Flow
+from runtime.contract.route import Router, Verdict
+
+
+class Node(NamedTuple):
+    cluster: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.topic}"
+
+
+class Edge(NamedTuple):
+    flow: str
+    source: Node
+    destination: Node
+
+
+@dataclass(slots=True)
+class Graph:
+    """`left_out` has what a flow includes and does not take, by flow and reason."""
+
+    nodes: set[Node] = field(default_factory=set)
+    edges: list[Edge] = field(default_factory=list)
+    left_out: dict[tuple[str, Verdict], list[str]] = field(default_factory=dict)
+
+    def incoming(self) -> dict[Node, list[Edge]]:
+        into: dict[Node, list[Edge]] = {}
+        for edge in self.edges:
+            into.setdefault(edge.destination, []).append(edge)
+        return into
+
+    def outgoing(self) -> dict[Node, list[Edge]]:
+        out: dict[Node, list[Edge]] = {}
+        for edge in self.edges:
+            out.setdefault(edge.source, []).append(edge)
+        return out
+
+    def by_flow(self) -> dict[str, list[Edge]]:
+        edges: dict[str, list[Edge]] = {}
+        for edge in self.edges:
+            edges.setdefault(edge.flow, []).append(edge)
+        return edges
+
+
+def reach(
+    router: Router,
+    flows: Iterable[Flow],
+    starts: Iterable[Node],
+    carries: Callable[[str, str], bool],
+    known: Iterable[Node] = (),
+) -> Graph:
+    """Everything that the flows make out of the topics in `starts`, step by step.
+
+    `known` nodes were reached before and are not looked at again: a second graph adds to a first one.
+    """
+    leaving: dict[str, list[str]] = {}
+    destination = {flow.name: flow.destination_cluster for flow in flows}
+    for flow in sorted(flows, key=lambda one: one.name):
+        leaving.setdefault(flow.source_cluster, []).append(flow.name)
+    seen = set(known)
+    found = Graph()
+    waiting = sorted(set(starts) - seen)
+    seen.update(waiting)
+    while waiting:
+        node = waiting.pop()
+        found.nodes.add(node)
+        for name in leaving.get(node.cluster, ()):
+            if not carries(name, node.topic):
+                continue
+            verdict = router.verdict(name, node.topic)
+            if verdict is Verdict.TAKEN:
+                named = router.ways[name].name_there(node.topic)
+                assert named is not None
+                there = Node(destination[name], named)
+                found.edges.append(Edge(name, node, there))
+                if there not in seen:
+                    seen.add(there)
+                    waiting.append(there)
+            elif verdict is not Verdict.OUTSIDE:
+                found.left_out.setdefault((name, verdict), []).append(node.topic)
+    found.edges.sort()
+    return found
+
+
+def rounds(edges: Iterable[Edge]) -> list[list[Node]]:
+    """The strongly connected components: sources before destinations, a lone topic as one of its own."""
+    out: dict[Node, list[Node]] = {}
+    for edge in edges:
+        out.setdefault(edge.source, []).append(edge.destination)
+        out.setdefault(edge.destination, [])
+    return _tarjan(out)[::-1]
+
+
+def _tarjan(out: dict[Node, list[Node]]) -> list[list[Node]]:
+    """Tarjan's algorithm without recursion; destinations come first."""
+    index: dict[Node, int] = {}
+    low: dict[Node, int] = {}
+    stack: list[Node] = []
+    on_stack: set[Node] = set()
+    components: list[list[Node]] = []
+    for root in sorted(out):
+        if root in index:
+            continue
+        path: list[tuple[Node, Iterator[Node]]] = []
+        _enter(root, index, low, stack, on_stack)
+        path.append((root, iter(out[root])))
+        while path:
+            node, rest = path[-1]
+            following = next(rest, None)
+            if following is None:
+                path.pop()
+                if path:
+                    parent = path[-1][0]
+                    low[parent] = min(low[parent], low[node])
+                if low[node] == index[node]:
+                    components.append(_leave(node, stack, on_stack))
+            elif following not in index:
+                _enter(following, index, low, stack, on_stack)
+                path.append((following, iter(out[following])))
+            elif following in on_stack:
+                low[node] = min(low[node], index[following])
+    return components
+
+
+def _enter(
+    node: Node, index: dict[Node, int], low: dict[Node, int], stack: list[Node], on_stack: set[Node]
+) -> None:
+    index[node] = low[node] = len(index)
+    stack.append(node)
+    on_stack.add(node)
+
+
+def _leave(node: Node, stack: list[Node], on_stack: set[Node]) -> list[Node]:
+    component = []
+    while True:
+        member = stack.pop()
+        on_stack.discard(member)
+        component.append(member)
+        if member == node:
+            return sorted(component)

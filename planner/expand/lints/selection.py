@@ -1,0 +1,134 @@
+"""What a flow includes, against what is there."""
+
+from collections.abc import Iterator, Sequence
+
+from planner.expand.graph import Node
+from planner.expand.routes import group_selector
+from planner.expand.say import counted, listed, nearest, of_flow
+from planner.expand.world import World
+from planner.model.diagnostic import Diagnostic, error, note, warning
+from planner.model.observed import Observed
+from planner.model.topology import Flow
+from runtime.contract.route import Verdict, is_reserved
+from runtime.contract.selection import Names, written_out
+
+
+def selections(world: World) -> Iterator[Diagnostic]:
+    """For flows whose source could be read."""
+    at: dict[str, list[str]] = {}
+    for node in sorted(world.real.nodes):
+        at.setdefault(node.cluster, []).append(node.topic)
+    for flow in world.flows:
+        if world.carried.running(flow.name) and flow.reverse_of not in world.topology.flows:
+            yield from _unmatched(flow, world, at.get(flow.source_cluster, []))
+        yield from _left_out(flow, world)
+
+
+def reserved_names(world: World) -> Iterator[Diagnostic]:
+    for flow in world.topology.flows.values():
+        named = [name for entry in flow.topics.include if (name := written_out(entry)) is not None]
+        found = [name for name in named if is_reserved(name)]
+        if found:
+            yield of_flow(
+                error,
+                flow,
+                f"no flow copies {counted(found)}: no client may write there",
+                "take that out of include; groups and heartbeats cross by themselves",
+                "reserved-topic",
+            )
+
+
+def _unmatched(flow: Flow, world: World, topics: Sequence[str]) -> Iterator[Diagnostic]:
+    for entry in flow.topics.include:
+        name = written_out(entry)
+        if name is not None and is_reserved(name):
+            continue
+        if name is not None and Node(flow.source_cluster, name) in world.real.nodes:
+            continue
+        only = Names((entry,))
+        if any(only.match(topic) for topic in topics):
+            continue
+        close = nearest(entry, topics)
+        meant = f"did you mean {close}? " if close is not None else ""
+        found = "is found as soon as it appears" if flow.follow_every_ms else "is found by the next apply"
+        if name is not None:
+            yield of_flow(
+                warning,
+                flow,
+                f"there is no topic {name} at {flow.source_cluster}",
+                f"{meant}it {found}; until then nothing of it is copied",
+                "absent-topic",
+            )
+        else:
+            yield of_flow(
+                warning,
+                flow,
+                f"{entry!r} matches no topic of {flow.source_cluster}",
+                f"{meant}a regex matches whole names; a topic that fits {found}",
+                "include-matches-nothing",
+            )
+
+
+def _left_out(flow: Flow, world: World) -> Iterator[Diagnostic]:
+    hidden = world.real.left_out.get((flow.name, Verdict.DENIED))
+    if hidden:
+        yield of_flow(
+            warning,
+            flow,
+            f"include matches {counted(hidden)} of {flow.source_cluster}, and the default denials keep that"
+            " out",
+            "to copy a topic, write its name out under include, or set default_exclude: false;"
+            " to leave it out in silence, name it under exclude",
+            "hidden-by-default",
+        )
+    returning = world.real.left_out.get((flow.name, Verdict.RETURNS))
+    if returning:
+        yield of_flow(
+            note,
+            flow,
+            f"not copied back: {counted(returning)} of {flow.source_cluster}, made out of topics of"
+            f" {flow.destination_cluster}",
+            "to copy a topic all the same, write its name out under include",
+            "comes-back",
+        )
+
+
+def groups_without_data(world: World, observed: Observed) -> Iterator[Diagnostic]:
+    """A group that is named, and reads only what the flow does not copy, would never get an offset."""
+    edges = world.real.by_flow()
+    for flow in world.flows:
+        if not flow.groups.sync or not world.carried.running(flow.name):
+            continue
+        cluster = observed.reachable(flow.source_cluster)
+        read = cluster.group_topics if cluster is not None else None
+        copied = {edge.source.topic for edge in edges.get(flow.name, ())}
+        lost = [
+            group
+            for group in group_selector(flow).written_out
+            if read is not None and read.get(group) and not copied & read[group]
+        ]
+        if lost:
+            assert read is not None
+            topics = sorted({topic for group in lost for topic in read[group]})
+            yield of_flow(
+                error,
+                flow,
+                f"group sync without data: the flow copies nothing that {counted(lost, 'group')} committed"
+                f" to, namely {listed(topics)}",
+                "include that under topics, or take the group out of groups",
+                "group-without-data",
+            )
+
+
+def flows_without_topics(world: World) -> Iterator[Diagnostic]:
+    """A flow that can never take a topic, and is to sync groups."""
+    for flow in world.topology.flows.values():
+        way = world.router.ways[flow.name]
+        if flow.groups.sync and not way.open_ended and not way.written_out:
+            yield of_flow(
+                error,
+                flow,
+                "group sync without data: everything that is included is excluded again, or reserved",
+                "include the topics that the groups read, or set groups: {sync: false}",
+                "group-without-data",
+            )

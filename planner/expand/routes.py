@@ -1,0 +1,58 @@
+"""The flows of a topology as routes: what each takes and how it names it."""
+
+from planner.model.topology import Flow, FlowState, Selection, Topology
+from runtime.contract.route import Route, Router
+from runtime.contract.selection import GROUP_DENIALS, Names, Rules, Selector
+
+RUNNING = frozenset({FlowState.ACTIVE, FlowState.PAUSED})
+
+
+def router_of(topology: Topology) -> Router:
+    return Router(route_of(flow, topology) for flow in topology.flows.values())
+
+
+def route_of(flow: Flow, topology: Topology) -> Route:
+    """A failback flow takes what its original copied, under the original's rename undone."""
+    original = topology.flows.get(flow.reverse_of) if flow.reverse_of is not None else None
+    if original is None:
+        return Route(
+            flow.name, flow.source_cluster, flow.destination_cluster, _rules(flow.topics), flow.rename
+        )
+    own = Rules(flow.topics.include, flow.topics.exclude, default_exclude=False)
+    return Route(
+        flow.name,
+        flow.source_cluster,
+        flow.destination_cluster,
+        own,
+        original.rename,
+        undoes=_rules(original.topics),
+    )
+
+
+def group_selector(flow: Flow) -> Selector:
+    """Which groups the flow syncs."""
+    select = flow.groups.select
+    return Selector(Rules(select.include, select.exclude, select.default_exclude, GROUP_DENIALS))
+
+
+def _rules(selection: Selection) -> Rules:
+    return Rules(selection.include, selection.exclude, selection.default_exclude)
+
+
+class Carried:
+    """What the flows copy now: none that was promoted or failed over, no topic promoted on its own."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._promoted = {
+            flow.name: Names(flow.promoted) for flow in topology.flows.values() if flow.promoted
+        }
+        self._running = {flow.name for flow in topology.flows.values() if flow.state in RUNNING}
+
+    def running(self, flow: str) -> bool:
+        return flow in self._running
+
+    def carries(self, flow: str, topic: str) -> bool:
+        return flow in self._running and not self.promoted(flow, topic)
+
+    def promoted(self, flow: str, topic: str) -> bool:
+        return flow in self._promoted and self._promoted[flow].match(topic)

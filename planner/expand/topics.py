@@ -1,0 +1,143 @@
+"""The topics that the clusters should hold: those that are declared, and those that the flows make."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from planner.expand.configs import BOUNDS, ConfigRule, Settings, settings_of
+from planner.expand.graph import Edge, Node, rounds
+from planner.expand.partitions import partitions_of
+from planner.expand.world import World
+from planner.model.address import Kind
+from planner.model.desired import Declared, DesiredTopic, MirroredBy
+from planner.model.observed import Observed
+from planner.model.topology import Flow, Provenance, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """`settings`: of every topic once the plan is done. `mirrored`: what its flow asks of each mirror."""
+
+    desired: tuple[DesiredTopic, ...]
+    partitions: Mapping[Node, int | None]
+    settings: Mapping[Node, Settings]
+    mirrored: Mapping[Node, Mapping[str, str]]
+
+
+def topics_of(world: World, observed: Observed, provenance: Mapping[str, Provenance]) -> Topics:
+    maker = _Maker(world, observed, provenance)
+    for component in rounds(world.real.edges):
+        maker.make(component)
+    for node in sorted(world.declared.keys() - maker.settings.keys()):
+        maker.make([node])
+    kept = kept_topics(world, observed, set(maker.desired))
+    desired = {**maker.desired, **kept}
+    return Topics(
+        tuple(desired[node] for node in sorted(desired)), maker.partitions, maker.settings, maker.mirrored
+    )
+
+
+class _Maker:
+    """Goes from sources to destinations, so that a chain of flows is one plan."""
+
+    def __init__(self, world: World, observed: Observed, provenance: Mapping[str, Provenance]) -> None:
+        self.world = world
+        self.observed = observed
+        self.rules = {flow.name: ConfigRule(flow.configs, provenance[flow.name]) for flow in world.flows}
+        self.into = world.real.incoming()
+        self.partitions = partitions_of(world, observed)
+        self.settings: dict[Node, Settings] = {}
+        self.mirrored: dict[Node, Mapping[str, str]] = {}
+        self.desired: dict[Node, DesiredTopic] = {}
+
+    def make(self, component: list[Node]) -> None:
+        """Topics that come round to each other: those that exist first, then what is made of them."""
+        ready = [node for node in component if len(component) == 1 or self._stands(node)]
+        for node in ready:
+            outside = [edge for edge in self.into.get(node, ()) if edge.source not in component]
+            self._one(node, outside[0] if outside else None)
+        rest = [node for node in component if node not in ready]
+        while rest:
+            node, edge = next(
+                (node, edge) for node in rest for edge in self.into[node] if edge.source in self.settings
+            )
+            self._one(node, edge)
+            rest.remove(node)
+
+    def _stands(self, node: Node) -> bool:
+        return self.world.exists(node) or node in self.world.declared
+
+    def _one(self, node: Node, parent: Edge | None) -> None:
+        """`parent` is the copy whose source the settings follow. A topic that comes round follows none."""
+        cluster = self.observed.reachable(node.cluster)
+        now = settings_of(cluster.topics.get(node.topic) if cluster is not None else None, cluster)
+        edges = self.into.get(node, ())
+        config: dict[str, str] = {}
+        unset: frozenset[str] = frozenset()
+        if edges:
+            config.update(BOUNDS)
+        if parent is not None and not self.world.is_dim(parent.source):
+            rule = self.rules[parent.flow]
+            self.mirrored[node] = rule.mirrored(self.settings[parent.source])
+            config.update(self.mirrored[node])
+            unset = rule.taken_back(now.explicit, config)
+        topic = self.world.declared.get(node)
+        if topic is not None:
+            config.update(topic.config)
+            self.desired[node] = self._declared(node, topic, config)
+            unset = frozenset()  # what was applied and is wanted no more, the registry knows
+        elif edges:
+            self.desired[node] = self._mirror(node, parent or edges[0], config, unset)
+        left = {key: value for key, value in now.explicit.items() if key not in unset}
+        self.settings[node] = replace(now, explicit={**left, **config})
+
+    def _declared(self, node: Node, topic: Topic, config: Mapping[str, str]) -> DesiredTopic:
+        mirrored = self.partitions.get(node) if node in self.into else None
+        return DesiredTopic(
+            cluster=topic.cluster,
+            name=topic.name,
+            origin=Declared(),
+            partitions=topic.partitions if topic.partitions is not None else mirrored,
+            replication=topic.replication,
+            config=dict(sorted(config.items())),
+            protect=topic.protect,
+            on_remove=topic.on_remove,
+            source=topic.source,
+        )
+
+    def _mirror(
+        self, node: Node, edge: Edge, config: Mapping[str, str], unset: frozenset[str]
+    ) -> DesiredTopic:
+        return DesiredTopic(
+            cluster=node.cluster,
+            name=node.topic,
+            origin=MirroredBy(edge.flow, edge.source.cluster, edge.source.topic),
+            partitions=self.partitions[node],
+            config=dict(sorted(config.items())),
+            unset=unset,
+            source=self.world.flow(edge.flow).source,
+        )
+
+
+def kept_topics(world: World, observed: Observed, made: set[Node]) -> dict[Node, DesiredTopic]:
+    """Mirrors of promoted and failed-over flows: still this topology's, and left as they are."""
+    kept = {}
+    for flow in world.topology.flows.values():
+        for here, there in standing_mirrors(world, observed, flow):
+            node = Node(flow.destination_cluster, there)
+            if node not in made and not world.carried.carries(flow.name, here):
+                origin = MirroredBy(flow.name, flow.source_cluster, here)
+                kept[node] = DesiredTopic(node.cluster, node.topic, origin, source=flow.source)
+    return kept
+
+
+def standing_mirrors(world: World, observed: Observed, flow: Flow) -> Iterator[tuple[str, str]]:
+    """Source topic and mirror, of those that the registry says the flow has made and that are there."""
+    cluster = observed.reachable(flow.destination_cluster)
+    for entry in cluster.owned if cluster is not None else ():
+        name = entry.address.name
+        ours = entry.topology == world.topology.name and entry.address.cluster == flow.destination_cluster
+        if not ours or entry.address.kind is not Kind.TOPIC or entry.origin != f"flow.{flow.name}":
+            continue
+        here = world.router.ways[flow.name].topic_here(name)
+        if here is not None and cluster is not None and name in cluster.topics:
+            yield here, name

@@ -1,0 +1,1 @@
+"""Expand and lint, as tables."""
