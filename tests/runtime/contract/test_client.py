@@ -1,0 +1,223 @@
+"""A cluster's `client:` settings become what both Kafka clients want."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.contract.client import (
+    TOKEN_COMMAND,
+    confluent_config,
+    is_secret,
+    parse_bootstrap,
+    resolve,
+    wire_settings,
+)
+from runtime.contract.client_values import (
+    ClientSettingsError,
+    Password,
+    Sasl,
+    SecurityProtocol,
+    Tls,
+    TokenCommand,
+    TokenEndpoint,
+    UnsecuredToken,
+)
+
+BOOTSTRAP = "one:9092"
+SASL = {"security.protocol": "SASL_PLAINTEXT"}
+
+
+def reads(path: str) -> str:
+    if path != "/secret":
+        raise FileNotFoundError(2, "No such file", path)
+    return "from a file\n"
+
+
+def resolved(client: dict[str, Any]) -> dict[str, str]:
+    return resolve(client, {"PASSWORD": "from the environment"}, reads)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("plain", "plain"),
+        (5, "5"),
+        (True, "true"),
+        (False, "false"),
+        ({"env": "PASSWORD"}, "from the environment"),
+        ({"file": "/secret"}, "from a file"),
+    ],
+)
+def test_values_and_references_become_text(value: object, text: str) -> None:
+    assert resolved({"key": value}) == {"key": text}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"env": "OTHER"}, "client setting key: the environment variable OTHER is not set"),
+        ({"file": "/other"}, "the file /other can't be read: .*No such file"),
+        ({"env": "PASSWORD", "file": "/secret"}, "a reference is"),
+        ({}, "a reference is"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_names_the_key(value: object, why: str) -> None:
+    with pytest.raises(ClientSettingsError, match=why):
+        resolved({"key": value})
+
+
+def test_what_is_not_said_is_librdkafkas_default() -> None:
+    settings = wire_settings(BOOTSTRAP, {})
+
+    assert settings.security is SecurityProtocol.PLAINTEXT
+    assert (settings.tls, settings.sasl, settings.notes) == (None, None, ())
+    assert (settings.request_timeout_s, settings.reconnect_backoff_s) == (60.0, 0.1)
+
+
+def test_times_and_sizes_are_read_by_librdkafkas_names() -> None:
+    settings = wire_settings(
+        BOOTSTRAP,
+        {
+            "client.id": "me",
+            "socket.timeout.ms": "5000",
+            "reconnect.backoff.ms": "50",
+            "reconnect.backoff.max.ms": "500",
+            "receive.message.max.bytes": "1000",
+            "socket.keepalive.enable": "false",
+            "client.rack": "r1",
+        },
+    )
+
+    assert (settings.client_id, settings.rack, settings.keepalive) == ("me", "r1", False)
+    assert (settings.request_timeout_s, settings.max_response_bytes) == (5.0, 1000)
+    assert (settings.reconnect_backoff_s, settings.reconnect_backoff_max_s) == (0.05, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        (
+            {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": "p"},
+            Password("SCRAM-SHA-512", "u", "p"),
+        ),
+        (
+            {"sasl.mechanisms": "plain", "sasl.username": "u", "sasl.password": "p"},
+            Password("PLAIN", "u", "p"),
+        ),
+        (
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                TOKEN_COMMAND: "get-token dc1",
+                "sasl.oauthbearer.extensions": "a=1,b=2",
+            },
+            TokenCommand("get-token dc1", (("a", "1"), ("b", "2"))),
+        ),
+        (
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": "https://id/token",
+                "sasl.oauthbearer.client.id": "me",
+                "sasl.oauthbearer.client.secret": "hush",
+                "sasl.oauthbearer.scope": "kafka",
+            },
+            TokenEndpoint("https://id/token", "me", "hush", "kafka"),
+        ),
+        (
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                "sasl.oauthbearer.config": "principal=app lifeSeconds=60",
+            },
+            UnsecuredToken("app", 60),
+        ),
+    ],
+    ids=["scram", "plain", "token command", "token endpoint", "unsecured token"],
+)
+def test_ways_to_say_who_we_are(client: dict[str, str], expected: Sasl) -> None:
+    settings = wire_settings(BOOTSTRAP, SASL | client)
+
+    assert settings.sasl == expected
+    assert settings.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("client", "why"),
+    [
+        ({"security.protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        (SASL, "GSSAPI is not spoken by the data path; PLAIN, SCRAM"),
+        (SASL | {"sasl.mechanism": "PLAIN"}, "sasl.username: is missing; sasl.mechanism PLAIN needs it"),
+        (SASL | {"sasl.mechanism": "OAUTHBEARER"}, f"OAUTHBEARER needs {TOKEN_COMMAND}"),
+        ({"socket.timeout.ms": "soon"}, "'soon' is not a whole number"),
+        ({"socket.keepalive.enable": "maybe"}, "'maybe' is neither true nor false"),
+        (
+            {"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"},
+            "the data path reads PEM: use ssl.certificate.location",
+        ),
+    ],
+)
+def test_what_cannot_work_says_the_key_and_the_way_out(client: dict[str, str], why: str) -> None:
+    with pytest.raises(ClientSettingsError, match=why):
+        wire_settings(BOOTSTRAP, client)
+
+
+def test_tls_is_read_only_where_it_is_spoken() -> None:
+    client = {"ssl.ca.location": "/ca.pem", "ssl.endpoint.identification.algorithm": "none"}
+
+    assert wire_settings(BOOTSTRAP, client).tls is None
+    assert wire_settings(BOOTSTRAP, client | {"security.protocol": "ssl"}).tls == Tls(
+        ca_location="/ca.pem", check_hostname=False
+    )
+
+
+def test_unknown_keys_go_to_librdkafka_and_are_noted() -> None:
+    client = {"statistics.interval.ms": "5000", TOKEN_COMMAND: "get-token"}
+
+    assert wire_settings(BOOTSTRAP, client).notes == (
+        f"{TOKEN_COMMAND} is not used by the data path, only by the control plane",
+        "statistics.interval.ms is not used by the data path, only by the control plane",
+    )
+    assert confluent_config(BOOTSTRAP, client) == {
+        "bootstrap.servers": BOOTSTRAP,
+        "statistics.interval.ms": "5000",
+    }
+
+
+def test_no_secret_is_shown() -> None:
+    settings = wire_settings(
+        BOOTSTRAP,
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "u",
+            "sasl.password": "hush",
+            "ssl.key.pem": "hush",
+            "ssl.key.password": "hush",
+        },
+    )
+
+    assert "hush" not in repr(settings)
+    assert is_secret("sasl.password")
+    assert is_secret("ssl.key.pem")
+    assert not is_secret("sasl.username")
+
+
+@pytest.mark.parametrize(
+    ("text", "brokers"),
+    [
+        ("one:9092", (("one", 9092),)),
+        (" one:1 , two:2,", (("one", 1), ("two", 2))),
+        ("[::1]:9092", (("::1", 9092),)),
+        ("SASL_SSL://one:9092", (("one", 9092),)),
+    ],
+)
+def test_bootstrap_is_a_list_of_host_and_port(text: str, brokers: object) -> None:
+    assert parse_bootstrap(text) == brokers
+
+
+@pytest.mark.parametrize("text", ["", "one", "one:", ":9092", "one:http", "one:0", "one:70000"])
+def test_a_bootstrap_that_names_no_broker_is_refused(text: str) -> None:
+    with pytest.raises(ClientSettingsError, match="bootstrap"):
+        parse_bootstrap(text)
