@@ -21,11 +21,16 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Guard:
     """Asked before every request. A text is why nothing more may be sent to this cluster."""
 
     barred: Callable[[], str | None]
+    requests: int = 0
+
+    def before_request(self) -> str | None:
+        self.requests += 1
+        return self.barred()
 
 
 # A request for all the steps at once; a future for each, by the step's id.
@@ -49,7 +54,7 @@ def attempt(
     left = list(steps)
     pause = _FIRST_PAUSE
     while left:
-        if (barred := guard.barred()) is not None:
+        if (barred := guard.before_request()) is not None:
             verdicts.update({step.id: Verdict(Result.NOT_STARTED, barred) for step in left})
             break
         again: list[tuple[S, str]] = []

@@ -71,7 +71,8 @@ def execute(
             pool.shutdown(wait=False, cancel_futures=True)
     for step in schedule.rest():
         outcomes[step.id] = Outcome(step, Result.NOT_STARTED, interruption.reason() or "")
-    return Summary(outcomes, interruption.happened, time.monotonic() - started)
+    requests = sum(one.guard.requests for one in hands.values())
+    return Summary(outcomes, interruption.happened, time.monotonic() - started, requests)
 
 
 def _run(

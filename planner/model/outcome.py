@@ -61,6 +61,7 @@ class Summary:
     outcomes: Mapping[str, Outcome]
     interrupted: bool
     seconds: float
+    requests: int = 0
 
     def of(self, *results: Result) -> Sequence[Outcome]:
         return [outcome for outcome in self.outcomes.values() if outcome.result in results]

@@ -76,6 +76,7 @@ def finished_event(plan: Plan, summary: Summary, apply_id: str) -> dict[str, Any
             "destroyed": counts["destroyed"],
         },
         "steps": dict(sorted(results.items())),
+        "requests": summary.requests,
         "seconds": round(summary.seconds, 3),
     }
 

@@ -21,7 +21,7 @@ _PAUSE = 0.5
 
 def perform(hands: Hands, steps: Sequence[Reassign]) -> dict[str, Verdict]:
     """Asking twice for the same replicas is no error, so a lost answer needs no judgement."""
-    if (barred := hands.guard.barred()) is not None:
+    if (barred := hands.guard.before_request()) is not None:
         return {step.id: Verdict(Result.NOT_STARTED, barred) for step in steps}
     wanted = {
         _Partition(step.topic, partition): list(replicas)

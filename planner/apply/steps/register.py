@@ -32,7 +32,7 @@ def _stamped(hands: Hands, entry: Owned) -> Owned:
 def _write(
     hands: Hands, steps: Sequence[Own] | Sequence[Disown], entries: Sequence[Owned], gone: Sequence[Disown]
 ) -> dict[str, Verdict]:
-    if (barred := hands.guard.barred()) is not None:
+    if (barred := hands.guard.before_request()) is not None:
         return {step.id: Verdict(Result.NOT_STARTED, barred) for step in steps}
     try:
         hands.registry.write(own=entries, disown=[step.address for step in gone])
