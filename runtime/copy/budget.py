@@ -7,11 +7,11 @@ from collections.abc import Callable
 class Held:
     """The memory of one response: given back when the last batch that is a view of it was let go."""
 
-    __slots__ = ("_budget", "_size", "_views")
+    __slots__ = ("_budget", "_views", "size")
 
     def __init__(self, budget: "ByteBudget", size: int) -> None:
         self._budget = budget
-        self._size = size
+        self.size = size
         self._views = 0
 
     def view(self) -> "Held":
@@ -21,7 +21,7 @@ class Held:
     def let_go(self) -> None:
         self._views -= 1
         if self._views == 0:
-            self._budget.give(self._size)
+            self._budget.give(self.size)
 
 
 class ByteBudget:

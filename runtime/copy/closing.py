@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from runtime.batch import stamp
-from runtime.contract.advance import advance
+from runtime.contract.advance import Advance, advance
 from runtime.contract.ledger import (
     LedgerKey,
     LedgerValue,
@@ -38,12 +38,14 @@ class LedgerPlace(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a transaction commits for one partition; `part` is None where only its tail moved."""
+    """What a transaction commits for one partition. `part` is None where only its tail moved, `step` is None
+    where progress is replaced as a whole."""
 
     copy: PartitionCopy
     progress: Progress
     segment: Segment | None
     part: Part | None
+    step: Advance | None
 
 
 def entries_of(
@@ -53,10 +55,17 @@ def entries_of(
     for part in tx:
         step = part.step()
         if step.runs or step.position > part.copy.progress.position:
-            found.append(Entry(part.copy, *advance(part.copy.progress, step, generation, moment_ms), part))
-    for copy in tails:
-        found.append(Entry(copy, *advance(copy.progress, tail_step(copy), generation, moment_ms), None))
+            moved = advance(part.copy.progress, step, generation, moment_ms)
+            found.append(Entry(part.copy, *moved, part, step))
+    found.extend(_tail(copy, generation, moment_ms) for copy in tails)
     return found
+
+
+def _tail(copy: PartitionCopy, generation: int, moment_ms: int) -> Entry:
+    if copy.replacement is not None:
+        return Entry(copy, copy.replacement, None, None, None)
+    step = tail_step(copy)
+    return Entry(copy, *advance(copy.progress, step, generation, moment_ms), None, step)
 
 
 async def write_ledger(
@@ -69,7 +78,7 @@ async def write_ledger(
 ) -> None:
     """Progress into the ledger and sealed segments into the map, within the transaction."""
     by_place: dict[TopicPartition, list[Record]] = {place.ledger: []}
-    for copy, progress, segment, _ in entries:
+    for copy, progress, segment, _, _ in entries:
         by_place[place.ledger].append(_record(ProgressKey(copy.key), progress))
         if segment is not None:
             number = SegmentKey(copy.key, progress.incarnation, progress.segments - 1)

@@ -4,52 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
 
-from runtime.contract.ledger import PartitionKey, Progress
 from runtime.copy.closing import Entry, LedgerPlace, entries_of, write_ledger
-from runtime.copy.errors import Decision, Do, Phase, decide
+from runtime.copy.errors import Phase
 from runtime.copy.failpoints import Passing
+from runtime.copy.owner import Owner
 from runtime.copy.partition import PartitionCopy
+from runtime.copy.recovery import STUCK_AFTER_S, Recovery
 from runtime.copy.sender import Sender
 from runtime.copy.settings import LaneSettings
 from runtime.copy.transaction import Failure, Part, Transaction
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
-from runtime.copy.wire.transaction import add_partitions, end_transaction, init_producer_id
+from runtime.copy.wire.transaction import add_partitions, end_transaction
 
-_STUCK_AFTER_S = 3.0
 _ENDS_COST = 20  # the end of a transaction may take one part in so many of its time
-
-
-class SlotMustEnd(Exception):
-    """Someone else may be the writer now, or nothing can go on: the process ends (R3)."""
-
-
-class Owner(Protocol):
-    """The flow that a lane works for, as the lane sees it."""
-
-    def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
-        """The transaction is in: progress has moved."""
-
-    def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
-        """The transaction is aborted; its partitions were rewound. Stops, suspects or looks as decided."""
-
-    def unfit(self, copy: PartitionCopy, why: str) -> None:
-        """The destination's partition can't take a transaction's marker now: it must not join one."""
-
-    def stuck(self, lane: Lane) -> None:
-        """The lane waits for a marker: its partitions go elsewhere."""
-
-    def sent(self, copy: PartitionCopy) -> None:
-        """A batch left the queue: there may be room for more."""
-
-    async def register(self, identity: ProducerIdentity) -> None:
-        """The producer id is written down before its first data (batch provenance)."""
-
-    async def decided(self, key: PartitionKey) -> Progress | None:
-        """The committed progress, once no open transaction has written it."""
 
 
 class Lane:
@@ -77,7 +47,7 @@ class Lane:
         self._owner = owner
         self._passing = passing
         self._wake = asyncio.Event()
-        self._ended = asyncio.Event()
+        self.ended = asyncio.Event()
         self._sender = Sender(cluster, transactional_id, settings.request_bytes, self._wake.set, owner.sent)
         self._waiting: dict[PartitionCopy, None] = {}
         self._tails: dict[PartitionCopy, None] = {}
@@ -86,22 +56,20 @@ class Lane:
         self._draining = False
         self._hurry = False
         self._close_s = 0.005
-        self._failures = 0
-        self._producer_id = -1
+        self.recovery = Recovery(cluster, transactional_id, settings.transaction_timeout_ms, owner)
 
     # What the flow calls
 
-    async def begin(self, within: float = _STUCK_AFTER_S) -> ProducerIdentity:
+    async def begin(self) -> None:
         """Initialises the id: fences whoever had it before, aborts what they had open. Raises WireError."""
-        identity = await init_producer_id(
-            self._cluster, self.transactional_id, self._settings.transaction_timeout_ms, within=within
-        )
-        self._sender.begin_epoch(identity)
-        self.is_stuck = False
-        return identity
+        self.begin_epoch(await self.recovery.begin())
 
-    def registered(self, producer_id: int) -> None:
-        self._producer_id = producer_id
+    async def begin_again(self) -> None:
+        """Tries until the id is no longer stuck."""
+        await self.recovery.begin_again(self, release=True)
+
+    def begin_epoch(self, identity: ProducerIdentity) -> None:
+        self._sender.begin_epoch(identity)
 
     def take(self, copy: PartitionCopy) -> None:
         """The partition is copied through this lane from now on."""
@@ -123,18 +91,18 @@ class Lane:
         """
         while copy.part is not None:
             self._hurry = True
-            self._ended.clear()
+            self.ended.clear()
             self._wake.set()
-            await self._ended.wait()
+            await self.ended.wait()
         self.leave(copy)
 
     def offer(self, copy: PartitionCopy) -> None:
         """The partition has something queued, or its tail moved."""
         if copy.queue:
-            if copy.part is not None:
-                self._sender.offer(copy.part)
-            else:
+            if copy.part is None:
                 self._waiting[copy] = None
+            elif self._tx is not None and not self._tx.closed:
+                self._sender.offer(copy.part)
             self._wake.set()
         elif copy.tail_moved and copy not in self._tails:
             if not self._tails:
@@ -166,7 +134,7 @@ class Lane:
                 self._finish(tx, entries)
             self._tx = None
             self._hurry = False
-            self._ended.set()
+            self.ended.set()
 
     async def _something_to_do(self) -> bool:
         while not self._draining:
@@ -217,7 +185,7 @@ class Lane:
         joining: list[Part] = []
         for copy in list(self._waiting):
             del self._waiting[copy]
-            if copy.part is None and copy.queue and copy.moving and (part := self._fit(copy)):
+            if copy.part is None and copy.queue and not copy.releasing and (part := self._fit(copy)):
                 joining.append(part)
                 if self.solo:
                     break
@@ -228,11 +196,10 @@ class Lane:
             wanted.append(self._place.ledger)
         try:
             await add_partitions(
-                self._cluster, self.transactional_id, self._sender.identity, wanted, within=_STUCK_AFTER_S
+                self._cluster, self.transactional_id, self._sender.identity, wanted, within=STUCK_AFTER_S
             )
         except WireError as error:
-            blamed = joining[0].copy if len(joining) == 1 else None
-            raise Failure(Phase.ADD, error, blamed) from error
+            raise Failure(Phase.ADD, error, tuple(part.copy for part in joining)) from error
         tx.joined = True
         for part in joining:
             tx.parts[part.copy] = part
@@ -285,82 +252,41 @@ class Lane:
 
     def _finish(self, tx: Transaction, entries: list[Entry]) -> None:
         """The transaction is committed."""
-        self._failures = 0
+        self.recovery.failures = 0
+        tx.closed = True
+        self._sender.ready.clear()
         for entry in entries:
-            self._settle(entry)
+            self.settle(entry)
         for part in tx:
             part.copy.part = None
         self._owner.committed(self, tx, entries)
-        for copy in list(self.copies):
-            if copy in tx.parts or copy in self._tails:
-                self._tails.pop(copy, None)
+        again = [*tx.parts, *self._tails]
+        self._tails.clear()
+        for copy in again:
+            if copy.lane is self:
                 self.offer(copy)
 
-    def _settle(self, entry: Entry) -> None:
-        copy, progress, _, part = entry
+    async def _recover(self, tx: Transaction, failure: Failure) -> None:
+        """All resume from what is committed (fencing 1, 5)."""
+        self._sender.close(tx)
+        self.aborts += 1
+        await self.recovery.after(self, tx, failure)
+        for copy in self.copies:
+            self.offer(copy)
+
+    def settle(self, entry: Entry) -> None:
+        """What the ledger says now holds."""
+        copy, progress, _, part, step = entry
         if part is not None:
             copy.part = None
             copy.expected_end = progress.destination_end + 1 if part.runs else copy.expected_end
-        copy.dropped = 0
         copy.committed(progress)
-
-    async def _recover(self, tx: Transaction, failure: Failure) -> None:
-        """Every abort is followed by InitProducerId; then all resume from what is committed (fencing 1,
-        5).
-        """
-        self._sender.close(tx)
-        self.aborts += 1
-        self._failures += 1
-        decision = _by(failure)
-        if decision.do is Do.END_SLOT:
-            raise SlotMustEnd(f"{self.transactional_id}: {failure}")
-        copies = list(tx.parts)
-        if decision.do is not Do.ASK_LEDGER:
-            for copy in copies:
-                copy.rewind()
-        await self._initialise(release=decision.do is not Do.ASK_LEDGER)
-        if decision.do is Do.ASK_LEDGER:
-            await self._ask(tx)
-        self._owner.failed(self, failure, decision, copies)
-
-    async def _initialise(self, release: bool) -> None:
-        attempt = 0
-        while True:
-            try:
-                identity = await self.begin()
-                if identity.producer_id != self._producer_id:
-                    await self._owner.register(identity)
-                    self._producer_id = identity.producer_id
-                return
-            except WireError as error:
-                match decide(Phase.INIT, error).do:
-                    case Do.END_SLOT:
-                        raise SlotMustEnd(f"{self.transactional_id}: {error}") from error
-                    case Do.STUCK:
-                        self.is_stuck = True
-            if self.is_stuck and release:
-                self._owner.stuck(self)
-            attempt += 1
-            await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), 3.0))
-
-    async def _ask(self, tx: Transaction) -> None:
-        """The answer to the end was lost: the ledger knows (fencing 5)."""
-        for entry in tx.entries:
-            progress = await self._owner.decided(entry.copy.key)
-            if progress is not None and progress == entry.progress:
-                self._settle(entry)
-            else:
-                entry.copy.rewind()
-        for part in tx:
-            if part.copy.part is part:
-                part.copy.rewind()
+        if step is not None:
+            copy.dropped -= step.dropped
+        else:
+            copy.replacement = None
+            copy.rewind()
 
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
-
-
-def _by(failure: Failure) -> Decision:
-    if failure.error is None:
-        return Decision(Do.LOOK, refresh=True)
-    return decide(failure.phase, failure.error)

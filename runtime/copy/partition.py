@@ -15,6 +15,7 @@ from runtime.copy.budget import Held
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from runtime.copy.intake import BrokerIntake
     from runtime.copy.lane import Lane
     from runtime.copy.transaction import Part
 
@@ -42,6 +43,9 @@ class Source(NamedTuple):
     high_watermark: int = -1
 
 
+_MOVING = frozenset({State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCKED_AT_SOURCE})
+
+
 class PartitionCopy:
     """Mutable on purpose: one asyncio process, one object per partition, no lock.
 
@@ -61,12 +65,12 @@ class PartitionCopy:
         self.turn = 0
         self.source = Source()
         self.lane: Lane | None = None
+        self.intake: BrokerIntake | None = None
         self.part: Part | None = None
         self.expected_end: int | None = None
         self.suspect = False
         self.failures = 0
-        self.retry_at = 0.0
-        self.stuck_since = 0.0
+        self.replacement: Progress | None = None
         self.releasing = False
         self.state = State.STARTING
         self.since_ms = now_ms()
@@ -79,19 +83,16 @@ class PartitionCopy:
         self.aborts = 0
 
     @property
-    def moving(self) -> bool:
-        """Whether it is to be fetched and sent at all."""
-        return not self.releasing and self.state in (
-            State.STARTING,
-            State.COPYING,
-            State.CAUGHT_UP,
-            State.BLOCKED_AT_SOURCE,
-        )
+    def fetchable(self) -> bool:
+        return not self.releasing and self.state in _MOVING
 
     @property
     def tail_moved(self) -> bool:
-        """Whether the position moved over nothing to copy."""
-        return not self.queue and self.part is None and self.cursor.offset > self.progress.position
+        """Whether the ledger is to hear of a position without any batch."""
+        if self.part is not None or self.releasing:
+            return False
+        moved = not self.queue and self.cursor.offset > self.progress.position
+        return moved or self.replacement is not None
 
     def enter(self, state: State, why: str = "") -> None:
         if state is not self.state:
@@ -136,7 +137,7 @@ class PartitionCopy:
 
     def settle(self) -> None:
         """`copying` or `caught_up`, by where it stands now."""
-        if self.state not in (State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCKED_AT_SOURCE):
+        if self.state not in _MOVING:
             return
         end = self.source.stable_end
         if end < 0:

@@ -161,15 +161,15 @@ class Sender:
             answer = answers.get(at)
             if answer is None:
                 error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}", "no answer for it")
-                tx.fail(Failure(Phase.PRODUCE, error, part.copy))
+                tx.fail(Failure(Phase.PRODUCE, error, (part.copy,)))
             elif answer.error:
                 if answer.leader is not None and (topic := self._cluster.topic(at.topic)):
                     self._cluster.learn(topic.id, at.partition, answer.leader)
                 where = f"{at.topic}-{at.partition}"
                 error = BrokerError(answer.error, where, answer.message)
-                tx.fail(Failure(Phase.PRODUCE, error, part.copy))
+                tx.fail(Failure(Phase.PRODUCE, error, (part.copy,)))
             elif why := part.acknowledged(queued.out, queued.epoch, answer.base_offset):
-                tx.fail(Failure(Phase.PRODUCE, None, part.copy, why))
+                tx.fail(Failure(Phase.PRODUCE, None, (part.copy,), why))
             else:
                 batch = queued.out.batch
                 tx.latencies.append((batch.max_timestamp, batch.records))

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure(Exception):
-    """What ended a transaction; `copy` where it is one partition's own."""
+    """What ended a transaction, and the partitions that it may come from, where that is known."""
 
     phase: Phase
     error: WireError | None
-    copy: PartitionCopy | None = None
+    copies: tuple[PartitionCopy, ...] = ()
     why: str = ""
 
     def __str__(self) -> str:

@@ -1,0 +1,109 @@
+"""Where a partition starts: resolved once, by the driver, and committed before anything is copied (R1)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from runtime.contract.advance import first_progress
+from runtime.contract.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
+from runtime.contract.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
+from runtime.copy.assignment import AssignedPartition
+from runtime.copy.ledger import Ledger
+from runtime.copy.ledger_writer import LedgerWriter
+from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.protocol.fetch import Isolation
+from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+
+
+async def resolve_start(
+    source: Cluster, partitions: Iterable[TopicPartition], start: Start
+) -> dict[TopicPartition, int]:
+    """The first source offset to copy of each. Raises WireError when one can't be asked.
+
+    `latest` is the last stable offset: what an open transaction has written there and commits later is new. A
+    timestamp behind the last record means latest.
+    """
+    wanted = list(partitions)
+    match start:
+        case Earliest():
+            return await _listed(source, dict.fromkeys(wanted, EARLIEST))
+        case Latest():
+            return await _listed(source, dict.fromkeys(wanted, LATEST))
+        case AtTimestamp(timestamp_ms=timestamp):
+            found = await _listed(source, dict.fromkeys(wanted, timestamp))
+            late = [at for at, offset in found.items() if offset < 0]
+            return found | await _listed(source, dict.fromkeys(late, LATEST))
+        case AtOffsets(offsets=offsets):
+            given = {at: offsets[at.topic][str(at.partition)] for at in wanted if _names(offsets, at)}
+            rest = [at for at in wanted if at not in given]
+            return given | await _listed(source, dict.fromkeys(rest, EARLIEST))
+
+
+def _names(offsets: Mapping[str, Mapping[str, int]], at: TopicPartition) -> bool:
+    return str(at.partition) in offsets.get(at.topic, {})
+
+
+async def first_positions(
+    source: Cluster,
+    destination: Cluster,
+    partitions: Sequence[AssignedPartition],
+    start: Start | None,
+    generation: int,
+) -> dict[PartitionKey, Progress]:
+    """Progress to begin with. `start` None is for what appeared later: from offset 0, nothing of it is
+    old.
+    """
+    there = {one.key: TopicPartition(one.topic, one.partition) for one in partitions}
+    here = {one.key: TopicPartition(one.destination_topic, one.partition) for one in partitions}
+    if start is None:
+        positions = dict.fromkeys(there.values(), 0)
+    else:
+        positions = await resolve_start(source, there.values(), start)
+    ends = await _listed(destination, dict.fromkeys(here.values(), LATEST), Isolation.READ_UNCOMMITTED)
+    source_topics = await source.topics({at.topic for at in there.values()})
+    mirrors = await destination.topics({at.topic for at in here.values()})
+    now_ms = int(time.time() * 1000)
+    return {
+        key: first_progress(
+            generation=generation,
+            source_topic_id=source_topics[at.topic].id,
+            destination_topic=here[key].topic,
+            destination_topic_id=mirrors[here[key].topic].id,
+            position=positions[at],
+            destination_end=ends[here[key]],
+            now_ms=now_ms,
+        )
+        for key, at in there.items()
+    }
+
+
+async def commit_first_positions(
+    writer: LedgerWriter, ledger: Ledger, first: Mapping[PartitionKey, Progress]
+) -> list[PartitionKey]:
+    """Commits those that have no progress yet; which ones. What has some is never touched: it resumes."""
+    for flow in {key.flow for key in first}:
+        await ledger.refresh(flow)
+    new = [key for key in first if ledger.progress(key) is None]
+    records: dict[LedgerKey, LedgerValue | None] = {ProgressKey(key): first[key] for key in new}
+    if records:
+        await writer.commit(records)
+    return new
+
+
+async def _listed(
+    cluster: Cluster,
+    questions: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_COMMITTED,
+) -> dict[TopicPartition, int]:
+    if not questions:
+        return {}
+    found: dict[TopicPartition, int] = {}
+    for at, answer in (await list_offsets(cluster, questions, isolation)).items():
+        if not isinstance(answer, ListedOffset):
+            raise BrokerError(ErrorCode(answer), f"asking where {at.topic}-{at.partition} starts")
+        found[at] = answer.offset
+    return found

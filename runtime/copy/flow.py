@@ -1,0 +1,354 @@
+"""One flow in one slot: its lanes, its reading, and what is done when either has news."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+
+from runtime.batch import RewriteSpec, TooLarge
+from runtime.contract import naming
+from runtime.contract.jobspec import CopySettings
+from runtime.contract.ledger import PartitionKey, Progress
+from runtime.contract.producers import Producer
+from runtime.contract.provenance import Home
+from runtime.contract.status import FlowStats
+from runtime.contract.status import PartitionState as State
+from runtime.copy.assignment import AssignedFlow, AssignedPartition, transactional_ids
+from runtime.copy.budget import ByteBudget, TokenBucket
+from runtime.copy.care import Care
+from runtime.copy.closing import Entry, LedgerPlace
+from runtime.copy.errors import Decision, Do, Phase, decide
+from runtime.copy.failpoints import Passing
+from runtime.copy.intake import BrokerIntake
+from runtime.copy.keep import Kept, rewrite_spec
+from runtime.copy.lane import Lane
+from runtime.copy.lanes import LaneSet
+from runtime.copy.ledger import Ledger, Undecided
+from runtime.copy.partition import PartitionCopy, now_ms
+from runtime.copy.provenance import ProducerDirectory, register
+from runtime.copy.settings import lane_settings
+from runtime.copy.stats import FlowCounters
+from runtime.copy.transaction import Failure, Transaction
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.copy.wire.protocol.transactions import ProducerIdentity
+
+_DECIDED_PAUSE_S = 0.02
+_DRAIN_S = 15.0
+
+Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+
+
+class Superseded(Exception):
+    """The ledger names another generation of the flow: this slot is not its writer (R3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the flows of a slot share."""
+
+    job: str
+    slot: int
+    settings: CopySettings
+    destination: Cluster
+    ledger: Ledger
+    map_partitions: int
+    budget: ByteBudget
+    passing: Passing
+    spawn: Spawn
+
+
+class FlowCopy:
+    """`begin`, then `admit` partitions and `release` them; `drain` at the end."""
+
+    def __init__(
+        self,
+        assigned: AssignedFlow,
+        source: Cluster,
+        directory: ProducerDirectory | None,
+        around: Surroundings,
+    ) -> None:
+        self.assigned = assigned
+        self.spec = assigned.spec
+        self.name = assigned.spec.name
+        self.copies: dict[PartitionKey, PartitionCopy] = {}
+        self.superseded = ""
+        self.counters = FlowCounters()
+        self._source = source
+        self._directory = directory
+        self._around = around
+        self._place = LedgerPlace(
+            TopicPartition(naming.LEDGER, around.ledger.partition(self.name)),
+            TopicPartition(naming.OFFSET_MAP, around.ledger.partition(self.name) % around.map_partitions),
+            assigned.generation,
+        )
+        loop = asyncio.get_running_loop()
+        self._bucket = TokenBucket(assigned.rate_limit, loop.time)
+        self._lanes = LaneSet(self._made_lanes(), around.settings.lanes, self._run_lane)
+        self._care = Care(source, around.destination, around.settings, assigned.generation, self)
+        self._intakes: dict[int, BrokerIntake] = {}
+        self._rewrites: dict[PartitionCopy, RewriteSpec] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lane_tasks: set[asyncio.Task[None]] = set()
+        self._missing: dict[PartitionKey, AssignedPartition] = {}
+
+    # What the slot calls
+
+    async def begin(self) -> None:
+        """Fencing 3: ids first, then the generation, then progress. Raises Superseded, WireError."""
+        await self._lanes.begin()
+        await self._around.ledger.refresh(self.name)
+        self._check_generation()
+        self.spawn(self._care.run())
+
+    def _check_generation(self) -> None:
+        generation = self._around.ledger.generation(self.name)
+        mine = self.assigned.generation
+        if generation is None or generation.number != mine or generation.state != "active":
+            found = f"{generation.number}, {generation.state}" if generation else "none"
+            self.superseded = f"the ledger's generation of {self.name} is {found}; this slot's is {mine}"
+            raise Superseded(self.superseded)
+
+    async def admit(self, partitions: Iterable[AssignedPartition]) -> None:
+        """Reads their progress, looks at both sides, starts copying. What has no progress stops."""
+        wanted = list(partitions)
+        await self._around.ledger.refresh(self.name)
+        self._check_generation()
+        admitted: list[PartitionCopy] = []
+        for assigned in wanted:
+            progress = self._around.ledger.progress(assigned.key)
+            if isinstance(progress, Undecided):
+                progress = await self.decided(assigned.key)
+            if progress is None:
+                self._missing[assigned.key] = assigned
+                continue
+            copy = PartitionCopy(assigned, progress)
+            self.copies[assigned.key] = copy
+            self._rewrites[copy] = rewrite_spec(
+                assigned, self.spec, self._source.cluster_id, self._around.destination.cluster_id
+            )
+            admitted.append(copy)
+        self._care.admit(admitted)
+
+    async def release(self, keys: Iterable[PartitionKey]) -> None:
+        """Lets partitions go: the transactions they are in end first."""
+        copies = [copy for key in keys if (copy := self.copies.pop(key, None)) is not None]
+        for key in keys:
+            self._missing.pop(key, None)
+        for copy in copies:
+            copy.releasing = True
+            self._care.forget(copy)
+            self.halt(copy)
+        for copy in copies:
+            if copy.lane is not None:
+                await copy.lane.free(copy)
+            copy.rewind()
+            self._rewrites.pop(copy, None)
+
+    async def drain(self) -> None:
+        """Open transactions end, then nothing of the flow runs here any more."""
+        for task in self._tasks:
+            task.cancel()
+        self._care.close()
+        for lane in self._lanes.all:
+            lane.drain()
+        lanes = set(self._lane_tasks)
+        if lanes:
+            _, waiting = await asyncio.wait(lanes, timeout=_DRAIN_S)
+            for task in waiting:
+                task.cancel()
+        await asyncio.gather(*self._tasks, *lanes, return_exceptions=True)
+        for copy in self.copies.values():
+            copy.rewind()
+
+    def set_rate(self, rate_limit: int | None) -> None:
+        self._bucket.set_rate(rate_limit)
+
+    def advance_tails(self) -> None:
+        for lane in self._lanes.all:
+            lane.advance_tails()
+
+    def missing(self) -> list[AssignedPartition]:
+        return list(self._missing.values())
+
+    def look_at(self, topics: Iterable[str]) -> None:
+        """The topics' ids are not the ledger's any more, at one side: their partitions are looked at now."""
+        changed = set(topics)
+        for copy in self.copies.values():
+            if copy.fetchable and (copy.key.topic in changed or copy.at.topic in changed):
+                self._care.look(copy, "a topic's id changed")
+
+    def stats(self) -> FlowStats:
+        throttled_ms = int(self._bucket.throttled_s * 1000)
+        return self.counters.stats(self.name, self._lanes.aborts(), throttled_ms, self._lanes.stuck())
+
+    # The lanes' owner
+
+    def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
+        self.counters.committed(tx, entries, now_ms())
+        for copy, _, _, part, step in entries:
+            copy.failures = 0
+            if copy.suspect and part is not None:
+                copy.suspect = False
+                self._lanes.place(copy)
+            if step is None:
+                self._care.admit([copy])
+            copy.settle()
+
+    def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
+        why = str(failure)
+        for copy in parts:
+            copy.aborts += 1
+        for copy in failure.copies:
+            match decision.do:
+                case Do.STOP if decision.state is not None:
+                    copy.suspect = True
+                    self._care.stop(copy, decision.state, why)
+                case Do.SUSPECT:
+                    copy.suspect = True
+                    self._care.retry(copy, why)
+                case Do.LOOK:
+                    self._care.look(copy, why)
+        for copy in parts:
+            self._touch(copy)
+
+    def unfit(self, copy: PartitionCopy, why: str) -> None:
+        copy.suspect = True
+        copy.rewind()
+        self._care.retry(copy, why)
+
+    def stuck(self, lane: Lane) -> None:
+        self._lanes.leave_stuck(lane)
+
+    def freed(self, lane: Lane) -> None:
+        for copy in list(self.copies.values()):
+            if copy.part is None and copy.lane is not None and not copy.suspect and copy.lane.is_stuck:
+                self._lanes.place(copy)
+
+    def sent(self, copy: PartitionCopy) -> None:
+        if copy.intake is not None:
+            copy.intake.drained(copy)
+
+    async def register(self, identity: ProducerIdentity) -> None:
+        producer = Producer(self.name, self.spec.source, self._source.cluster_id, self.spec.rename)
+        await register(self._around.destination, identity.producer_id, producer, now_ms())
+
+    async def decided(self, key: PartitionKey) -> Progress | None:
+        while True:
+            await self._around.ledger.refresh(self.name)
+            found = self._around.ledger.progress(key)
+            if not isinstance(found, Undecided):
+                return found
+            await asyncio.sleep(_DECIDED_PAUSE_S)
+
+    # The intake's reader
+
+    def fetched(self, copy: PartitionCopy) -> None:
+        if copy.lane is not None:
+            copy.lane.offer(copy)
+
+    def unreadable(self, copy: PartitionCopy, decision: Decision, why: str) -> None:
+        why = f"{copy.key.topic}-{copy.key.partition} at the source: {why}"
+        if decision.do is Do.LOOK:
+            self._care.look(copy, why)
+        else:
+            self._care.retry(copy, why)
+
+    def corrupt(self, copy: PartitionCopy, kept: Kept) -> None:
+        failure = kept.failure
+        state = State.RECORD_TOO_LARGE if isinstance(failure, TooLarge) else State.RECORD_CORRUPT
+        self._care.stop(copy, state, str(failure))
+
+    def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
+        assert self._directory is not None
+        home = Home(self._around.destination.cluster_id, copy.at.topic)
+        return self._directory.going_home(producer_ids, copy.key.topic, home, self.spec.native_only)
+
+    def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
+        return self._rewrites[copy]
+
+    # The care's patient
+
+    def halt(self, copy: PartitionCopy) -> None:
+        if copy.intake is not None:
+            copy.intake.remove(copy)
+            copy.intake = None
+
+    def resume(self, copy: PartitionCopy) -> None:
+        leader = self._source.leader(copy.key.topic, copy.key.partition)
+        assert leader is not None
+        if copy.part is None:
+            self._lanes.place(copy)
+        self.halt(copy)
+        copy.intake = self._intake(leader.leader)
+        copy.intake.add(copy)
+
+    def replace(self, copy: PartitionCopy) -> None:
+        self._lanes.place(copy)
+        assert copy.lane is not None
+        copy.lane.advance_tails()
+
+    def accepts_loss(self, copy: PartitionCopy) -> bool:
+        return copy.assigned.accept_loss or self.spec.on_data_loss == "skip"
+
+    # Inside
+
+    def _touch(self, copy: PartitionCopy) -> None:
+        if copy.intake is not None:
+            copy.intake.touch(copy)
+
+    def _made_lanes(self) -> list[Lane]:
+        around = self._around
+        ids = transactional_ids(around.job, around.slot, self.name, around.settings)
+        settings = lane_settings(around.settings, self.spec)
+        solo = around.settings.lanes
+        return [
+            Lane(around.destination, one, self._place, settings, self, around.passing, solo=number == solo)
+            for number, one in enumerate(ids)
+        ]
+
+    def _run_lane(self, lane: Lane) -> None:
+        async def life() -> None:
+            if lane.is_stuck:
+                await lane.begin_again()
+            await lane.run()
+
+        task = self._around.spawn(life())
+        self._lane_tasks.add(task)
+        task.add_done_callback(self._lane_tasks.discard)
+
+    def _intake(self, node: int) -> BrokerIntake:
+        if node not in self._intakes:
+            around = self._around
+            made = BrokerIntake(
+                node,
+                self._source,
+                around.settings,
+                around.budget,
+                self._bucket,
+                self._directory,
+                self,
+                f"fetch {self.name}",
+            )
+            self._intakes[node] = made
+            self.spawn(self._read(made))
+        return self._intakes[node]
+
+    async def _read(self, intake: BrokerIntake) -> None:
+        """Until the broker can't be asked any more; then its partitions are looked at, and may have moved."""
+        try:
+            await intake.run()
+        except WireError as error:
+            if self._intakes.get(intake.node) is intake:
+                del self._intakes[intake.node]
+            decision = decide(Phase.FETCH, error)
+            for copy in list(intake.copies.values()):
+                self.unreadable(copy, decision, str(error))
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """A task that ends with the flow."""
+        task = self._around.spawn(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

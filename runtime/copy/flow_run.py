@@ -1,0 +1,143 @@
+"""Brings one flow of a slot to what is assigned, again and again: begins it, admits, releases, ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.ledger import PartitionKey
+from runtime.contract.status import PartitionState as State
+from runtime.contract.status import PartitionStatus
+from runtime.copy.assignment import AssignedFlow, AssignedPartition
+from runtime.copy.flow import FlowCopy, Superseded, Surroundings
+from runtime.copy.partition import now_ms
+from runtime.copy.provenance import ProducerDirectory
+from runtime.copy.watch import watch
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+
+_LONGEST_PAUSE_S = 5.0
+
+Sources = Callable[[str], Awaitable[tuple[Cluster, ProducerDirectory]]]
+
+
+class FlowRun:
+    """A flow that can't begin (its source does not answer, say) keeps trying and disturbs no other (R7)."""
+
+    def __init__(self, name: str, around: Surroundings, sources: Sources) -> None:
+        self.name = name
+        self.flow: FlowCopy | None = None
+        self.version = 0
+        self.superseded = ""
+        self._around = around
+        self._sources = sources
+        self._wanted: AssignedFlow | None = None
+        self._partitions: dict[PartitionKey, AssignedPartition] = {}
+        self._newest = 0
+        self._changed = asyncio.Event()
+        self._why = ""
+        self._since_ms = now_ms()
+
+    def want(
+        self, version: int, flow: AssignedFlow | None, partitions: dict[PartitionKey, AssignedPartition]
+    ) -> None:
+        self._newest = version
+        self._wanted = flow
+        self._partitions = partitions if flow is not None else {}
+        self._changed.set()
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            self._changed.clear()
+            version = self._newest
+            try:
+                await self._reconcile()
+            except Superseded as outdated:
+                self.superseded = str(outdated)
+                await self._end_flow()
+                return
+            except (WireError, ClientSettingsError) as error:
+                self._why = str(error)
+                failures += 1
+                pause = min(0.2 * 2 ** min(failures, 10), _LONGEST_PAUSE_S)
+                await moment_or(self._changed, pause)
+            else:
+                failures = 0
+                self._why = ""
+                self.version = version
+                await self._changed.wait()
+
+    async def drain(self) -> None:
+        await self._end_flow()
+
+    def partitions(self) -> list[PartitionStatus]:
+        """Every assigned partition, whether it is copied yet or not."""
+        copies = self.flow.copies if self.flow is not None else {}
+        missing = {one.key for one in self.flow.missing()} if self.flow is not None else set()
+        return [
+            copies[key].status() if key in copies else self._not_copied(key, key in missing)
+            for key in self._partitions
+        ]
+
+    def _not_copied(self, key: PartitionKey, missing: bool) -> PartitionStatus:
+        if missing:
+            state, why = State.LEDGER_MISSING, "the ledger has no progress of it; it does not start over"
+        elif self.superseded:
+            state, why = State.PAUSED, self.superseded
+        else:
+            state, why = (State.RETRYING if self._why else State.STARTING), self._why
+        return PartitionStatus(*key, state, self._since_ms, why)
+
+    async def _reconcile(self) -> None:
+        wanted = self._wanted
+        if self.flow is not None and (wanted is None or _begins_anew(self.flow.assigned, wanted)):
+            await self._end_flow()
+        if wanted is None:
+            return
+        if self.flow is None:
+            self.flow = await self._begun(wanted)
+        self.flow.assigned = wanted
+        self.flow.set_rate(wanted.rate_limit)
+        have = {key: copy.assigned for key, copy in self.flow.copies.items()}
+        have.update((one.key, one) for one in self.flow.missing())
+        stale = [key for key, assigned in have.items() if self._partitions.get(key) != assigned]
+        await self.flow.release(stale)
+        await self.flow.admit(
+            assigned for key, assigned in self._partitions.items() if key in stale or key not in have
+        )
+
+    async def _begun(self, wanted: AssignedFlow) -> FlowCopy:
+        source, directory = await self._sources(wanted.spec.source)
+        batch = wanted.spec.provenance == "batch" or (
+            wanted.spec.native_only and wanted.spec.provenance != "headers"
+        )
+        flow = FlowCopy(wanted, source, directory if batch else None, self._around)
+        try:
+            await flow.begin()
+        except BaseException:
+            await flow.drain()
+            raise
+        flow.spawn(watch(flow, source, self._around.destination))
+        return flow
+
+    async def _end_flow(self) -> None:
+        flow, self.flow = self.flow, None
+        if flow is not None:
+            await flow.drain()
+
+
+def _begins_anew(before: AssignedFlow, after: AssignedFlow) -> bool:
+    """All but the rate changes how lanes write or what they may: the flow's lanes begin again."""
+    return replace(before, rate_limit=None) != replace(after, rate_limit=None)
+
+
+async def moment_or(event: asyncio.Event, seconds: float) -> None:
+    """Waits so long, or until the event."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

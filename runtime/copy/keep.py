@@ -1,0 +1,86 @@
+"""From a partition's fetched bytes to what goes out: walk, keep?, prepare. No client, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from runtime.batch import (
+    AbortedTransactions,
+    Batch,
+    BatchFailure,
+    Merge,
+    Outgoing,
+    RecordSet,
+    RewriteSpec,
+    Walked,
+    Where,
+    prepare,
+)
+from runtime.contract.jobspec import FlowSpec
+from runtime.contract.provenance import Home, Place
+from runtime.copy.assignment import AssignedPartition
+from runtime.copy.partition import Cursor
+
+MERGE = Merge()
+
+
+class Kept(NamedTuple):
+    """`outgoing`, each with the leader epoch of what lies before its position; `cursor` is behind all of
+    it.
+    """
+
+    outgoing: list[tuple[Outgoing, int]]
+    cursor: Cursor
+    dropped: int
+    failure: BatchFailure | None
+
+
+def rewrite_spec(
+    assigned: AssignedPartition, flow: FlowSpec, source_id: str, destination_id: str
+) -> RewriteSpec:
+    """How this partition's batches are rewritten where they must be; `start` is each fetch's own."""
+    headers = flow.provenance == "headers"
+    return RewriteSpec(
+        where=Where(assigned.topic, assigned.partition),
+        max_batch=assigned.max_message_bytes,
+        provenance=Place(source_id, assigned.topic, assigned.partition) if headers else None,
+        home=Home(destination_id, assigned.destination_topic) if headers else None,
+        native_only=flow.native_only and headers,
+        merge=MERGE,
+    )
+
+
+def keep(
+    walked: Walked,
+    spec: RewriteSpec,
+    cursor: Cursor,
+    aborted: Sequence[tuple[int, int]],
+    going_home: Container[int],
+    now_ms: int,
+) -> Kept:
+    """What of a response goes out, from the cursor on."""
+    here = replace(spec, start=cursor.offset)
+    prepared = prepare(walked.sets, here, now_ms, AbortedTransactions(aborted), going_home)
+    epochs = _Epochs(walked.sets, cursor.epoch)
+    outgoing = [(out, epochs.before(out.position)) for out in prepared.outgoing]
+    behind = Cursor(prepared.position, epochs.before(prepared.position))
+    return Kept(outgoing, behind, prepared.dropped, prepared.failure or walked.failure)
+
+
+class _Epochs:
+    """The leader epoch of what lies right before a position: the broker compares it with its own (R4)."""
+
+    def __init__(self, sets: Sequence[RecordSet], before: int) -> None:
+        self._sets = sets
+        self._at = 0
+        self._epoch = before
+
+    def before(self, position: int) -> int:
+        """Positions ascend."""
+        while self._at < len(self._sets) and self._sets[self._at].next_offset <= position:
+            member = self._sets[self._at]
+            self._epoch = member.leader_epoch if isinstance(member, Batch) else -1
+            self._at += 1
+        return self._epoch

@@ -1,0 +1,47 @@
+"""What a lane asks of the flow it works for, and how a slot ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from runtime.contract.ledger import PartitionKey, Progress
+from runtime.copy.errors import Decision
+from runtime.copy.partition import PartitionCopy
+from runtime.copy.transaction import Failure, Transaction
+from runtime.copy.wire.protocol.transactions import ProducerIdentity
+
+if TYPE_CHECKING:
+    from runtime.copy.closing import Entry
+    from runtime.copy.lane import Lane
+
+
+class SlotMustEnd(Exception):
+    """Someone else may be the writer now, or nothing can go on: the process ends (R3)."""
+
+
+class Owner(Protocol):
+    """The flow, as its lanes see it."""
+
+    def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
+        """The transaction is in: progress has moved."""
+
+    def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
+        """The transaction is aborted and its partitions are rewound; the blamed one is dealt with here."""
+
+    def unfit(self, copy: PartitionCopy, why: str) -> None:
+        """The destination's partition can't take a transaction's marker now: it must not join one."""
+
+    def stuck(self, lane: Lane) -> None:
+        """The lane waits for a marker: its partitions go elsewhere."""
+
+    def freed(self, lane: Lane) -> None:
+        """A lane that was stuck works again."""
+
+    def sent(self, copy: PartitionCopy) -> None:
+        """A batch left the queue: there may be room for more."""
+
+    async def register(self, identity: ProducerIdentity) -> None:
+        """The producer id is written down before its first data (batch provenance)."""
+
+    async def decided(self, key: PartitionKey) -> Progress | None:
+        """The committed progress, once no open transaction has written it."""

@@ -1,0 +1,113 @@
+"""After a transaction failed: a new epoch, and back to what is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from runtime.copy.errors import Decision, Do, Phase, decide
+from runtime.copy.owner import Owner, SlotMustEnd
+from runtime.copy.transaction import Failure, Transaction
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.transactions import ProducerIdentity
+from runtime.copy.wire.transaction import init_producer_id
+
+if TYPE_CHECKING:
+    from runtime.copy.lane import Lane
+
+STUCK_AFTER_S = 3.0
+_LONGEST_PAUSE_S = 3.0
+
+
+class Recovery:
+    """A lane's transactional id: begun, and begun again after every abort (fencing 1)."""
+
+    def __init__(
+        self, cluster: Cluster, transactional_id: str, transaction_timeout_ms: int, owner: Owner
+    ) -> None:
+        self.identity = ProducerIdentity(-1, -1)
+        self.failures = 0
+        self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._owner = owner
+        self._registered = -1
+
+    async def begin(self) -> ProducerIdentity:
+        """A new epoch of the id, written down as this flow's. Raises WireError."""
+        identity = await init_producer_id(
+            self._cluster, self._transactional_id, self._transaction_timeout_ms, within=STUCK_AFTER_S
+        )
+        if identity.producer_id != self._registered:
+            await self._owner.register(identity)
+            self._registered = identity.producer_id
+        self.identity = identity
+        return identity
+
+    async def after(self, lane: Lane, tx: Transaction, failure: Failure) -> None:
+        """Aborts, and rewinds what was in the transaction; or learns that it was committed after all."""
+        self.failures += 1
+        decision = by_failure(failure)
+        if decision.do is Do.END_SLOT:
+            raise SlotMustEnd(f"{self._transactional_id}: {failure}")
+        copies = list(tx.parts)
+        ambiguous = decision.do is Do.ASK_LEDGER
+        if not ambiguous:
+            for copy in copies:
+                copy.rewind()
+            lane.ended.set()
+        if decision.refresh:
+            await self._refresh({copy.at.topic for copy in copies})
+        await self.begin_again(lane, release=not ambiguous)
+        if ambiguous:
+            await self._ask(lane, tx)
+        self._owner.failed(lane, failure, decision, copies)
+        if self.failures > 1:
+            await asyncio.sleep(min(0.05 * 2 ** min(self.failures, 6), 2.0))
+
+    async def begin_again(self, lane: Lane, release: bool) -> None:
+        """Until it is done: while the id waits for a marker, its partitions may go elsewhere (fencing 4)."""
+        attempt = 0
+        while True:
+            try:
+                lane.begin_epoch(await self.begin())
+                break
+            except WireError as error:
+                match decide(Phase.INIT, error).do:
+                    case Do.END_SLOT:
+                        raise SlotMustEnd(f"{self._transactional_id}: {error}") from error
+                    case Do.STUCK:
+                        lane.is_stuck = True
+            if lane.is_stuck and release:
+                self._owner.stuck(lane)
+            attempt += 1
+            await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), _LONGEST_PAUSE_S))
+        if lane.is_stuck:
+            lane.is_stuck = False
+            self._owner.freed(lane)
+
+    async def _refresh(self, topics: set[str]) -> None:
+        """What is cached is not true any more; where nobody answers, the next attempt finds out."""
+        with contextlib.suppress(WireError):
+            await self._cluster.topics(topics, fresh=True)
+
+    async def _ask(self, lane: Lane, tx: Transaction) -> None:
+        """The answer to the end was lost: the ledger knows (fencing 5)."""
+        for entry in tx.entries:
+            progress = await self._owner.decided(entry.copy.key)
+            if progress is not None and progress == entry.progress:
+                lane.settle(entry)
+            else:
+                entry.copy.rewind()
+        for part in tx:
+            if part.copy.part is part:
+                part.copy.rewind()
+
+
+def by_failure(failure: Failure) -> Decision:
+    """What the table says; an acknowledged offset that can't be true has no error, and is looked into."""
+    if failure.error is None:
+        return Decision(Do.LOOK, refresh=True)
+    return decide(failure.phase, failure.error)
