@@ -8,7 +8,7 @@ import click
 from planner.cli import as_json as json_output
 from planner.cli.app import show
 from planner.cli.options import json_option, path_argument, var_file_option
-from planner.declare import Loaded, load_with_warnings
+from planner.declare import Loaded, in_order, load_with_warnings
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
 from planner.model.topology import Topology
 
@@ -34,7 +34,13 @@ def command(path: Path, var_files: tuple[Path, ...], as_json: bool) -> int:
 
 def checked(path: Path, var_files: Sequence[Path]) -> Loaded:
     """The topology, without errors that can be found offline."""
-    return load_with_warnings(path, var_files)
+    from planner.expand import lint_offline
+
+    loaded = load_with_warnings(path, var_files)
+    found = in_order([*loaded.warnings, *lint_offline(loaded.topology)])
+    if any(one.severity is Severity.ERROR for one in found):
+        raise Failure(found)
+    return Loaded(loaded.topology, found, loaded.files)
 
 
 def summary(topology: Topology) -> str:

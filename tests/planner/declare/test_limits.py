@@ -15,15 +15,14 @@ TOPIC = "topics: [{name: orders, cluster: dc1}]\n"
 
 @pytest.fixture
 def quickly():
-    started = time.monotonic()
+    started = time.process_time()
     yield
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def bomb(levels: int) -> str:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    for level in range(1, levels):
-        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]")
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,125 @@
+"""`repl validate`, as a user and a pipeline run it."""
+
+
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from planner.cli.app import run
+from tests.planner.declare.given import CLUSTERS, written
+
+TOPICS = "topics:\n  - {name: orders, cluster: [dc1, dc2]}\n  - {name: ledger, cluster: dc1}\n"
+FLOWS = "flows:\n  - {name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: ledger}}\n"
+
+
+def test_a_right_topology_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, CLUSTERS + TOPICS + FLOWS)
+    assert run(["validate", str(file)]) == 0
+    assert capsys.readouterr() == ("Valid: 2 clusters, 3 topics, 1 flow, 1 job.\n", "")
+
+
+def test_the_current_folder_is_the_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, CLUSTERS + TOPICS.replace("ledger", "a b"))
+    monkeypatch.chdir(tmp_path)
+    assert run(["validate"]) == 1
+    assert capsys.readouterr().err.startswith("error: t.yaml:8:12: ")
+
+
+def test_acls_are_counted_where_there_are_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    acls = "acls: [{cluster: dc1, principal: 'User:a', allow: [READ, DESCRIBE], topic: orders}]\n"
+    assert run(["validate", str(written(tmp_path, CLUSTERS + acls))]) == 0
+    assert capsys.readouterr().out == "Valid: 2 clusters, 0 topics, 2 ACLs, 0 flows, 0 jobs.\n"
+
+
+def test_every_mistake_is_a_line_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, CLUSTERS + "topics:\n  - {name: orders, cluster: dc9, partions: 3}\n")
+    assert run(["validate", str(file)]) == 1
+    assert capsys.readouterr() == (
+        "",
+        (
+            f'error: {file}:7:29: there is no cluster "dc9" — did you mean "dc2"?\n'
+            f'error: {file}:7:34: unknown key "partions" in a topic — did you mean "partitions"?\n'
+        ),
+    )
+
+
+def test_warnings_do_not_fail_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, CLUSTERS + FLOWS.replace("ledger", "orders*"))
+    assert run(["validate", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Valid: ")
+    assert err.startswith(f'warning: {file}:7:62: "orders*" is a regex')
+
+
+def test_variables_come_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, CLUSTERS + 'topics: [{name: "{{ name }}", cluster: dc1}]\n')
+    given = written(tmp_path, "name: orders\n", "eu.vars.yaml")
+    assert run(["validate", str(file), "--var-file", str(given)]) == 0
+    assert run(["validate", str(file)]) == 1
+    assert 'the variable "name" is not defined' in capsys.readouterr().err
+
+
+def test_json_of_a_right_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, CLUSTERS + TOPICS + FLOWS.replace("ledger", "orders*"))
+    assert run(["validate", str(file), "--json"]) == 0
+    out, err = capsys.readouterr()
+    said = json.loads(out)
+    assert (said["format_version"], said["valid"], said["topology"], said["files"]) == (
+        1,
+        True,
+        "test",
+        [str(file)],
+    )
+    assert said["counts"] == {"clusters": 2, "topics": 3, "acls": 0, "flows": 1, "jobs": 1}
+    assert (said["errors"], said["warnings"], len(said["digest"]), err) == (0, 1, 64, "")
+
+
+def test_json_of_a_wrong_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, CLUSTERS + "topics: [{name: a, cluster: dc9}]\n")
+    assert run(["validate", str(file), "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert (said["valid"], said["errors"]) == (False, 1)
+    assert said["diagnostics"] == [
+        {
+            "severity": "error",
+            "summary": 'there is no cluster "dc9"',
+            "way_out": 'did you mean "dc2"?',
+            "code": "",
+            "address": None,
+            "source": {"file": str(file), "line": 6, "column": 29},
+        }
+    ]
+
+
+def test_no_such_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["validate", str(tmp_path / "absent.yaml")]) == 1
+    assert "no such file or folder" in capsys.readouterr().err
+
+
+def repl(*arguments: str) -> float:
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-m", "planner", *arguments], check=True, capture_output=True, timeout=30)
+    return time.monotonic() - started
+
+
+def test_a_small_file_is_quick(tmp_path: Path) -> None:
+    """0.6 s is promised; a busy machine gets some slack, and the best of three."""
+    file = written(tmp_path, CLUSTERS + TOPICS)
+    assert min(repl("validate", str(file)) for _ in range(3)) < 0.9
+
+
+def test_five_thousand_topics_are_quick(tmp_path: Path) -> None:
+    """3 s are promised; it takes about one."""
+    topics = "".join(
+        f'  - {{name: topic-{n}, cluster: dc1, partitions: 6, config: {{retention.ms: "{{{{ kept }}}}"}}}}\n'
+        for n in range(5_000)
+    )
+    file = written(tmp_path, f"{CLUSTERS}vars: {{kept: 7d}}\ntopics:\n{topics}")
+    assert repl("validate", str(file)) < 4
