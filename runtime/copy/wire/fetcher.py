@@ -138,7 +138,7 @@ class FetchSession:
         if self._epoch == FULL_SESSION_EPOCH:
             self._told = dict(self._wanted)
             self._changed.clear()
-            return self._asked(FULL_SESSION_EPOCH, self._told, ())
+            return self._asked(FULL_SESSION_EPOCH, dict(self._told), ())
         changed, self._changed = self._changed, set()
         news: dict[Key, FetchFrom] = {}
         forgotten: list[Key] = []

@@ -64,10 +64,9 @@ async def add_partitions(
         resend=True,
         purpose=_purpose(transactional_id),
     )
-    for (topic, partition), code in response.errors.items():
-        if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED):
-            _check(code, f"adding {topic}-{partition} to the transaction of {transactional_id}")
-    _check(_first_error(response), f"adding partitions to the transaction of {transactional_id}")
+    error = _first_error(response)
+    blamed = [f"{topic}-{index}" for (topic, index), code in response.errors.items() if code is error]
+    _check(error, f"adding {', '.join(blamed[:5])} to the transaction of {transactional_id}")
 
 
 async def end_transaction(
@@ -101,7 +100,9 @@ def _purpose(transactional_id: str) -> str:
 
 
 def _first_error(response: AddPartitionsResponse) -> ErrorCode:
-    return next((code for code in response.errors.values() if code), ErrorCode.NONE)
+    """Beside the partition that is refused stand the others as not attempted."""
+    codes = {code for code in response.errors.values() if code}
+    return next(iter(codes - {ErrorCode.OPERATION_NOT_ATTEMPTED} or codes), ErrorCode.NONE)
 
 
 def _check(code: ErrorCode, where: str) -> None:
