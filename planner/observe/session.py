@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from planner.observe.wire import Closed, Connection, NoAnswer, NoConnection, WireFailure
 from runtime.contract.client_values import WireSettings
@@ -40,8 +40,10 @@ class Session:
         return self._open
 
     def dial(self, address: Address, timeout_s: float) -> Connection:
-        """A connection of the caller's own to this very broker."""
-        return Connection(*address, self._settings, timeout_s)
+        """A connection of the caller's own to this very broker; `timeout_s` bounds the dialling alone."""
+        dialled = Connection(*address, self._settings, min(timeout_s, self._timeout_s))
+        dialled.bear(self._timeout_s)
+        return dialled
 
     def ask(self, question: Callable[[Connection], Answer]) -> Answer:
         """The answer of the broker at hand, or of the next one when this one fails meanwhile."""
@@ -89,15 +91,3 @@ class Session:
     def _patience(self, left: float) -> float:
         share = 1.0 if len(self._known) == 1 else _SHARE
         return max(0.1, min(left, self._timeout_s * share))
-
-
-def version_of(connection: Connection, request: Any, at_most: int, at_least: int = 0) -> int:
-    """The version to speak, or a refusal that says the broker is too old for it."""
-    version = connection.version(request, at_most, at_least)
-    if version is None:
-        raise TooOld(f"{connection.where} does not know {request.__name__.removesuffix('Request')}")
-    return version
-
-
-class TooOld(WireFailure):
-    """The broker lacks a request that we need."""

@@ -45,8 +45,7 @@ class Decoder:
         walk = _Flexible(answer) if version >= FLEXIBLE_FROM else _Plain(answer)
         walk.header()
         walk.skip(4)  # throttle
-        found = [self._resource(walk, version, wants) for _ in range(walk.length())]
-        return found
+        return [self._resource(walk, version, wants) for _ in range(walk.length())]
 
     def _resource(self, walk: "_Flexible | _Plain", version: int, wants: Callable[[str], Wants]) -> Described:
         error = walk.short()

@@ -51,6 +51,11 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def bear(self, timeout_s: float) -> None:
+        """From now on, silence for so long."""
+        self._timeout_s = timeout_s
+        self._socket.settimeout(timeout_s)
+
     def version(self, request: Any, at_most: int, at_least: int = 0) -> int | None:
         """The newest version of this request that both sides speak; None where there is none."""
         lowest, highest = self.versions.get(request.API_KEY, (0, -1))

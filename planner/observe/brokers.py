@@ -1,0 +1,43 @@
+"""A connection to each broker of a cluster, for what only the broker itself can be asked."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from planner.model.observed import Broker
+from planner.observe.parallel import for_each
+from planner.observe.session import Session
+from planner.observe.wire import Connection, WireFailure
+
+
+@dataclass(slots=True)
+class Brokers:
+    """`silent` says of each broker that could not be reached why; the cluster itself lists it as alive."""
+
+    open: dict[int, Connection] = field(default_factory=dict)
+    silent: dict[int, WireFailure] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for connection in self.open.values():
+            connection.close()
+        self.open.clear()
+
+
+def reach_each(session: Session, brokers: Iterable[Broker], timeout_s: float) -> Brokers:
+    """Dial all of them at once."""
+
+    def dialling(broker: Broker) -> Callable[[], Connection | WireFailure]:
+        def dial() -> Connection | WireFailure:
+            try:
+                return session.dial((broker.host, broker.port), timeout_s)
+            except WireFailure as failure:
+                return failure
+
+        return dial
+
+    reached = Brokers()
+    for key, outcome in for_each({str(broker.id): dialling(broker) for broker in brokers}).items():
+        if isinstance(outcome, Connection):
+            reached.open[int(key)] = outcome
+        else:
+            reached.silent[int(key)] = outcome
+    return reached

@@ -1,0 +1,222 @@
+"""Reading one cluster: who it is, what it holds by name, then in detail what a plan asks for."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from planner.kafka import Endpoint
+from planner.model.diagnostic import Diagnostic, error, warning
+from planner.model.observed import ConfigsWanted, ConfigValue, ObservedCluster, ObservedTopic, Wanted
+from planner.model.owned import Owned
+from planner.observe.acls import read_acls
+from planner.observe.asking import NONE, Unreadable, meaning
+from planner.observe.brokers import Brokers, reach_each
+from planner.observe.configs import describe_broker, read_configs
+from planner.observe.defaults import Defaults, defaults_of
+from planner.observe.features import BrokerVersions, common_features, too_old
+from planner.observe.groups import read_groups
+from planner.observe.listing import Identity, Listing, identify, list_topics, look_up
+from planner.observe.progress import Progress
+from planner.observe.session import Session
+from planner.observe.sizes import read_sizes
+from planner.observe.wire import Connection, Refused, WireFailure
+from runtime.contract.client import wire_settings
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.naming import REGISTRY
+
+Found = TypeVar("Found")
+ReadRegistry = Callable[[Endpoint], tuple[Owned, ...]]
+
+# A broker that the cluster lists and that does not answer must not hold up the plan.
+_BROKER_PATIENCE_S = 3.0
+_NO_DEFAULTS = Defaults({}, None, None)
+
+
+class ClusterReader:
+    """One cluster's, used by one thread at a time; any failure leaves as a WireFailure or a Failure."""
+
+    def __init__(
+        self, endpoint: Endpoint, timeout_s: float, progress: Progress, read_registry: ReadRegistry | None
+    ) -> None:
+        self.name = endpoint.cluster
+        self.diagnostics: list[Diagnostic] = []
+        self._endpoint = endpoint
+        self._timeout_s = timeout_s
+        self._progress = progress
+        self._read_registry = read_registry
+        self._identity = Identity("", ())
+        self._brokers = Brokers()
+        self._session: Session | None = None
+
+    def identify(self) -> Identity:
+        """Who answers there. Nothing else is asked, for it may be the wrong cluster."""
+        self._progress(self.name, "connecting", 0, 1)
+        self._identity = self._opened().ask(identify)
+        self._progress(self.name, "connecting", 1, 1)
+        return self._identity
+
+    def names(self, named: Collection[str]) -> ObservedCluster:
+        """Every topic that we may see, and which of `named` we may not; brokers, defaults, ownership."""
+        session = self._opened()
+        session.learn((broker.host, broker.port) for broker in self._identity.brokers)
+        self._progress(self.name, "listing topics", 0, 1)
+        listing = session.ask(list_topics)
+        self._ask_for(listing, {*named, REGISTRY})
+        self._progress(self.name, "listing topics", 1, 1)
+        self._brokers = reach_each(session, self._identity.brokers, _BROKER_PATIENCE_S)
+        unreadable: dict[str, str] = {}
+        defaults = self._defaults(unreadable)
+        return ObservedCluster(
+            name=self.name,
+            id=self._identity.id,
+            brokers=self._identity.brokers,
+            topics=listing.topics,
+            internal_topics=listing.internal,
+            defaults=defaults.config,
+            default_partitions=defaults.partitions,
+            default_replication=defaults.replication,
+            hidden=frozenset(listing.hidden - {REGISTRY}),
+            features=self._features(),
+            owned=self._owned(listing, unreadable),
+            unreadable=unreadable,
+        )
+
+    def details(self, cluster: ObservedCluster, wanted: Wanted) -> ObservedCluster:
+        """The same cluster with what is wanted of it."""
+        session = self._opened()
+        listing = Listing(dict(cluster.topics), dict(cluster.internal_topics), set(cluster.hidden))
+        unreadable = dict(cluster.unreadable)
+        self._ask_for(listing, wanted.configs)
+        self._configs(listing, wanted.configs, unreadable)
+        acls = cluster.acls
+        if wanted.acls:
+            try:
+                acls = session.ask(lambda connection: read_acls(connection, self.name))
+            except Unreadable as refused:
+                unreadable["acls"] = refused.why
+        sizes, groups = cluster.sizes, cluster.group_topics
+        if wanted.sizes:
+            asked = {name: listing.topics[name] for name in wanted.sizes if name in listing.topics}
+            sizes = self._of_all(unreadable, "sizes", lambda brokers: read_sizes(brokers, asked))
+        if wanted.groups or wanted.every_group:
+            names = None if wanted.every_group else wanted.groups
+            groups = self._of_all(unreadable, "groups", lambda brokers: read_groups(brokers, names))
+        return replace(
+            cluster,
+            topics=listing.topics,
+            internal_topics=listing.internal,
+            hidden=frozenset(listing.hidden),
+            acls=acls,
+            sizes=sizes,
+            group_topics=groups,
+            unreadable=unreadable,
+        )
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._brokers.close()
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            try:
+                settings = wire_settings(self._endpoint.bootstrap, self._endpoint.settings)
+            except ClientSettingsError as wrong:
+                raise Refused(str(wrong), f"look at client: of cluster {self.name}") from None
+            self._session = Session(settings, self._timeout_s)
+        return self._session
+
+    def _ask_for(self, listing: Listing, names: Collection[str]) -> None:
+        """A listing leaves out what we may not see: by name, the broker says that it is so."""
+        missing = [name for name in names if not listing.knows(name) and name not in listing.hidden]
+        if missing:
+            self._opened().ask(lambda connection: look_up(connection, missing, listing))
+
+    def _configs(
+        self, listing: Listing, wanted: Mapping[str, ConfigsWanted], unreadable: dict[str, str]
+    ) -> None:
+        known = {name: want for name, want in wanted.items() if listing.knows(name)}
+        if not known:
+            return
+        self._progress(self.name, "reading configs", 0, len(known))
+        configs = read_configs(
+            self._opened(), known, lambda done: self._progress(self.name, "reading configs", done, len(known))
+        )
+        for name in configs.gone:
+            listing.topics.pop(name, None)
+            listing.internal.pop(name, None)
+        for name, found in configs.found.items():
+            _give(listing.topics if name in listing.topics else listing.internal, name, found)
+        for name, why in configs.refused.items():
+            unreadable[f"topic.{name}"] = why
+            listing.hidden.add(name)
+
+    def _defaults(self, unreadable: dict[str, str]) -> Defaults:
+        """Of the broker with the lowest number that answers; the cluster's dynamic defaults are in it."""
+        if not self._brokers.open:
+            unreadable["defaults"] = "no broker answers at the address that it gives"
+            return _NO_DEFAULTS
+        broker = min(self._brokers.open)
+        try:
+            described = describe_broker(self._brokers.open[broker], broker)
+        except WireFailure as failure:
+            unreadable["defaults"] = failure.why
+            return _NO_DEFAULTS
+        if described.error != NONE:
+            why = meaning(described.error, described.message)
+            unreadable["defaults"] = f"the brokers' settings can't be read ({why})"
+            return _NO_DEFAULTS
+        return defaults_of(described.config)
+
+    def _features(self) -> frozenset[str]:
+        addresses = {one.id: f"{one.id} ({one.host}:{one.port})" for one in self._identity.brokers}
+        versions = [
+            BrokerVersions(addresses[broker], connection.versions)
+            for broker, connection in sorted(self._brokers.open.items())
+        ]
+        self.diagnostics += too_old(self.name, versions)
+        self.diagnostics += (
+            warning(
+                f"broker {addresses[broker]} of {self.name} does not answer: {failure.why}",
+                failure.way_out or "look at its advertised.listeners, and at the network between",
+                code="broker-silent",
+            )
+            for broker, failure in sorted(self._brokers.silent.items())
+        )
+        return common_features(versions) if versions else self._features_at_hand()
+
+    def _features_at_hand(self) -> frozenset[str]:
+        connection = self._opened().connection()
+        return common_features([BrokerVersions(connection.where, connection.versions)])
+
+    def _owned(self, listing: Listing, unreadable: dict[str, str]) -> tuple[Owned, ...]:
+        if REGISTRY in listing.hidden:
+            unreadable["registry"] = f"not authorized to describe {REGISTRY}"
+            self.diagnostics.append(
+                error(
+                    f"not authorized to describe {REGISTRY} at {self.name}: who owns what there is unknown",
+                    "give the principal DESCRIBE and READ on topics with the prefix __repl.",
+                    code="registry-hidden",
+                )
+            )
+            return ()
+        if self._read_registry is None or REGISTRY not in listing.internal:
+            return ()
+        return self._read_registry(self._endpoint)
+
+    def _of_all(
+        self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[Connection]], Found]
+    ) -> Found | None:
+        """What only all brokers together tell: a silent one makes it unknown, and not less."""
+        for broker, failure in self._brokers.silent.items():
+            unreadable[what] = f"broker {broker} does not answer: {failure.why}"
+            return None
+        try:
+            return read(self._brokers.open.values())
+        except WireFailure as failure:
+            unreadable[what] = failure.why
+            return None
+
+
+def _give(topics: dict[str, ObservedTopic], name: str, config: Mapping[str, ConfigValue]) -> None:
+    topics[name] = replace(topics[name], config=config)

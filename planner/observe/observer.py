@@ -1,0 +1,112 @@
+"""All clusters at once: names first, then the details that a plan asks for. Read-only.
+
+with Observer(topology.clusters, endpoints, read_registry=read_registry) as observer:
+    observed = observer.names(named_topics(topology))
+    observed = observer.details(observed, request)
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from planner.kafka import Endpoint
+from planner.model.diagnostic import Diagnostic, Failure
+from planner.model.observed import Observed, ObservedCluster, Request, Unreachable, Wanted
+from planner.model.topology import Cluster
+from planner.observe.cluster import ClusterReader, ReadRegistry
+from planner.observe.parallel import for_each
+from planner.observe.pins import same_cluster, wrong_clusters
+from planner.observe.progress import Progress, silent
+from planner.observe.wire import WireFailure
+
+TIMEOUT_S = 10.0
+_NOTHING = Wanted()
+
+Seen = TypeVar("Seen")
+
+
+class Observer:
+    """`timeout_s`: how long a cluster may keep silent before it counts as unreachable.
+
+    Failure with exit REFUSED where a cluster is not the pinned one; nothing else is read then. A cluster that
+    can't be read, or dies while it is, becomes Unreachable and the others are read all the same.
+    """
+
+    def __init__(
+        self,
+        clusters: Mapping[str, Cluster],
+        endpoints: Mapping[str, Endpoint],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        progress: Progress = silent,
+        read_registry: ReadRegistry | None = None,
+    ) -> None:
+        self._clusters = clusters
+        self._readers = {
+            name: ClusterReader(endpoints[name], timeout_s, progress, read_registry) for name in clusters
+        }
+
+    def __enter__(self) -> "Observer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reader in self._readers.values():
+            reader.close()
+
+    def names(self, named: Mapping[str, Collection[str]] | None = None) -> Observed:
+        """Every topic by name, id, partitions and replicas; brokers, the clusters' own defaults, ownership.
+
+        `named` are topics that the topology names by cluster: one of them that we may not see is `hidden`.
+        """
+        seen = for_each({name: self._identified(name) for name in self._readers})
+        ids = {name: one for name, one in seen.items() if isinstance(one, str)}
+        wrong = wrong_clusters(self._clusters, ids)
+        if wrong:
+            raise Failure(wrong)
+        asked = named or {}
+        found = for_each({name: self._named(name, asked.get(name, ())) for name in ids})
+        clusters: dict[str, ObservedCluster | Unreachable] = {}
+        for name, one in seen.items():
+            clusters[name] = one if isinstance(one, Unreachable) else found[name]
+        return Observed(clusters, self._diagnostics(same_cluster(ids)))
+
+    def details(self, observed: Observed, request: Request) -> Observed:
+        """The same clusters, with the configs, ACLs, sizes and groups that `request` wants of each."""
+        clusters = dict(observed.clusters)
+        clusters.update(
+            for_each(
+                {
+                    name: self._detailed(name, cluster, request.get(name, _NOTHING))
+                    for name, cluster in observed.clusters.items()
+                    if isinstance(cluster, ObservedCluster)
+                }
+            )
+        )
+        return Observed(clusters, observed.diagnostics)
+
+    def _identified(self, name: str) -> Callable[[], str | Unreachable]:
+        return self._guarded(name, lambda: self._readers[name].identify().id)
+
+    def _named(self, name: str, asked: Collection[str]) -> Callable[[], ObservedCluster | Unreachable]:
+        return self._guarded(name, lambda: self._readers[name].names(asked))
+
+    def _detailed(
+        self, name: str, cluster: ObservedCluster, wanted: Wanted
+    ) -> Callable[[], ObservedCluster | Unreachable]:
+        return self._guarded(name, lambda: self._readers[name].details(cluster, wanted))
+
+    def _guarded(self, name: str, read: Callable[[], Seen]) -> Callable[[], Seen | Unreachable]:
+        """What makes this one cluster unreadable is a value; the others go on."""
+
+        def guarded() -> Seen | Unreachable:
+            try:
+                return read()
+            except WireFailure as failure:
+                return Unreachable(name, failure.why, failure.way_out)
+            except Failure as failure:
+                first = failure.diagnostics[0]
+                return Unreachable(name, first.summary, first.way_out)
+
+        return guarded
+
+    def _diagnostics(self, more: list[Diagnostic]) -> tuple[Diagnostic, ...]:
+        return (*more, *(one for reader in self._readers.values() for one in reader.diagnostics))
