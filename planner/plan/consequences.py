@@ -28,7 +28,9 @@ def _unknown(unknown: Mapping[str, str], desired: Desired, observed: Observed) -
     for what, why in sorted(unknown.items()):
         if what not in said:
             cluster = observed.clusters.get(what)
-            way_out = cluster.way_out if isinstance(cluster, Unreachable) else "let the user of this plan see it"
+            way_out = (
+                cluster.way_out if isinstance(cluster, Unreachable) else "let the user of this plan see it"
+            )
             yield warning(
                 f"could not be read, so its part of the plan is unknown: {why}",
                 way_out or "mend that and plan again",

@@ -82,7 +82,8 @@ def _unknown(
     if partial and not unplanned:
         return {}
     silent = {name: one.why for name, one in observed.clusters.items() if isinstance(one, Unreachable)}
-    unknown = {**silent, **desired.unknown}
+    follows = {f"{name} unreachable" for name in silent}  # said by the cluster's own name
+    unknown = {**silent, **{what: why for what, why in desired.unknown.items() if why not in follows}}
     for change in unplanned:
         cluster = observed.reachable(change.address.cluster or "")
         if cluster is not None and (change.address.name in cluster.hidden or change.address.kind is Kind.ACL):

@@ -32,8 +32,8 @@ RANK: Mapping[type, int] = {
     for rank, kind in enumerate(
         (
             CreateTopic,
-            GrowPartitions,
             Reassign,
+            GrowPartitions,
             AlterConfigs,
             CreateAcl,
             Own,
@@ -122,33 +122,38 @@ def _create(topic: DesiredTopic) -> CreateTopic:
 
 
 def _update(change: Change, topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster) -> list[Step]:
-    address, name = topic.address, topic.cluster
-    grow: list[Step] = []
-    reassign: list[Step] = []
-    moving = {one.path: one for one in change.fields}
-    replicas = live.replicas
-    if ("partitions",) in moving and topic.partitions is not None and topic.partitions > live.partitions:
-        step_id = f"grow:{address}"
-        grow.append(GrowPartitions(step_id, address, name, topic.name, live.partitions, topic.partitions))
-    if ("replication",) in moving and topic.replication is not None:
-        wanted = wanted_replicas(replicas, topic.replication, cluster.brokers)
-        if wanted is not None:
-            reassign.append(Reassign(f"reassign:{address}", address, name, topic.name, wanted, replicas))
+    moving = {one.path for one in change.fields}
     alter = _alter(change, topic)
-    return [*grow, *_configs_and_replicas(alter, reassign, raises=_raises(topic, live))]
-
-
-def _raises(topic: DesiredTopic, live: ObservedTopic) -> bool:
-    return topic.replication is not None and topic.replication > live.replication
-
-
-def _configs_and_replicas(alter: list[Step], reassign: list[Step], *, raises: bool) -> list[Step]:
-    """min.insync.replicas never stands above the replicas there are: those come first, and go last."""
+    reassign = _reassign(topic, live, cluster) if ("replication",) in moving else []
+    grow = _grow(topic, live) if ("partitions",) in moving else []
+    raises = topic.replication is not None and topic.replication > live.replication
     if alter and reassign:
+        # min.insync.replicas never stands above the replicas there are: those come first, and go last.
         if raises:
-            return [*reassign, replace(alter[0], needs=(reassign[0].id,))]
-        return [*alter, replace(reassign[0], needs=(alter[0].id,))]
-    return [*alter, *reassign]
+            alter = [replace(alter[0], needs=(reassign[0].id,))]
+        else:
+            reassign = [replace(reassign[0], needs=(alter[0].id,))]
+    if grow and reassign:
+        # New partitions take the replication of those there are, and a reassignment names only those.
+        grow = [replace(grow[0], needs=(reassign[0].id,))]
+    return [*alter, *reassign, *grow]
+
+
+def _grow(topic: DesiredTopic, live: ObservedTopic) -> list[Step]:
+    if topic.partitions is None or topic.partitions <= live.partitions:
+        return []
+    step_id = f"grow:{topic.address}"
+    return [
+        GrowPartitions(step_id, topic.address, topic.cluster, topic.name, live.partitions, topic.partitions)
+    ]
+
+
+def _reassign(topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster) -> list[Step]:
+    wanted = wanted_replicas(live.replicas, topic.replication or 0, cluster.brokers)
+    if wanted is None:
+        return []
+    step_id = f"reassign:{topic.address}"
+    return [Reassign(step_id, topic.address, topic.cluster, topic.name, wanted, live.replicas)]
 
 
 def _alter(change: Change, topic: DesiredTopic) -> list[Step]:

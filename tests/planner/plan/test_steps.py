@@ -64,7 +64,7 @@ def test_only_the_keys_that_move_are_sent() -> None:
         ("segment.ms",),
         {"retention.ms": "1", "segment.ms": "5"},
     )
-    assert own.needs == (grow.id, alter.id)
+    assert own.needs == (alter.id, grow.id)
     assert isinstance(own, Own)
     assert own.entry.spec["id"] == "id:orders"
 
@@ -97,6 +97,15 @@ def test_a_new_replication_factor_is_a_reassignment() -> None:
     assert isinstance(reassign, Reassign)
     assert reassign.replicas == ((1, 2, 3), (1, 2, 3))
     assert reassign.old == ((1,), (1,))
+
+
+def test_partitions_grow_after_the_replicas_moved() -> None:
+    want = wanted("orders", 4, 3)
+
+    steps = plan(desired(want), observed(cluster(live("orders", 2, 1)))).steps
+
+    assert [step.id for step in steps[:2]] == ["reassign:topic.dc1.orders", "grow:topic.dc1.orders"]
+    assert steps[1].needs == ("reassign:topic.dc1.orders",)
 
 
 def test_what_is_added_comes_first_and_what_is_taken_away_last() -> None:

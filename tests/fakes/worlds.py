@@ -1,0 +1,119 @@
+"""Random topologies and random states of two clusters, for property tests (hypothesis)."""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from planner.diff.record import acl_entry
+from planner.model.address import topic_address
+from planner.model.desired import Declared, DesiredAcl
+from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedTopic
+from planner.model.owned import Owned
+from planner.model.topology import (
+    Acl,
+    AclRule,
+    Configs,
+    ConfigSync,
+    FlowState,
+    OnRemove,
+    OnSourceDelete,
+    Policies,
+    Selection,
+    Topic,
+    Topology,
+)
+from runtime.contract.rename import Template
+from tests.fakes.states import SHOP, acl, cluster, flow, topology
+
+NAMES = ("a", "b", "c", "d.x")
+DEFAULTS = {"retention.ms": "604800000", "cleanup.policy": "delete", "min.insync.replicas": "1"}
+VALUES = {
+    "retention.ms": ("604800000", "86400000", "-1"),
+    "cleanup.policy": ("delete", "compact", "compact,delete", "delete,compact"),
+    "min.insync.replicas": ("1", "2"),
+    "vendor.key": ("x", "1.0", "1"),
+}
+RULES = tuple(acl(operation, cluster=name) for name in ("dc1", "dc2") for operation in ("READ", "WRITE"))
+
+configs = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
+names = st.sampled_from(NAMES)
+topic_ids = st.sampled_from(["1", "2"])
+SELECTED = (("a",), (".*",), ("a", "d\\.x"))
+RENAMED = (Template("{topic}"), Template("{source}.{topic}"), Template("{topic}.replica"))
+
+
+@st.composite
+def live_topics(draw: st.DrawFn) -> ObservedTopic:
+    name, partitions, replication = draw(names), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    inherited = {key: ConfigValue(value, ConfigSource.DEFAULT) for key, value in DEFAULTS.items()}
+    config = inherited | {key: ConfigValue(value) for key, value in draw(configs).items()}
+    replicas = ((*range(1, replication + 1),),) * partitions
+    return ObservedTopic(name, draw(topic_ids), replicas, config)
+
+
+@st.composite
+def entries(draw: st.DrawFn, at: str) -> Owned:
+    spec = {f"config.{key}": value for key, value in draw(configs).items()}
+    spec |= draw(st.fixed_dictionaries({}, optional={"partitions": st.just("2"), "id": topic_ids}))
+    origin = draw(st.sampled_from(["declared", "flow.there", "flow.gone"]))
+    if origin != "declared":
+        spec |= {"source.cluster": "dc1" if at == "dc2" else "dc2", "source.topic": draw(names)}
+    return Owned(
+        topic_address(at, draw(names)),
+        draw(st.sampled_from([SHOP, SHOP, SHOP, "billing"])),
+        spec,
+        on_remove=draw(st.sampled_from(OnRemove)),
+        origin=origin,
+        created=draw(st.booleans()),
+    )
+
+
+@st.composite
+def states(draw: st.DrawFn) -> Observed:
+    clusters = []
+    for name in ("dc1", "dc2"):
+        owned = draw(st.lists(entries(name), max_size=4, unique_by=lambda one: one.address))
+        rules = [rule for rule in RULES if rule.cluster == name]
+        created = draw(st.booleans())
+        of_rules = [acl_entry(DesiredAcl(rule, Declared()), SHOP, created=created) for rule in rules]
+        clusters.append(
+            cluster(
+                *draw(st.lists(live_topics(), max_size=4, unique_by=lambda one: one.name)),
+                name=name,
+                owned=[*owned, *draw(st.lists(st.sampled_from(of_rules), unique_by=lambda one: one.address))],
+                acls=draw(st.none() | st.lists(st.sampled_from(rules), unique=True)),
+                defaults=DEFAULTS,
+            )
+        )
+    return Observed({one.name: one for one in clusters})
+
+
+@st.composite
+def topics(draw: st.DrawFn) -> Topic:
+    return Topic(
+        draw(names),
+        draw(st.sampled_from(["dc1", "dc2"])),
+        draw(st.none() | st.integers(1, 4)),
+        draw(st.none() | st.integers(1, 3)),
+        draw(configs),
+        on_remove=draw(st.sampled_from(OnRemove)),
+    )
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    declared = draw(st.lists(topics(), max_size=5, unique_by=lambda one: (one.cluster, one.name)))
+    there = flow(
+        "there",
+        topics=Selection(draw(st.sampled_from(SELECTED)), default_exclude=draw(st.booleans())),
+        rename=draw(st.sampled_from(RENAMED)),
+        configs=Configs(draw(st.sampled_from(ConfigSync))),
+        state=draw(st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER])),
+        on_source_delete=draw(st.sampled_from(OnSourceDelete)),
+    )
+    other_way = replace(there, source_cluster="dc2", destination_cluster="dc1")
+    back = replace(other_way, name="back", job="dc1", state=FlowState.ACTIVE)
+    flows = draw(st.sampled_from([(), (there,), (there, back)]))
+    rules: list[AclRule] = draw(st.lists(st.sampled_from(RULES), unique=True))
+    whole = topology(*flows, policies=Policies(max_deletes=100))
+    return replace(whole, topics=tuple(declared), acls=tuple(Acl(rule) for rule in rules))

@@ -1,0 +1,81 @@
+"""For any topology and any state of the clusters: plan, apply, plan again, and nothing is left to do."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from planner.diff import diff, drift
+from planner.expand import expand
+from planner.model.change import Action
+from planner.model.desired import Desired
+from planner.model.observed import Observed
+from planner.model.plan import Plan
+from planner.model.topology import Topic, Topology
+from planner.plan import make_plan
+from tests.fakes.simulated import simulate
+from tests.fakes.worlds import states, topologies
+
+
+def planned(shop: Topology, seen: Observed) -> tuple[Desired, Plan]:
+    desired = expand(shop, seen)
+    return desired, make_plan(desired, seen, diff(desired, seen, shop), shop)
+
+
+def left_to_do(plan: Plan) -> list[Any]:
+    idle = (Action.NO_OP, Action.UNKNOWN)
+    changes = [change for change in plan.changes if change.adopted or change.action not in idle]
+    return [*changes, *plan.steps]
+
+
+# Refusals of the guards and lints end at the plan; everything else must come to rest.
+REFUSED = frozenset({"owned", "protect", "partition-decrease"})
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(topologies(), states())
+def test_a_plan_after_apply_is_empty(shop: Topology, seen: Observed) -> None:
+    _, plan = planned(shop, seen)
+    assume(not any(one.code in REFUSED for one in plan.diagnostics))
+
+    after = simulate(plan.steps, seen)
+    desired, again = planned(shop, after)
+
+    assert left_to_do(again) == []
+    drifted = [change for change in drift(desired, after) if change.action is not Action.NO_OP]
+    assert drifted == []
+
+
+@settings(max_examples=60)
+@given(topologies(), states(), st.randoms(use_true_random=False))
+def test_the_order_of_what_is_written_and_read_never_matters(
+    shop: Topology, seen: Observed, random: Random
+) -> None:
+    def shuffled(values: Any) -> list[Any]:
+        listed = list(values)
+        random.shuffle(listed)
+        return listed
+
+    def mixed(one: Any) -> Any:
+        return replace(one, topics=dict(shuffled(one.topics.items())), owned=tuple(shuffled(one.owned)))
+
+    def mixed_config(one: Topic) -> Topic:
+        return replace(one, config=dict(shuffled(one.config.items())))
+
+    other_shop = replace(
+        shop,
+        clusters=dict(shuffled(shop.clusters.items())),
+        topics=tuple(
+            replace(one, config=dict(shuffled(one.config.items()))) for one in shuffled(shop.topics)
+        ),
+        acls=tuple(shuffled(shop.acls)),
+        flows=dict(shuffled(shop.flows.items())),
+    )
+    other_seen = Observed({name: mixed(one) for name, one in shuffled(seen.clusters.items())})
+
+    _, one = planned(shop, seen)
+    _, other = planned(other_shop, other_seen)
+
+    assert one == other
