@@ -70,10 +70,14 @@ class ConfigRule:
     def __init__(self, configs: Configs, provenance: Provenance) -> None:
         self.sync = configs.sync
         self._excluded = Names(configs.exclude)
+        self._follows: dict[str, bool] = {}
         self._slack = HEADER_BYTES if provenance is Provenance.HEADERS else 0
 
     def follows(self, key: str) -> bool:
-        return key not in NEVER and not self._excluded.match(key)
+        known = self._follows.get(key)
+        if known is None:
+            known = self._follows[key] = key not in NEVER and not self._excluded.match(key)
+        return known
 
     def mirrored(self, source: Settings) -> dict[str, str]:
         """What the flow sets on the mirror of a topic with these settings."""

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from planner.expand.acls import acls_known, acls_of
 from planner.expand.flows import flows_of, jobs_of
-from planner.expand.graph import Edge
 from planner.expand.lints import loops, names, selection, states, topics
 from planner.expand.lints.jobs import jobs
 from planner.expand.loops import Round, provenance_of, rounds_of
@@ -27,7 +26,7 @@ def expand(topology: Topology, observed: Observed) -> Desired:
         names={name: {*one.topics, *one.hidden} for name, one in live.items()},
         dim={name: one.hidden for name, one in live.items()},
     )
-    edges = _rules_edges(world)
+    edges = world.every_edge
     rounds = rounds_of(edges)
     merges = merges_of(edges, rounds, _unfiltered(topology))
     provenance = provenance_of(world)
@@ -54,7 +53,7 @@ def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
     """What can be known without any cluster: that of the topology's own words."""
     world = world_of(topology, {}, offline=True)
     nothing = Observed({})
-    edges = _rules_edges(world)
+    edges = world.every_edge
     rounds = rounds_of(edges)
     merges = merges_of(edges, rounds, _unfiltered(topology))
     return _in_order(
@@ -89,10 +88,6 @@ def _with_clusters(world: World, wanted: Topics, observed: Observed) -> Iterable
     yield from topics.min_insync(wanted, world, observed)
     yield from topics.declared_otherwise(wanted, world)
     yield from topics.retention(wanted, world)
-
-
-def _rules_edges(world: World) -> Sequence[Edge]:
-    return [*world.real.edges, *world.supposed.edges, *world.imagined.edges]
 
 
 def _unfiltered(topology: Topology) -> frozenset[str]:

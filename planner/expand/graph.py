@@ -1,7 +1,8 @@
 """Topics as nodes, copies as edges: what reaches what, and what comes round to itself."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from planner.model.topology import Flow
@@ -89,8 +90,29 @@ def reach(
     return found
 
 
-def rounds(edges: Iterable[Edge]) -> list[list[Node]]:
+def circling_clusters(edges: Iterable[Edge]) -> bool:
+    """Whether the clusters themselves come round: only then can a topic."""
+    return _order({(edge.source.cluster, edge.destination.cluster) for edge in edges}) is None
+
+
+def _order(pairs: Iterable[tuple[str, str]]) -> list[str] | None:
+    """The clusters, sources before destinations; None where they come round."""
+    before: dict[str, set[str]] = {}
+    for source, destination in pairs:
+        before.setdefault(destination, set()).add(source)
+    try:
+        return list(TopologicalSorter(before).static_order())
+    except CycleError:
+        return None
+
+
+def rounds(edges: Collection[Edge]) -> list[list[Node]]:
     """The strongly connected components: sources before destinations, a lone topic as one of its own."""
+    order = _order({(edge.source.cluster, edge.destination.cluster) for edge in edges})
+    if order is not None:
+        rank = {cluster: at for at, cluster in enumerate(order)}
+        nodes = {node for edge in edges for node in (edge.source, edge.destination)}
+        return [[node] for node in sorted(nodes, key=lambda node: (rank[node.cluster], node))]
     out: dict[Node, list[Node]] = {}
     for edge in edges:
         out.setdefault(edge.source, []).append(edge.destination)
@@ -138,10 +160,10 @@ def _enter(
 
 
 def _leave(node: Node, stack: list[Node], on_stack: set[Node]) -> list[Node]:
-    component = []
+    component: list[Node] = []
     while True:
         member = stack.pop()
         on_stack.discard(member)
         component.append(member)
         if member == node:
-            return sorted(component)
+            return sorted(component) if len(component) > 1 else component

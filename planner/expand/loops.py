@@ -8,7 +8,7 @@ the flows may take, not only by what exists: a topic that appears tomorrow must 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.expand.graph import Edge, Node, reach, rounds
+from planner.expand.graph import Edge, Node, circling_clusters, reach, rounds
 from planner.expand.world import World
 from planner.model.topology import Flow, Provenance
 from runtime.contract.rename import Match, Table, Template
@@ -31,6 +31,8 @@ class Round:
 
 def rounds_of(edges: Sequence[Edge]) -> list[Round]:
     """Every strongly connected component of more than one topic."""
+    if not circling_clusters(edges):
+        return []
     components = [component for component in rounds(edges) if len(component) > 1]
     place = {node: at for at, component in enumerate(components) for node in component}
     inside: dict[int, list[Edge]] = {}
@@ -85,18 +87,23 @@ def _mode(found: Sequence[Round], group: frozenset[str], world: World) -> Proven
 def possible_edges(world: World) -> list[Edge]:
     """All that may be copied, by flows in any state, and by those whose source cannot be read."""
     flows = world.topology.flows.values()
+    edges = world.every_edge if world.all_carried else _reached_by_all(world)
+    return edges + [
+        Edge(flow.name, Node(flow.source_cluster, ANY), Node(flow.destination_cluster, ANY))
+        for flow in flows
+        if world.router.ways[flow.name].open_ended and keeps_some_names(flow, world)
+    ]
+
+
+def _reached_by_all(world: World) -> list[Edge]:
+    flows = world.topology.flows.values()
     starts = {*world.real.nodes, *world.supposed.nodes, *world.imagined.nodes}
     starts |= {
         Node(flow.source_cluster, topic)
         for flow in flows
         for topic in world.router.ways[flow.name].written_out
     }
-    edges = reach(world.router, flows, starts, lambda _flow, _topic: True).edges
-    return edges + [
-        Edge(flow.name, Node(flow.source_cluster, ANY), Node(flow.destination_cluster, ANY))
-        for flow in flows
-        if world.router.ways[flow.name].open_ended and keeps_some_names(flow, world)
-    ]
+    return reach(world.router, flows, starts, lambda _flow, _topic: True).edges
 
 
 def keeps_some_names(flow: Flow, world: World) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from planner.expand.graph import Graph, Node, reach
+from planner.expand.graph import Edge, Graph, Node, reach
 from planner.expand.routes import Carried, router_of
 from planner.expand.sample import sample
 from planner.model.topology import Flow, Topic, Topology
@@ -29,6 +29,17 @@ class World:
     real: Graph
     supposed: Graph
     imagined: Graph
+
+    @property
+    def every_edge(self) -> list[Edge]:
+        return [*self.real.edges, *self.supposed.edges, *self.imagined.edges]
+
+    @property
+    def all_carried(self) -> bool:
+        """Whether every flow runs with all its topics, and its source could be read."""
+        flows = self.topology.flows.values()
+        running = all(self.carried.running(flow.name) and not flow.promoted for flow in flows)
+        return running and len(self.flows) == len(flows) and not any(self.dim.values())
 
     def exists(self, node: Node) -> bool:
         return node.topic in self.names.get(node.cluster, ())

@@ -108,13 +108,14 @@ class Way:
 class Router:
     """All flows of a topology. What one of them takes may depend on the others, never on what exists."""
 
-    __slots__ = ("_into", "ways")
+    __slots__ = ("_into", "_may_return", "ways")
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.ways = {route.flow: Way(route) for route in sorted(routes, key=lambda route: route.flow)}
         self._into: dict[str, list[Way]] = {}
         for way in self.ways.values():
             self._into.setdefault(way.route.destination, []).append(way)
+        self._may_return = {name for name, way in self.ways.items() if self._comes_round(way.route)}
 
     def verdict(self, flow: str, topic: str) -> Verdict:
         way = self.ways[flow]
@@ -138,8 +139,23 @@ class Router:
             return None
         return self.ways[flow].name_there(topic)
 
+    def _comes_round(self, route: Route) -> bool:
+        """Whether anything comes from the flow's destination to its source, and names change on the way."""
+        seen: set[str] = set()
+        waiting = [route.source]
+        renamed = route.rename != SAME_NAME
+        while waiting:
+            for way in self._into.get(waiting.pop(), ()):
+                renamed = renamed or way.route.rename != SAME_NAME
+                if way.route.source not in seen:
+                    seen.add(way.route.source)
+                    waiting.append(way.route.source)
+        return renamed and route.destination in seen
+
     def _returns(self, way: Way, topic: str) -> bool:
         """Whether the topic was made, step by step, out of one of the destination's under another name."""
+        if way.route.flow not in self._may_return:
+            return False
         name = way.name_there(topic)
         seen = {(way.route.source, topic)}
         waiting = [(way.route.source, topic)]
