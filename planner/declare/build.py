@@ -46,8 +46,8 @@ def topology_of(parts: Parts) -> Topology:
         acls=tuple(sorted((one for acl in parts.acls for one in acls_of(acl)), key=_acl_order)),
         flows={flow.name: flow for flow in built},
         jobs=_jobs(parts.jobs, built),
-        internal=_internal(root.get("internal")),
-        policies=_policies(root.get("policies")),
+        internal=Internal(root["internal"].get("replication"), root["internal"]["retention"]),
+        policies=_policies(root["policies"]),
     )
     return digest_of(topology)
 
@@ -134,13 +134,7 @@ def _job(name: str, fields: Fields) -> Job:
     )
 
 
-def _internal(fields: Fields | None) -> Internal:
-    return Internal(fields.get("replication"), fields["retention"]) if fields else Internal()
-
-
-def _policies(fields: Fields | None) -> Policies:
-    if fields is None:
-        return Policies()
+def _policies(fields: Fields) -> Policies:
     require: dict[str, Placed] = fields.get("require") or {}
     return Policies(
         fields["max_deletes"],

@@ -31,7 +31,7 @@ def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ..
     if not path.is_dir():
         return (path,)
     excluded = {other.resolve() for other in not_these}
-    found = sorted(one for one in _walk(path) if one.resolve() not in excluded)
+    found = sorted(one for one in _walk(path) if not (excluded and one.resolve() in excluded))
     if not found:
         what = f"{path}: no .yaml or .yml file in this folder"
         raise Failure(error(what, "name the topology's file or folder, or start one with `repl init`"))

@@ -10,7 +10,7 @@ from planner.declare.fields import INVALID, Fields, Invalid, Placed, missing
 from planner.declare.hints import did_you_mean, nearest, prose, shown
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence
 from planner.declare.settings import setting_value
-from planner.declare.shapes import Shape
+from planner.declare.shapes import ScalarShape, Shape
 from planner.model.diagnostic import Diagnostic, Source, error
 from runtime.contract.naming import illegal_because, is_internal
 
@@ -51,7 +51,7 @@ class Reader:
             case _:
                 return self._scalar(shape, node, of)
 
-    def _scalar(self, shape: Shape, node: Node, of: str) -> Any:
+    def _scalar(self, shape: ScalarShape, node: Node, of: str) -> Any:
         if not isinstance(node, Scalar) or node.is_null:
             return self._unexpected(shape, node, of)
         match shape:
@@ -73,10 +73,6 @@ class Reader:
                 return self._parsed(scalars.moment, node, of)
             case shapes.Regex():
                 return self._regex(node, of)
-            case shapes.Record() | shapes.Table() | shapes.Listing() | shapes.Settings():
-                return self._unexpected(shape, node, of)
-            case shapes.OrOff() | shapes.Either() | shapes.Anything():
-                raise AssertionError(shape)
             case _:
                 assert_never(shape)
 

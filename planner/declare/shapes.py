@@ -147,21 +147,5 @@ class OrOff:
     shape: "Record"
 
 
-Shape = (
-    Text
-    | Anything
-    | TopicName
-    | Choice
-    | Flag
-    | Whole
-    | Duration
-    | Rate
-    | Moment
-    | Regex
-    | Settings
-    | Listing
-    | Table
-    | Record
-    | Either
-    | OrOff
-)
+ScalarShape = Text | TopicName | Choice | Flag | Whole | Duration | Rate | Moment | Regex
+Shape = ScalarShape | Anything | Settings | Listing | Table | Record | Either | OrOff

@@ -1,11 +1,9 @@
 """`repl validate`, as a user and a pipeline run it."""
 
-
-
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +56,16 @@ def test_warnings_do_not_fail_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert err.startswith(f'warning: {file}:7:62: "orders*" is a regex')
 
 
+def test_what_can_be_proven_offline_fails_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    back = FLOWS.replace("dc1-to-dc2, from: dc1, to: dc2", "dc2-to-dc1, from: dc2, to: dc1").removeprefix(
+        "flows:\n"
+    )
+    loop = (FLOWS + back).replace("{include: ledger}", "{include: ledger}, provenance: off")
+    file = written(tmp_path, CLUSTERS + loop)
+    assert run(["validate", str(file)]) == 1
+    assert "provenance is off: copied records would be copied back, without end" in capsys.readouterr().err
+
+
 def test_variables_come_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, CLUSTERS + 'topics: [{name: "{{ name }}", cluster: dc1}]\n')
     given = written(tmp_path, "name: orders\n", "eu.vars.yaml")
@@ -104,22 +112,26 @@ def test_no_such_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def repl(*arguments: str) -> float:
-    started = time.monotonic()
-    subprocess.run([sys.executable, "-m", "planner", *arguments], check=True, capture_output=True, timeout=30)
-    return time.monotonic() - started
+    """CPU seconds of the command: unlike the clock's, they hold on a machine that does other things too."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, "-m", "planner", *arguments], check=True, capture_output=True, timeout=120
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_a_small_file_is_quick(tmp_path: Path) -> None:
-    """0.6 s is promised; a busy machine gets some slack, and the best of three."""
+    """0.6 s is promised; it takes about 0.2."""
     file = written(tmp_path, CLUSTERS + TOPICS)
-    assert min(repl("validate", str(file)) for _ in range(3)) < 0.9
+    assert min(repl("validate", str(file)) for _ in range(3)) < 0.6
 
 
 def test_five_thousand_topics_are_quick(tmp_path: Path) -> None:
-    """3 s are promised; it takes about one."""
+    """3 s are promised; it takes about 1.5, and more on a machine whose cores are shared."""
     topics = "".join(
         f'  - {{name: topic-{n}, cluster: dc1, partitions: 6, config: {{retention.ms: "{{{{ kept }}}}"}}}}\n'
         for n in range(5_000)
     )
     file = written(tmp_path, f"{CLUSTERS}vars: {{kept: 7d}}\ntopics:\n{topics}")
-    assert repl("validate", str(file)) < 4
+    assert repl("validate", str(file)) < 5

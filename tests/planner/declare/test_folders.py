@@ -148,6 +148,22 @@ def test_no_folder_no_file_no_yaml(tmp_path: Path) -> None:
     assert "nothing is declared here" in failures(tmp_path / "comments")[0]
 
 
+def test_an_unknown_key_is_shown_in_each_file(tmp_path: Path) -> None:
+    written(tmp_path, CLUSTERS + TOPICS + "topcs: []\n", "a.yaml")
+    written(tmp_path, "topcs: []\n", "b.yaml")
+    assert failures(tmp_path) == [
+        'a.yaml:8:1: unknown key "topcs" in a topology — did you mean "topics"?',
+        'b.yaml:1:1: unknown key "topcs" in a topology — did you mean "topics"?',
+    ]
+
+
+def test_too_many_files(tmp_path: Path) -> None:
+    for number in range(2_001):
+        (tmp_path / f"{number}.yaml").touch()
+    (found,) = failures(tmp_path)
+    assert found.endswith("more than 2,000 YAML files in this folder — name the topology's own folder")
+
+
 def test_links_in_a_circle_end(tmp_path: Path) -> None:
     written(tmp_path, CLUSTERS + TOPICS)
     (tmp_path / "again").symlink_to(tmp_path, target_is_directory=True)

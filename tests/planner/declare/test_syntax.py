@@ -79,6 +79,10 @@ SYNTAX = {
         "topics: [{name: a, cluster: dc1, partitions: !!int 3}]\n",
         '1:46: the tag "tag:yaml.org,2002:int" is not read here — leave it out',
     ),
+    "a tag of a map": (
+        "topics: !mine [{name: a, cluster: dc1}]\n",
+        '1:9: the tag "!mine" is not read here — leave it out',
+    ),
     "a list as a key": (
         TOPIC + "? [a, b]\n: c\n",
         "2:3: a key is text here, not a list or a map — write the key as one word",

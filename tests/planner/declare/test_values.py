@@ -97,6 +97,8 @@ SETTINGS = {
     "vendor.tier.enable: TRUE": "true",
     "vendor.unknown: 2026-01-01T00:00:00Z": "2026-01-01T00:00:00Z",
     "vendor.octal: 010": "010",
+    "vendor.anchored: &x 1": "1",
+    "flush.ms: '1_000'": "1000",
     "vendor.hotset.ms: 1h": "3600000",
     "vendor.empty: ''": "",
 }
@@ -186,6 +188,10 @@ WRONG = {
     "put a backslash before a sign meant as itself",
     "promoted: '*'": '6:15: "promoted" is "*", which breaks at character 1, "*": nothing to repeat — '
     "for every name write .*",
+    "promoted: 'a{99999999999}'": '6:15: "promoted" is a regular expression that is too large — make it smaller',
+    "start:": '6:11: "start" has no value — '
+    "give it earliest, latest, {timestamp: …} or {offsets: …}, or leave it out",
+    "heartbeats: ~": '6:17: "heartbeats" has no value — give it off, or a map with every, or leave it out',
     "configs: {exclude: {a: b}}": '6:24: "exclude" is a map — it takes the name of a topic setting, or a list of such',
 }
 

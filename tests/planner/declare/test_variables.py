@@ -8,7 +8,7 @@ import pytest
 
 from tests.planner.declare.given import loaded, mistakes, warnings, written
 
-VARS = "vars: {retention: 7d, n: 3, on: true, names: [a, b], per: {dc1: 5}, text: '10', off_word: off, z: }\n"
+VARS = "vars: {flat: [x], retention: 7d, n: 3, on: true, names: [a, b], per: {dc1: 5}, text: '10', off_word: off, z: }\n"
 
 
 def computed(folder: Path, expression: str) -> str:
@@ -34,6 +34,10 @@ def computed(folder: Path, expression: str) -> str:
         ("{{ '{{' }}", "{{"),
         ("{{ on }}", "true"),
         ("a{{ on }}", "atrue"),
+        ("{{ flat[0] }}/{{ per }}", "x/{'dc1': 5}"),
+        ("{{ n > 2 }}", "true"),
+        ("{{ n > 2 }}-{{ per | length }}", "true-1"),
+        ("{{ z | default('none') }}", "none"),
         ("{{- retention -}} ", "7d"),
         ("{# said #}{{ n }}", "3"),
     ],
@@ -59,7 +63,7 @@ flows: [{name: f, from: dc1, to: dc2, topics: {include: "{{ names }}"}, provenan
 WRONG = {
     "{{ retnetion }}": 'the variable "retnetion" is not defined — did you mean "retention"?',
     "{{ x + 1 }}": 'the variable "x" is not defined — '
-    "give it under vars or with --var-file; known: n, names, off_word, on, per, retention and text",
+    "give it under vars or with --var-file; known: flat, n, names, off_word, on, per, retention and text",
     "{{ z }}": 'the variable "z" has no value — give it one under vars or with --var-file',
     "{{ per.dc9 }}": "the expression has no value: 'dict object' has no attribute 'dc9' — "
     "mend it, or the variables it uses",
@@ -91,6 +95,35 @@ def test_an_expression_without_a_value(expression: str, tmp_path: Path) -> None:
     if "range" not in expression:
         assert found == f"5:17: {WRONG[expression]}"
     assert found.startswith("5:17: ")
+
+
+def test_a_whole_map_may_be_a_variable(tmp_path: Path) -> None:
+    text = """
+    vars: {kept: {retention.ms: 7d, cleanup.policy: [compact, delete]}}
+    topics: [{name: a, cluster: dc1, config: "{{ kept }}"}]
+    """
+    assert loaded(tmp_path, text).topics[0].config == {
+        "retention.ms": "604800000",
+        "cleanup.policy": "compact,delete",
+    }
+
+
+TOO_MUCH = {
+    "long": ("{{ n" + " + 1" * 1_000 + " }}", "an expression in more than 2,000 characters"),
+    "deep": ("{{ " + "(" * 900 + "n" + ")" * 900 + " }}", "the expression has no value: it is too deep"),
+    "large": (
+        "{{ l | replace('x', l) | replace('x', l) | replace('x', l) }}",
+        "the expression has no value: it comes to more than 100,000 characters",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOO_MUCH)
+def test_an_expression_that_is_too_much(case: str, tmp_path: Path) -> None:
+    expression, expected = TOO_MUCH[case]
+    text = f'vars: {{n: 3, l: {"x" * 60}}}\ntopics: [{{name: "{expression}", cluster: dc1}}]\n'
+    (found,) = mistakes(tmp_path, text)
+    assert found.startswith(f"2:17: {expected}")
 
 
 def test_an_error_behind_an_expression_shows_both(tmp_path: Path) -> None:
