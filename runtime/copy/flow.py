@@ -3,61 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterable
 
-from runtime.batch import RewriteSpec, TooLarge
 from runtime.contract import naming
-from runtime.contract.jobspec import CopySettings
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.producers import Producer
-from runtime.contract.provenance import Home
 from runtime.contract.status import FlowStats
-from runtime.contract.status import PartitionState as State
 from runtime.copy.assignment import AssignedFlow, AssignedPartition, transactional_ids
-from runtime.copy.budget import ByteBudget, TokenBucket
+from runtime.copy.budget import TokenBucket
 from runtime.copy.care import Care
 from runtime.copy.closing import Entry, LedgerPlace
-from runtime.copy.errors import Decision, Do, Phase, decide
-from runtime.copy.failpoints import Passing
-from runtime.copy.intake import BrokerIntake
-from runtime.copy.keep import Kept, rewrite_spec
+from runtime.copy.errors import Decision, Do
 from runtime.copy.lane import Lane
 from runtime.copy.lanes import LaneSet
-from runtime.copy.ledger import Ledger, Undecided
+from runtime.copy.ledger import Undecided
 from runtime.copy.partition import PartitionCopy, now_ms
 from runtime.copy.provenance import ProducerDirectory, register
+from runtime.copy.reading import Reading
 from runtime.copy.settings import lane_settings
 from runtime.copy.stats import FlowCounters
+from runtime.copy.surroundings import Surroundings
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
 
 _DECIDED_PAUSE_S = 0.02
 _DRAIN_S = 15.0
 
-Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
-
 
 class Superseded(Exception):
     """The ledger names another generation of the flow: this slot is not its writer (R3)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the flows of a slot share."""
-
-    job: str
-    slot: int
-    settings: CopySettings
-    destination: Cluster
-    ledger: Ledger
-    map_partitions: int
-    budget: ByteBudget
-    passing: Passing
-    spawn: Spawn
 
 
 class FlowCopy:
@@ -77,7 +53,6 @@ class FlowCopy:
         self.superseded = ""
         self.counters = FlowCounters()
         self._source = source
-        self._directory = directory
         self._around = around
         self._place = LedgerPlace(
             TopicPartition(naming.LEDGER, around.ledger.partition(self.name)),
@@ -88,8 +63,7 @@ class FlowCopy:
         self._bucket = TokenBucket(assigned.rate_limit, loop.time)
         self._lanes = LaneSet(self._made_lanes(), around.settings.lanes, self._run_lane)
         self._care = Care(source, around.destination, around.settings, assigned.generation, self)
-        self._intakes: dict[int, BrokerIntake] = {}
-        self._rewrites: dict[PartitionCopy, RewriteSpec] = {}
+        self._reading = Reading(self.spec, source, directory, around, self._bucket, self._care, self.spawn)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lane_tasks: set[asyncio.Task[None]] = set()
         self._missing: dict[PartitionKey, AssignedPartition] = {}
@@ -126,9 +100,6 @@ class FlowCopy:
                 continue
             copy = PartitionCopy(assigned, progress)
             self.copies[assigned.key] = copy
-            self._rewrites[copy] = rewrite_spec(
-                assigned, self.spec, self._source.cluster_id, self._around.destination.cluster_id
-            )
             admitted.append(copy)
         self._care.admit(admitted)
 
@@ -145,7 +116,6 @@ class FlowCopy:
             if copy.lane is not None:
                 await copy.lane.free(copy)
             copy.rewind()
-            self._rewrites.pop(copy, None)
 
     async def drain(self) -> None:
         """Open transactions end, then nothing of the flow runs here any more."""
@@ -212,7 +182,7 @@ class FlowCopy:
                 case Do.LOOK:
                     self._care.look(copy, why)
         for copy in parts:
-            self._touch(copy)
+            self._reading.touch(copy)
 
     def unfit(self, copy: PartitionCopy, why: str) -> None:
         copy.suspect = True
@@ -228,8 +198,7 @@ class FlowCopy:
                 self._lanes.place(copy)
 
     def sent(self, copy: PartitionCopy) -> None:
-        if copy.intake is not None:
-            copy.intake.drained(copy)
+        self._reading.drained(copy)
 
     async def register(self, identity: ProducerIdentity) -> None:
         producer = Producer(self.name, self.spec.source, self._source.cluster_id, self.spec.rename)
@@ -243,47 +212,15 @@ class FlowCopy:
                 return found
             await asyncio.sleep(_DECIDED_PAUSE_S)
 
-    # The intake's reader
-
-    def fetched(self, copy: PartitionCopy) -> None:
-        if copy.lane is not None:
-            copy.lane.offer(copy)
-
-    def unreadable(self, copy: PartitionCopy, decision: Decision, why: str) -> None:
-        why = f"{copy.key.topic}-{copy.key.partition} at the source: {why}"
-        if decision.do is Do.LOOK:
-            self._care.look(copy, why)
-        else:
-            self._care.retry(copy, why)
-
-    def corrupt(self, copy: PartitionCopy, kept: Kept) -> None:
-        failure = kept.failure
-        state = State.RECORD_TOO_LARGE if isinstance(failure, TooLarge) else State.RECORD_CORRUPT
-        self._care.stop(copy, state, str(failure))
-
-    def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
-        assert self._directory is not None
-        home = Home(self._around.destination.cluster_id, copy.at.topic)
-        return self._directory.going_home(producer_ids, copy.key.topic, home, self.spec.native_only)
-
-    def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
-        return self._rewrites[copy]
-
     # The care's patient
 
     def halt(self, copy: PartitionCopy) -> None:
-        if copy.intake is not None:
-            copy.intake.remove(copy)
-            copy.intake = None
+        self._reading.remove(copy)
 
     def resume(self, copy: PartitionCopy) -> None:
-        leader = self._source.leader(copy.key.topic, copy.key.partition)
-        assert leader is not None
         if copy.part is None:
             self._lanes.place(copy)
-        self.halt(copy)
-        copy.intake = self._intake(leader.leader)
-        copy.intake.add(copy)
+        self._reading.add(copy)
 
     def replace(self, copy: PartitionCopy) -> None:
         self._lanes.place(copy)
@@ -294,10 +231,6 @@ class FlowCopy:
         return copy.assigned.accept_loss or self.spec.on_data_loss == "skip"
 
     # Inside
-
-    def _touch(self, copy: PartitionCopy) -> None:
-        if copy.intake is not None:
-            copy.intake.touch(copy)
 
     def _made_lanes(self) -> list[Lane]:
         around = self._around
@@ -318,34 +251,6 @@ class FlowCopy:
         task = self._around.spawn(life())
         self._lane_tasks.add(task)
         task.add_done_callback(self._lane_tasks.discard)
-
-    def _intake(self, node: int) -> BrokerIntake:
-        if node not in self._intakes:
-            around = self._around
-            made = BrokerIntake(
-                node,
-                self._source,
-                around.settings,
-                around.budget,
-                self._bucket,
-                self._directory,
-                self,
-                f"fetch {self.name}",
-            )
-            self._intakes[node] = made
-            self.spawn(self._read(made))
-        return self._intakes[node]
-
-    async def _read(self, intake: BrokerIntake) -> None:
-        """Until the broker can't be asked any more; then its partitions are looked at, and may have moved."""
-        try:
-            await intake.run()
-        except WireError as error:
-            if self._intakes.get(intake.node) is intake:
-                del self._intakes[intake.node]
-            decision = decide(Phase.FETCH, error)
-            for copy in list(intake.copies.values()):
-                self.unreadable(copy, decision, str(error))
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """A task that ends with the flow."""

@@ -13,9 +13,10 @@ from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import PartitionState as State
 from runtime.contract.status import PartitionStatus
 from runtime.copy.assignment import AssignedFlow, AssignedPartition
-from runtime.copy.flow import FlowCopy, Superseded, Surroundings
+from runtime.copy.flow import FlowCopy, Superseded
 from runtime.copy.partition import now_ms
 from runtime.copy.provenance import ProducerDirectory
+from runtime.copy.surroundings import Surroundings
 from runtime.copy.watch import watch
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from runtime.batch import Outgoing
+from runtime.batch import Outgoing, RewriteSpec
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.status import PartitionState as State
 from runtime.contract.status import PartitionStatus
@@ -66,6 +66,7 @@ class PartitionCopy:
         self.source = Source()
         self.lane: Lane | None = None
         self.intake: BrokerIntake | None = None
+        self.rewrite: RewriteSpec | None = None
         self.part: Part | None = None
         self.expected_end: int | None = None
         self.suspect = False

@@ -17,12 +17,12 @@ from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.copy import failpoints
 from runtime.copy.assignment import Assignment, SlotSpec
 from runtime.copy.budget import ByteBudget
-from runtime.copy.flow import Surroundings
 from runtime.copy.flow_run import FlowRun, moment_or
 from runtime.copy.ledger import Ledger
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import now_ms
 from runtime.copy.provenance import ProducerDirectory
+from runtime.copy.surroundings import Surroundings
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from runtime.copy.slot import Slot
 from runtime.lab.lab import Lab
 from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, until
 

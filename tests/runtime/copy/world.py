@@ -114,12 +114,13 @@ class Side:
         open_ends, deadline = set(range(partitions)), time.monotonic() + within_s
         while open_ends and time.monotonic() < deadline:
             for message in consumer.consume(1_000, 0.2):
-                error = message.error()
+                error, partition = message.error(), message.partition()
+                assert partition is not None
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    open_ends.discard(message.partition())
+                    open_ends.discard(partition)
                 else:
-                    found[message.partition()].append(_row(message))
+                    found[partition].append(_row(message))
         consumer.close()
         assert not open_ends
         return found
