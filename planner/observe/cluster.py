@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 ReadRegistry = Callable[[Endpoint], tuple[Owned, ...]]
 
 # A broker that the cluster lists and that does not answer must not hold up the plan.
-_BROKER_PATIENCE_S = 3.0
+_BROKER_PATIENCE_S = 5.0
 _NO_DEFAULTS = Defaults({}, None, None)
 
 
