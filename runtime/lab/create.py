@@ -12,6 +12,7 @@ from runtime.lab import clients, ports, properties, storage
 from runtime.lab.cluster import Cluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
+from runtime.lab.kit import Kit
 from runtime.lab.security import CONTROLLER
 from runtime.lab.spec import ClusterSpec, Node, Record, Security
 
@@ -65,9 +66,7 @@ def require_same(cluster: Cluster, spec: ClusterSpec) -> None:
         )
 
 
-def create(
-    home: Path, specs: Sequence[ClusterSpec], known: Iterable[Cluster], java: str, classpath: str
-) -> list[Cluster]:
+def create(home: Path, specs: Sequence[ClusterSpec], known: Iterable[Cluster], kit: Kit) -> list[Cluster]:
     """New clusters, ready to be launched. The record is written last: without it nothing was created."""
     made: list[Cluster] = []
     passwords: dict[str, Mapping[str, str]] = {}
@@ -79,7 +78,7 @@ def create(
         made.append(cluster)
     for cluster in made:
         passwords[cluster.name] = _lay_out(cluster)
-    storage.format_all(java, classpath, made, passwords)
+    storage.format_all(kit, made, passwords)
     for cluster in made:
         record = Record(cluster.spec, cluster.cluster_id, cluster.nodes)
         write(cluster.folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=1).decode())

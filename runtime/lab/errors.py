@@ -12,3 +12,7 @@ class LabError(Exception):
         where = f"{self.where}: " if self.where else ""
         tail = f" — {self.way_out}" if self.way_out else ""
         return f"{where}{self.what}{tail}"
+
+
+class Busy(LabError):
+    """Somebody else is at work there."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runtime.lab.errors import LabError
+from runtime.lab.errors import Busy, LabError
 
 
 def write(path: Path, text: str, *, secret: bool = False) -> None:
@@ -51,7 +51,7 @@ def _acquire(fd: int, path: Path, what: str, patience: float) -> None:
             if time.monotonic() < deadline:
                 time.sleep(0.05)
                 continue
-            raise LabError(
+            raise Busy(
                 f"{what} cannot begin: {_holder(path)} is at work there",
                 "wait until it is done, or use another --home",
                 where=str(path.parent),

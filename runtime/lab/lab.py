@@ -8,6 +8,7 @@ lab.start("dc1")
 lab.down(purge=True)
 """
 
+import functools
 import shutil
 import signal
 import subprocess
@@ -20,11 +21,12 @@ from runtime.lab.cluster import Cluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained
 from runtime.lab.ivy import Report
-from runtime.lab.java import find_java
+from runtime.lab.kit import Kit, obtain, quicken
 from runtime.lab.launch import Broker, kill, launch
 from runtime.lab.spec import ClusterSpec
 from runtime.lab.status import LabStatus, look
 
+TIMEOUT = 180.0  # a broker that died is told of at once; this is for machines with too much to do
 STOP_GRACE = 8.0
 PATIENCE = 60.0  # of start and down for another command on the same lab; a second `up` is told at once
 
@@ -35,7 +37,7 @@ class Lab:
         self.report = report
         self.clusters: dict[str, Cluster] = create.load_all(self.home)
 
-    def up(self, specs: Sequence[ClusterSpec], *, timeout: float = 90.0) -> None:
+    def up(self, specs: Sequence[ClusterSpec], *, timeout: float = TIMEOUT) -> None:
         """Bring these clusters up: create what is missing, start what does not run, leave alone what does.
 
         When it returns, every broker has answered. When it fails or is interrupted, nothing of it runs."""
@@ -44,13 +46,13 @@ class Lab:
             for spec in specs:
                 if spec.name in self.clusters:
                     create.require_same(self.clusters[spec.name], spec)
-            java = find_java()
-            classpath = jars.classpath(java, report=self.report)
+            kit = obtain(self.report)
+            quicken(kit, functools.partial(self._train, kit))
             new = [spec for spec in specs if spec.name not in self.clusters]
-            made = create.create(self.home, new, self.clusters.values(), java, classpath)
+            made = create.create(self.home, new, self.clusters.values(), kit)
             self.clusters |= {cluster.name: cluster for cluster in made}
             try:
-                self._run(java, classpath, [self.clusters[spec.name] for spec in specs], timeout)
+                self._run(kit, [self.clusters[spec.name] for spec in specs], timeout)
             except BaseException:
                 for cluster in made:
                     create.discard(cluster)
@@ -58,12 +60,11 @@ class Lab:
                 raise
             clients.write_topology(self.home, self.clusters)
 
-    def start(self, address: str, *, timeout: float = 90.0) -> None:
+    def start(self, address: str, *, timeout: float = TIMEOUT) -> None:
         """Start a cluster (dc1) or one broker of it (dc1:2) on the data that it left."""
         brokers = self._find(address)
         with self._alone("repl lab start", PATIENCE):
-            java = find_java()
-            self._launch(java, jars.classpath(java, report=self.report), brokers, timeout)
+            self._launch(obtain(self.report), brokers, timeout)
 
     def kill(self, address: str) -> None:
         """SIGKILL, as a power cut would; the data stays."""
@@ -99,12 +100,10 @@ class Lab:
         the client settings."""
         known = self._cluster(cluster)
         for_java, _ = known.client_files()
-        java = find_java()
-        classpath = jars.classpath(java, report=self.report)
+        kit = obtain(self.report)
         return [
-            *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
-            f"-Dlog4j2.configurationFile={known.logging_file()}",
-            *("-cp", classpath, tools.main_class(Path(classpath).parent, tool)),
+            *kit.command(f"-Dlog4j2.configurationFile={known.logging_file()}", "-XX:TieredStopAtLevel=1"),
+            tools.main_class(kit.jars, tool),
             *("--bootstrap-server", known.bootstrap),
             *(argument.replace("{client}", str(for_java)) for argument in arguments),
         ]
@@ -132,10 +131,10 @@ class Lab:
         ):
             yield
 
-    def _run(self, java: str, classpath: str, clusters: Sequence[Cluster], timeout: float) -> None:
-        self._launch(java, classpath, [Broker(one, node) for one in clusters for node in one.nodes], timeout)
+    def _run(self, kit: Kit, clusters: Sequence[Cluster], timeout: float) -> None:
+        self._launch(kit, [Broker(one, node) for one in clusters for node in one.nodes], timeout)
 
-    def _launch(self, java: str, classpath: str, brokers: Sequence[Broker], timeout: float) -> None:
+    def _launch(self, kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
         running = processes.find([broker.cluster for broker in brokers])
         for process in running.values():
             if process.paused:
@@ -146,9 +145,23 @@ class Lab:
         what = f"starting {', '.join(str(broker) for broker in missing)}"
         if missing:
             self.report(what, 0, len(missing))
-        launch(java, classpath, missing, timeout)
+        launch(kit, missing, timeout)
         if missing:
             self.report(what, len(missing), len(missing))
+
+    def _train(self, kit: Kit, scratch: Path, archive: Path) -> None:
+        """One short life of a broker, whose loaded classes the next ones need not load again."""
+        self.report("preparing Kafka, once", 0, 1)
+        one = Lab(scratch)
+        spec = ClusterSpec("once", jvm=(f"-XX:ArchiveClassesAtExit={archive}",))
+        scratch.mkdir()
+        made = create.create(scratch, [spec], (), kit)
+        try:
+            one._run(kit, made, timeout=TIMEOUT)
+            processes.stop(made, grace=TIMEOUT)  # the archive is written at the end
+        finally:
+            processes.stop(made, grace=0)
+        self.report("preparing Kafka, once", 1, 1)
 
     def _signal(self, address: str, number: signal.Signals) -> None:
         running = processes.find(self.clusters.values())

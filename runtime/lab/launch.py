@@ -9,6 +9,7 @@ from typing import NamedTuple
 from runtime.lab import processes, ready
 from runtime.lab.cluster import Cluster
 from runtime.lab.errors import LabError
+from runtime.lab.kit import Kit
 from runtime.lab.spec import Node
 
 SCRATCH = "scratch"  # for the native libraries that Java unpacks
@@ -27,13 +28,13 @@ class Broker(NamedTuple):
         return self.cluster.name if len(self.cluster.nodes) == 1 else f"{self.cluster.name}:{self.node.id}"
 
 
-def launch(java: str, classpath: str, brokers: Sequence[Broker], timeout: float) -> None:
+def launch(kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
     """Start all side by side and wait for all; on any failure none of them is left running."""
     beginnings = {broker.key: _log_size(broker) for broker in brokers}
     try:
         for cluster, node in brokers:
             processes.spawn(
-                processes.mark(cluster, node), command(java, classpath, cluster, node), cluster.log_file(node)
+                processes.mark(cluster, node), command(kit, cluster, node), cluster.log_file(node)
             )
         check = _Watch(brokers, beginnings)
         late = ready.wait(brokers, timeout=timeout, check=check)
@@ -64,26 +65,16 @@ def kill(brokers: Iterable[Broker]) -> None:
         time.sleep(0.02)
 
 
-def command(java: str, classpath: str, cluster: Cluster, node: Node) -> list[str]:
+def command(kit: Kit, cluster: Cluster, node: Node) -> list[str]:
     home = cluster.home_of(node)
-    return [
-        *cluster.spec.prefix,
-        *(
-            java,
-            f"-Xmx{cluster.spec.heap}",
-            "-XX:+UseSerialGC",
-            "-XX:-UsePerfData",
-            "-XX:+ExitOnOutOfMemoryError",
-        ),
-        *(
-            f"-XX:ErrorFile={home}/crash.log",
-            f"-Djava.io.tmpdir={home / SCRATCH}",
-            "-Djava.awt.headless=true",
-        ),
-        *(f"-Dlog4j2.configurationFile={cluster.logging_file()}", processes.mark(cluster, node)),
+    jvm = (
+        *("-XX:+ExitOnOutOfMemoryError", f"-XX:ErrorFile={home}/crash.log"),
+        *(f"-Djava.io.tmpdir={home / SCRATCH}", f"-Dlog4j2.configurationFile={cluster.logging_file()}"),
+        processes.mark(cluster, node),
         *cluster.spec.jvm,
-        *("-cp", classpath, "kafka.Kafka", str(cluster.properties_file(node))),
-    ]
+    )
+    java = kit.command(*jvm, heap=cluster.spec.heap)
+    return [*cluster.spec.prefix, *java, "kafka.Kafka", str(cluster.properties_file(node))]
 
 
 class _Watch:

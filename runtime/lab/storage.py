@@ -10,6 +10,7 @@ from pathlib import Path
 from runtime.lab.cluster import Cluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
+from runtime.lab.kit import Kit
 from runtime.lab.security import CONTROLLER, SCRAM
 from runtime.lab.spec import Node, Security
 
@@ -22,10 +23,9 @@ def new_id() -> str:
             return made
 
 
-def format_command(cluster: Cluster, classpath: str, passwords: Mapping[str, str]) -> list[str]:
+def format_command(cluster: Cluster, kit: Kit, passwords: Mapping[str, str]) -> list[str]:
     node = cluster.nodes[0]
-    words = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", classpath]
-    words += [f"-Dlog4j2.configurationFile={cluster.logging_file()}"]
+    words = kit.command(f"-Dlog4j2.configurationFile={cluster.logging_file()}", "-XX:TieredStopAtLevel=1")
     words += ["kafka.tools.StorageTool", "format", "-t", cluster.cluster_id]
     words += ["-c", str(cluster.properties_file(node))]
     if cluster.spec.security is Security.SASL:
@@ -35,18 +35,16 @@ def format_command(cluster: Cluster, classpath: str, passwords: Mapping[str, str
     return words
 
 
-def format_all(
-    java: str, classpath: str, clusters: Sequence[Cluster], passwords: Mapping[str, Mapping[str, str]]
-) -> None:
+def format_all(kit: Kit, clusters: Sequence[Cluster], passwords: Mapping[str, Mapping[str, str]]) -> None:
     """Format the first node of each cluster, side by side; the others get the same bootstrap metadata."""
     running: list[tuple[Cluster, subprocess.Popen[str]]] = []
     try:
         for cluster in clusters:
             # Through a file that only its owner reads: passwords don't belong in the list of processes.
             arguments = cluster.secret_file("format.args")
-            words = format_command(cluster, classpath, passwords[cluster.name])
-            write(arguments, "\n".join(_quote(word) for word in words), secret=True)
-            running.append((cluster, _tool(java, arguments)))
+            words = format_command(cluster, kit, passwords[cluster.name])
+            write(arguments, "\n".join(_quote(word) for word in words[1:]), secret=True)
+            running.append((cluster, _tool(words[0], arguments)))
         for cluster, process in running:
             said, _ = process.communicate()
             if process.returncode:
