@@ -2,14 +2,14 @@
 
 from planner.diff.acls import unreadable_acl
 from planner.diff.differ import owned_by_address
-from planner.diff.record import CONFIG, ID, PARTITIONS, REPLICATION, acl_rule, flow_of
+from planner.diff.record import ID, PARTITIONS, REPLICATION, acl_rule, flow_of
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address, Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredTopic
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import CONFIG, Owned
 
 
 def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 
 from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
-from planner.model.owned import Owned
+from planner.model.owned import CONFIG, Owned
 from planner.model.topology import AclRule
 
 ID = "id"
 PARTITIONS = "partitions"
 REPLICATION = "replication"
-CONFIG = "config."
 SOURCE_CLUSTER = "source.cluster"
 SOURCE_TOPIC = "source.topic"
 
@@ -71,10 +70,6 @@ def origin_text(origin: Declared | MirroredBy | str) -> str:
 def flow_of(entry: Owned) -> str | None:
     """The flow that this mirror belongs to; None for what stood in the YAML."""
     return entry.origin.removeprefix("flow.") if entry.origin.startswith("flow.") else None
-
-
-def recorded_config(spec: Mapping[str, str]) -> dict[str, str]:
-    return {key.removeprefix(CONFIG): value for key, value in spec.items() if key.startswith(CONFIG)}
 
 
 def acl_spec(rule: AclRule) -> dict[str, str]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from planner.diff.acls import unreadable_acl
-from planner.diff.record import ID, SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of, recorded_config
+from planner.diff.record import ID, SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of
 from planner.diff.values import bytes_as_text
-from planner.model.address import Kind
+from planner.model.address import Address, Kind, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
@@ -22,12 +22,16 @@ def removed_changes(
     flows: Mapping[str, DesiredFlow],
 ) -> list[Change]:
     """`entries` are this topology's own at clusters that could be read, less what is still desired."""
+    left = tuple(entries)
+    doomed = frozenset(
+        entry.address for entry in left if flow_of(entry) is None and entry.on_remove is OnRemove.DELETE
+    )
     changes = []
-    for entry in entries:
+    for entry in left:
         cluster = clusters[entry.address.cluster or ""]
         match entry.address.kind:
             case Kind.TOPIC:
-                change = _topic(entry, cluster, observed, flows)
+                change = _topic(entry, cluster, observed, flows, doomed)
             case Kind.ACL:
                 change = _acl(entry, cluster, flows)
             case _:
@@ -38,7 +42,11 @@ def removed_changes(
 
 
 def _topic(
-    entry: Owned, cluster: ObservedCluster, observed: Observed, flows: Mapping[str, DesiredFlow]
+    entry: Owned,
+    cluster: ObservedCluster,
+    observed: Observed,
+    flows: Mapping[str, DesiredFlow],
+    doomed: frozenset[Address],
 ) -> Change | None:
     name = entry.address.name
     if name in cluster.hidden:
@@ -57,17 +65,22 @@ def _topic(
     flow = flows.get(flow_name)
     if flow is None:
         return Change(entry.address, Action.FORGET, f"flow.{flow_name} leaves the topology; its mirror stays")
-    return _mirror(entry, live, cluster, observed, flow)
+    return _mirror(entry, live, cluster, observed, flow, doomed)
 
 
 def _mirror(
-    entry: Owned, live: ObservedTopic, cluster: ObservedCluster, observed: Observed, desired: DesiredFlow
+    entry: Owned,
+    live: ObservedTopic,
+    cluster: ObservedCluster,
+    observed: Observed,
+    desired: DesiredFlow,
+    doomed: frozenset[Address],
 ) -> Change | None:
     flow = desired.flow
     if not desired.selection_known:
         return _unknown_selection(entry, flow)
     source = f"{entry.spec.get(SOURCE_CLUSTER, flow.source_cluster)}/{entry.spec.get(SOURCE_TOPIC, '')}"
-    if not _source_is_gone(entry, observed, flow):
+    if not _source_is_gone(entry, observed, flow, doomed):
         return Change(entry.address, Action.FORGET, f"flow.{flow.name} no longer selects {source}; it stays")
     if flow.on_source_delete is OnSourceDelete.DELETE and flow.state is FlowState.ACTIVE:
         why = f"{source} was deleted; on_source_delete: delete of flow.{flow.name}"
@@ -83,11 +96,14 @@ def _unknown_selection(entry: Owned, flow: Flow) -> Change | None:
     return Change(entry.address, Action.UNKNOWN, why)
 
 
-def _source_is_gone(entry: Owned, observed: Observed, flow: Flow) -> bool:
+def _source_is_gone(entry: Owned, observed: Observed, flow: Flow, doomed: frozenset[Address]) -> bool:
+    """Or goes with this very plan."""
     name = entry.spec.get(SOURCE_TOPIC)
     source = observed.reachable(flow.source_cluster)
     if name is None or source is None or entry.spec.get(SOURCE_CLUSTER) != flow.source_cluster:
         return False
+    if topic_address(flow.source_cluster, name) in doomed:
+        return True
     return name not in source.topics and name not in source.hidden
 
 
@@ -95,7 +111,7 @@ def _delete(entry: Owned, live: ObservedTopic, cluster: ObservedCluster, reason:
     before: dict[str, object] = {
         "partitions": live.partitions,
         "replication": live.replication,
-        "config": dict(sorted(recorded_config(entry.spec).items())),
+        "config": dict(sorted(entry.config.items())),
     }
     return Change(entry.address, Action.DELETE, reason, before=before, notes=_what_goes(live.name, cluster))
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.diff.compare import Path
-from planner.diff.record import recorded_config
 from planner.diff.values import Normal, normal
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic
@@ -35,7 +34,7 @@ def given_back(topic: DesiredTopic, entry: Owned | None) -> frozenset[str]:
         case MirroredBy():
             return topic.unset - topic.config.keys()
         case Declared():
-            applied = recorded_config(entry.spec).keys() if entry is not None else frozenset()
+            applied = entry.config.keys() if entry is not None else frozenset()
             return (topic.unset | applied) - topic.config.keys()
 
 
@@ -80,5 +79,5 @@ def _live_config(key: str, live: ObservedTopic, entry: Owned | None) -> Normal:
         return None
     if value.sensitive and value.value is None:
         # The broker keeps it to itself: what was applied last is the nearest thing to the truth.
-        return normal(key, recorded_config(entry.spec).get(key, "") if entry is not None else "")
+        return normal(key, entry.config.get(key, "") if entry is not None else "")
     return normal(key, value.value)

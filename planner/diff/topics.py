@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.diff.compare import Path, differing
-from planner.diff.record import ID, recorded_config, topic_spec
+from planner.diff.record import ID, topic_spec
 from planner.diff.scope import PARTITIONS, REPLICATION, Scope, config_path, explicit, topic_scope
 from planner.diff.values import normal
 from planner.model.address import Address
@@ -148,7 +148,7 @@ def _config_note(pair: Pair, key: str) -> str:
                 return NOT_DECLARED
     if entry is None:
         return ""
-    applied = recorded_config(entry.spec).get(key)
+    applied = entry.config.get(key)
     same = applied is not None and normal(key, applied) == normal(key, topic.config[key])
     return OUTSIDE if same else ""
 

@@ -11,11 +11,11 @@ from planner.expand.merges import Merges, merges_of
 from planner.expand.partitions import partitions_of
 from planner.expand.topics import Topics, topics_of
 from planner.expand.world import World, world_of
-from planner.model.address import flow_address, topic_address
+from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
-from planner.model.observed import Observed
-from planner.model.topology import Provenance, Topology
+from planner.model.observed import Observed, ObservedCluster
+from planner.model.topology import OnRemove, Provenance, Topology
 
 
 def expand(topology: Topology, observed: Observed) -> Desired:
@@ -23,7 +23,7 @@ def expand(topology: Topology, observed: Observed) -> Desired:
     live = {name: one for name in observed.clusters if (one := observed.reachable(name)) is not None}
     world = world_of(
         topology,
-        names={name: {*one.topics, *one.hidden} for name, one in live.items()},
+        names={name: {*one.topics, *one.hidden} - leaving(topology, one) for name, one in live.items()},
         dim={name: one.hidden for name, one in live.items()},
     )
     edges = world.every_edge
@@ -46,6 +46,23 @@ def expand(topology: Topology, observed: Observed) -> Desired:
                 *acls.diagnostics,
             ]
         ),
+    )
+
+
+def leaving(topology: Topology, cluster: ObservedCluster) -> frozenset[str]:
+    """Topics that this plan deletes, because they were declared with on_remove: delete and no longer are.
+
+    Nothing is made out of them; one that a flow makes is wanted all the same.
+    """
+    declared = {topic.name for topic in topology.topics if topic.cluster == cluster.name}
+    return frozenset(
+        entry.address.name
+        for entry in cluster.owned
+        if entry.topology == topology.name
+        and entry.address.kind is Kind.TOPIC
+        and entry.origin == "declared"
+        and entry.on_remove is OnRemove.DELETE
+        and entry.address.name not in declared
     )
 
 

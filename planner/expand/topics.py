@@ -7,7 +7,7 @@ from planner.expand.configs import BOUNDS, ConfigRule, Settings, settings_of
 from planner.expand.graph import Edge, Node, rounds
 from planner.expand.partitions import partitions_of
 from planner.expand.world import World
-from planner.model.address import Kind
+from planner.model.address import Kind, topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.observed import Observed
 from planner.model.topology import Flow, Provenance, Topic
@@ -45,6 +45,13 @@ class _Maker:
         self.rules = {flow.name: ConfigRule(flow.configs, provenance[flow.name]) for flow in world.flows}
         self.into = world.real.incoming()
         self.partitions = partitions_of(world, observed)
+        self.owned = {
+            entry.address: entry
+            for name in observed.clusters
+            if (cluster := observed.reachable(name)) is not None
+            for entry in cluster.owned
+            if entry.topology == world.topology.name
+        }
         self.settings: dict[Node, Settings] = {}
         self.mirrored: dict[Node, Mapping[str, str]] = {}
         self.desired: dict[Node, DesiredTopic] = {}
@@ -84,11 +91,16 @@ class _Maker:
         if topic is not None:
             config.update(topic.config)
             self.desired[node] = self._declared(node, topic, config)
-            unset = frozenset()  # what was applied and is wanted no more, the registry knows
+            unset = self._applied(node) - config.keys()  # it goes with this very plan
         elif edges:
             self.desired[node] = self._mirror(node, parent or edges[0], config, unset)
         left = {key: value for key, value in now.explicit.items() if key not in unset}
         self.settings[node] = replace(now, explicit={**left, **config})
+
+    def _applied(self, node: Node) -> frozenset[str]:
+        """The settings of a declared topic that the registry says this topology gave it."""
+        entry = self.owned.get(topic_address(node.cluster, node.topic))
+        return frozenset() if entry is None else frozenset(entry.config)
 
     def _declared(self, node: Node, topic: Topic, config: Mapping[str, str]) -> DesiredTopic:
         mirrored = self.partitions.get(node) if node in self.into else None

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from planner.model.address import Address
 from planner.model.topology import OnRemove
 
+CONFIG = "config."
+
 
 @dataclass(frozen=True, slots=True)
 class Owned:
@@ -20,3 +22,8 @@ class Owned:
     created: bool = False  # made by us, not adopted
     plan: str = ""  # digest of the plan that wrote it
     at_ms: int = 0
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The settings that were applied: in `spec` they stand as `config.<key>`."""
+        return {key.removeprefix(CONFIG): value for key, value in self.spec.items() if key.startswith(CONFIG)}

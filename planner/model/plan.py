@@ -65,9 +65,9 @@ class Plan:
     targets: tuple[str, ...] = ()
     connections: Mapping[str, Cluster] = field(
         default_factory=dict
-    )  # how apply reaches them; secrets by reference
+    )  # how to reach them; secrets by reference
     flows: tuple[PlannedFlow, ...] = ()
-    internal: Internal = Internal()  # how the product keeps its own topics
+    internal: Internal = field(default_factory=Internal)  # how the product keeps its own topics
     format_version: int = FORMAT_VERSION
 
     @property

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from planner.diff.record import CONFIG
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.diagnostic import Diagnostic
+from planner.model.owned import CONFIG
 from planner.model.plan import Mode, Plan
 from planner.model.step import Step
 from planner.plan.plain import plain

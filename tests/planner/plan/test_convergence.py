@@ -34,7 +34,10 @@ def left_to_do(plan: Plan) -> list[Any]:
 REFUSED = frozenset({"owned", "protect", "partition-decrease"})
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(topologies(), states())
 def test_a_plan_after_apply_is_empty(shop: Topology, seen: Observed) -> None:
     _, plan = planned(shop, seen)
@@ -48,7 +51,7 @@ def test_a_plan_after_apply_is_empty(shop: Topology, seen: Observed) -> None:
     assert drifted == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=40, deadline=None)
 @given(topologies(), states(), st.randoms(use_true_random=False))
 def test_the_order_of_what_is_written_and_read_never_matters(
     shop: Topology, seen: Observed, random: Random
