@@ -59,6 +59,18 @@ SENTENCES: tuple[tuple[str, str, str], ...] = (
         "a value that is missing or begins with a sign YAML keeps for itself",
         "quote it",
     ),
+    (
+        "did not find expected comment or line break",
+        'more text behind the "|" or ">" that begins a text of several lines',
+        "go on in the next line, indented, or quote the value",
+    ),
+    ("found unexpected ':'", 'a ":" that no value can hold here', "quote the value"),
+    ("mapping keys are not allowed", 'a "? " that no key can begin with here', "quote it"),
+    (
+        "could not find expected directive name",
+        'a "%" at the beginning of a line',
+        "quote it, or leave it out",
+    ),
     ("control characters are not allowed", "a control character", "remove it"),
     ("special characters are not allowed", "a control character", "remove it"),
 )

@@ -79,6 +79,17 @@ SYNTAX = {
         "topics: [{name: a, cluster: dc1, partitions: !!int 3}]\n",
         '1:46: the tag "tag:yaml.org,2002:int" is not read here — leave it out',
     ),
+    "text behind a bar": (
+        "policies: |x\n",
+        (
+            '1:12: more text behind the "|" or ">" that begins a text of several lines — '
+            "go on in the next line, indented, or quote the value"
+        ),
+    ),
+    "a colon in braces": (
+        "topics: [{name: a::b, cluster: dc1}, {x :::}]\n",
+        '1:43: a ":" that no value can hold here — quote the value',
+    ),
     "a tag of a map": (
         "topics: !mine [{name: a, cluster: dc1}]\n",
         '1:9: the tag "!mine" is not read here — leave it out',
