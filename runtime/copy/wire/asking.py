@@ -96,7 +96,12 @@ async def by_leader(
     pause = 0.02
     while left:
         names = {key.topic for key in left}
-        topics = await in_time(cluster.topics(names, fresh), deadline - loop.time(), "asking for leaders")
+        try:
+            topics = await in_time(cluster.topics(names, fresh), deadline - loop.time(), "asking for leaders")
+        except ConnectionFailure:
+            if not answers:
+                raise
+            break  # the last answers of those that are left stand
         groups: dict[int, dict[TopicPartition, Q]] = {}
         for key, question in left.items():
             topic = topics.get(key.topic)
