@@ -65,22 +65,19 @@ def _mirrored(
 ) -> list[DesiredAcl]:
     """Along chains in one plan. A rule that a flow made is no source: it would outlive its own."""
     mirrors = [_Mirror(flow, edges.get(flow.name, ()), world) for flow in flows]
-    rules: dict[str, set[AclRule]] = {}
-    for mirror in mirrors:
-        cluster = mirror.flow.source_cluster
-        rules.setdefault(cluster, _own_rules(cluster, world, observed))
+    ends = {end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)}
+    rules = {cluster: _own_rules(cluster, world, observed) for cluster in ends}
     found: dict[AclRule, DesiredAcl] = {}
     fresh = True
     while fresh:
         fresh = False
         for mirror in mirrors:
-            there = rules.get(mirror.flow.destination_cluster)
+            there = rules[mirror.flow.destination_cluster]
             for acl in [one for rule in sorted(rules[mirror.flow.source_cluster]) for one in mirror.of(rule)]:
-                if acl.rule not in found:
+                if acl.rule not in there:  # one that is there of its own stays nobody's
+                    there.add(acl.rule)
                     found[acl.rule] = acl
-                    fresh = fresh or there is not None
-                    if there is not None:
-                        there.add(acl.rule)
+                    fresh = True
     for mirror in mirrors:
         said += mirror.about()
     return list(found.values())
@@ -89,13 +86,14 @@ def _mirrored(
 def _own_rules(name: str, world: World, observed: Observed) -> set[AclRule]:
     """The cluster's rules, live and declared, less those that a flow has made there."""
     cluster = observed.reachable(name)
-    assert cluster is not None  # its flows are not expanded where it could not be read
-    made = {
-        entry.address.name
-        for entry in cluster.owned
-        if entry.address.kind is Kind.ACL and entry.origin.startswith("flow.")
-    }
-    live = {rule for rule in cluster.acls or () if rule.name not in made}
+    live: set[AclRule] = set()
+    if cluster is not None:
+        made = {
+            entry.address.name
+            for entry in cluster.owned
+            if entry.address.kind is Kind.ACL and entry.origin.startswith("flow.")
+        }
+        live = {rule for rule in cluster.acls or () if rule.name not in made}
     return live | {acl.rule for acl in world.topology.acls if acl.rule.cluster == name}
 
 

@@ -39,7 +39,7 @@ def readable(key: str, value: int) -> str:
 def nearest(text: str, names: Iterable[str]) -> str | None:
     """The live name that was perhaps meant by a name or a regex."""
     plain = text.replace("\\", "").replace(".*", "").replace(".+", "")
-    found = get_close_matches(plain, sorted(names), n=1, cutoff=0.7)
+    found = get_close_matches(plain, sorted(names), n=1, cutoff=0.6)
     return found[0] if found else None
 
 

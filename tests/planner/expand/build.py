@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from planner.expand import expand
 from planner.model.address import Address, Kind, topic_address
 from planner.model.desired import Desired, DesiredTopic
 from planner.model.observed import (
@@ -62,8 +63,8 @@ def topic(place: str, partitions: int | None = None, replication: int | None = N
     )
 
 
-def topology(*parts: Flow | Topic | AclRule, clusters: str = "dc1 dc2 dc3", **more: Any) -> Topology:
-    more.setdefault("clusters", {name: Cluster(name, f"{name}:9092") for name in clusters.split()})
+def topology(*parts: Flow | Topic | AclRule, **more: Any) -> Topology:
+    more.setdefault("clusters", {name: Cluster(name, f"{name}:9092") for name in ("dc1", "dc2", "dc3")})
     return Topology(
         "t",
         topics=tuple(part for part in parts if isinstance(part, Topic)),
@@ -138,3 +139,11 @@ def said(desired: Desired, code: str) -> list[str]:
 
 def selected(desired: Desired) -> Mapping[str, tuple[tuple[str, str], ...]]:
     return {one.flow.name: one.topics for one in desired.flows}
+
+
+THREE = observed(cluster("dc1", "a", "b"), cluster("dc2"), cluster("dc3"))
+
+
+def found(of: Topology, code: str, over: Observed = THREE) -> list[str]:
+    """What expand says under this code: `address: summary`."""
+    return [f"{one.address}: {one.summary}" for one in expand(of, over).diagnostics if one.code == code]

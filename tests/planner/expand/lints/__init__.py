@@ -1,0 +1,1 @@
+"""Each lint: what is found, where, and what is not."""
