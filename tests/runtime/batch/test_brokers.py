@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from runtime.batch import Codec, Merge, Reason, RewriteSpec, Where
+from runtime.batch import Codec, Merge, Outgoing, Reason, RewriteSpec, Where, prepare
 from runtime.contract.provenance import Origin, Place, origins
 from runtime.lab.lab import Lab
+from tests.runtime.batch.forge import legacy_bytes, record, sets
 from tests.runtime.batch.raw import Copied, Raw, copy
 
 pytestmark = pytest.mark.integration
@@ -48,6 +49,13 @@ class Pair:
                 await there.close()
 
         return asyncio.run(run())
+
+    async def send(self, topic: str, outgoing: Sequence[Outgoing]) -> None:
+        there = await Raw.connect(self.there["bootstrap.servers"])
+        try:
+            await there.send_in_transaction(topic, outgoing, f"copy-of-{topic}")
+        finally:
+            await there.close()
 
     def same(self, topic: str, copied: Copied) -> list[Seen]:
         """Both sides hold the same records, in order, at the mapped offsets (R6)."""
@@ -234,6 +242,25 @@ def wait_until_compacted(client: dict[str, Any], topic: str) -> None:
         assert time.monotonic() < limit, "the broker did not compact"
         keyed(client, topic, range(more, more + 1), "none")
         more += 1
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_was_written_in_old_formats_is_accepted(pair: Pair, fresh: Callable[[str], str], magic: int):
+    """Brokers of today don't take them, but old segments hold them; v0 knew no timestamps."""
+    topic = fresh("old")
+    pair.topics(topic)
+    old = [record(at, b"%d" % at, timestamp=PAST + at, key=None if at % 2 else b"") for at in range(6)]
+    parts = []
+    for codec in (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
+        data = bytearray(legacy_bytes(magic, codec, enumerate(old)))
+        if codec != Codec.NONE:
+            data[:8] = (5).to_bytes(8, "big")
+        parts.append(bytes(data))
+    spec = RewriteSpec(Where(topic, 0), 1_000_000)
+    outgoing = [out for part in parts for out in prepare(sets(part), spec, NOW).outgoing]
+    asyncio.run(pair.send(topic, outgoing))
+    expected: list[Any] = [(one.timestamp if magic else -1, 0, one.key, one.value, []) for one in old]
+    assert [one[1:] for one in read(pair.there, topic)] == expected * 4
 
 
 def test_the_spec_of_a_copy_can_change_at_any_offset(pair: Pair, fresh: Callable[[str], str]):

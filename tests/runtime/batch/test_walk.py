@@ -93,3 +93,10 @@ def test_a_damaged_old_message_is_a_failure():
     old = bytearray(legacy_bytes(0, Codec.NONE, [(20, record(20))]))
     old[-1] ^= 1
     assert "orders-3 at offset 20: wrong checksum" in str(walk(ONE + old, HERE).failure)
+
+
+def test_any_flipped_bit_behind_the_checksum_is_noticed():
+    for bit in range(17 * 8, len(TWO) * 8):
+        bad = bytearray(TWO)
+        bad[bit // 8] ^= 1 << bit % 8
+        assert "wrong checksum" in str(walk(bad, HERE).failure)
