@@ -1,0 +1,64 @@
+"""Wiring: topology → what the live clusters hold. Names are read first, then what expanding asks for."""
+
+from collections.abc import Mapping
+
+from planner.cli.endpoints import endpoints_of
+from planner.cli.reading_bar import ReadingBar
+from planner.expand import ClusterWants, wants
+from planner.model.address import Kind
+from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Request, Wanted
+from planner.model.owned import Owned
+from planner.model.topology import Topology
+from planner.observe import Observer, named_topics
+from planner.store.registry import read_registry
+
+_NOTHING = ClusterWants()
+
+
+def observe(topology: Topology, timeout_ms: int) -> Observed:
+    """A cluster silent for `timeout_ms` is Unreachable. Failure: a secret is missing, or a pin is wrong."""
+    endpoints = endpoints_of(topology.clusters.values())
+    with (
+        ReadingBar() as bar,
+        Observer(
+            topology.clusters,
+            endpoints,
+            timeout_s=timeout_ms / 1000,
+            progress=bar,
+            read_registry=read_registry,
+        ) as observer,
+    ):
+        observed = observer.names(named_topics(topology))
+        return observer.details(observed, request_for(topology, observed))
+
+
+def request_for(topology: Topology, observed: Observed) -> Request:
+    """What expanding wants, and what the objects need that this topology owns and wants no more."""
+    clusters = {name: one for name, one in observed.clusters.items() if isinstance(one, ObservedCluster)}
+    names = {name: cluster.topics.keys() | cluster.hidden for name, cluster in clusters.items()}
+    wanted = wants(topology).details(names)
+    return {
+        name: _wanted(wanted.get(name, _NOTHING), _own(cluster, topology.name))
+        for name, cluster in clusters.items()
+    }
+
+
+def _own(cluster: ObservedCluster, topology: str) -> list[Owned]:
+    return [entry for entry in cluster.owned if entry.topology == topology]
+
+
+def _wanted(wants: ClusterWants, own: list[Owned]) -> Wanted:
+    some = ConfigsWanted(wants.keys, explicit=True)
+    every = ConfigsWanted(wants.keys, explicit=True, effective=True)
+    owned = {entry.address.name for entry in own if entry.address.kind is Kind.TOPIC}
+    leaving = frozenset(owned - wants.topics)
+    configs: Mapping[str, ConfigsWanted] = {
+        topic: every if topic in wants.every_key else some for topic in wants.topics | owned
+    }
+    return Wanted(
+        configs=configs,
+        acls=wants.acls or any(entry.address.kind is Kind.ACL for entry in own),
+        sizes=leaving,  # a delete says how much goes with it, and who still reads it
+        groups=wants.groups,
+        every_group=bool(leaving),
+    )
