@@ -42,7 +42,7 @@ MIRROR = Request(
         Dependency("org.apache.logging.log4j", "log4j-core", "2.24.3", transitive=True),
         Dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
     ),
-    count=80,
+    count=63,
 )
 
 
