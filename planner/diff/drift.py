@@ -2,7 +2,7 @@
 
 from planner.diff.acls import unreadable_acl
 from planner.diff.differ import owned_by_address
-from planner.diff.record import ID, PARTITIONS, REPLICATION, acl_rule, flow_of
+from planner.diff.record import PARTITIONS, REPLICATION, acl_rule, flow_of
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address, Kind
@@ -53,7 +53,7 @@ def _topic(entry: Owned, cluster: ObservedCluster, mirror: DesiredTopic | None) 
         for key, value in sorted(entry.spec.items(), key=_sizes_first)
         if key in found and not _same(key, value, found[key]) and not _follows(key, found[key], mirror)
     )
-    again = entry.spec.get(ID, live.id) != live.id
+    again = entry.is_another(live.id)
     action = Action.REPLACE if again else Action.UPDATE if fields else Action.NO_OP
     reason = "deleted and made again outside the topology" if again else "changed outside the topology"
     return Change(

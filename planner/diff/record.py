@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 
 from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
-from planner.model.owned import CONFIG, Owned
+from planner.model.owned import CONFIG, ID, Owned
 from planner.model.topology import AclRule
 
-ID = "id"
 PARTITIONS = "partitions"
 REPLICATION = "replication"
 SOURCE_CLUSTER = "source.cluster"

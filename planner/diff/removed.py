@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from planner.diff.acls import unreadable_acl
-from planner.diff.record import ID, SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of
+from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of
 from planner.diff.values import bytes_as_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import Action, Change
@@ -23,9 +23,7 @@ def removed_changes(
 ) -> list[Change]:
     """`entries` are this topology's own at clusters that could be read, less what is still desired."""
     left = tuple(entries)
-    doomed = frozenset(
-        entry.address for entry in left if flow_of(entry) is None and entry.on_remove is OnRemove.DELETE
-    )
+    doomed = frozenset(entry.address for entry in left if _goes(entry, observed))
     changes = []
     for entry in left:
         cluster = clusters[entry.address.cluster or ""]
@@ -39,6 +37,14 @@ def removed_changes(
         if change is not None:
             changes.append(change)
     return changes
+
+
+def _goes(entry: Owned, observed: Observed) -> bool:
+    """A declared topic that this very plan deletes."""
+    cluster = observed.reachable(entry.address.cluster or "")
+    live = cluster.topics.get(entry.address.name) if cluster is not None else None
+    asked = flow_of(entry) is None and entry.on_remove is OnRemove.DELETE
+    return asked and live is not None and not entry.is_another(live.id)
 
 
 def _topic(
@@ -55,7 +61,7 @@ def _topic(
     live = cluster.topics.get(name)
     if live is None:
         return Change(entry.address, Action.FORGET, "already gone from the cluster")
-    if entry.spec.get(ID, live.id) != live.id:
+    if entry.is_another(live.id):
         return Change(entry.address, Action.FORGET, "another topic has its name now, which is left alone")
     flow_name = flow_of(entry)
     if flow_name is None:

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.diff.compare import Path, differing
-from planner.diff.record import ID, topic_spec
+from planner.diff.record import topic_spec
 from planner.diff.scope import PARTITIONS, REPLICATION, Scope, config_path, explicit, topic_scope
 from planner.diff.values import normal
 from planner.model.address import Address
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import ID, Owned
 
 OUTSIDE = "changed outside the topology"
 NOT_DECLARED = "no longer declared"
@@ -157,7 +157,7 @@ def _notes(pair: Pair, paths: frozenset[Path]) -> tuple[str, ...]:
     """What follows from the change and is not seen in its fields."""
     topic, live, entry = pair.topic, pair.live, pair.entry
     notes = []
-    if entry is not None and entry.spec.get(ID, live.id) != live.id:
+    if entry is not None and entry.is_another(live.id):
         notes.append("was deleted and made again outside the topology since it was applied")
     grows = PARTITIONS in paths and topic.partitions is not None and topic.partitions > live.partitions
     if grows and isinstance(topic.origin, Declared):

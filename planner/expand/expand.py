@@ -63,6 +63,8 @@ def leaving(topology: Topology, cluster: ObservedCluster) -> frozenset[str]:
         and entry.origin == "declared"
         and entry.on_remove is OnRemove.DELETE
         and entry.address.name not in declared
+        and (live := cluster.topics.get(entry.address.name)) is not None
+        and not entry.is_another(live.id)
     )
 
 

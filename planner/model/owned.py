@@ -7,6 +7,7 @@ from planner.model.address import Address
 from planner.model.topology import OnRemove
 
 CONFIG = "config."
+ID = "id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,7 @@ class Owned:
     def config(self) -> dict[str, str]:
         """The settings that were applied: in `spec` they stand as `config.<key>`."""
         return {key.removeprefix(CONFIG): value for key, value in self.spec.items() if key.startswith(CONFIG)}
+
+    def is_another(self, topic_id: str) -> bool:
+        """Whether the topic that has the name now is not the one that was applied."""
+        return self.spec.get(ID, topic_id) != topic_id

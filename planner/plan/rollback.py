@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.diff.differ import owned_by_address
-from planner.diff.record import ID
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
@@ -16,7 +15,7 @@ from planner.model.applied import Applied
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed, ObservedTopic
-from planner.model.owned import CONFIG, Owned
+from planner.model.owned import CONFIG, ID, Owned
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,

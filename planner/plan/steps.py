@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from planner.diff.record import ID, acl_entry, acl_rule, topic_entry
+from planner.diff.record import acl_entry, acl_rule, topic_entry
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import ID, Owned
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
