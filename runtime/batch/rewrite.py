@@ -36,7 +36,11 @@ def rewrite(
         if reason is Reason.RECORDS and isinstance(first, Batch) and (out := _extended(first, spec, rule)):
             yield out
             return
-        kept = [record for member in group for record in _kept(member, spec, rule)]
+        kept: list[Raw] = []
+        for member in group:
+            _gather(member, spec, kept)
+        if rule.active:
+            kept = rule.apply(kept)
         codec = _codec(group) if spec.codec is None else spec.codec
     except Unbounded:
         raise unpacks_too_large(first, spec.where, spec.max_unpacked) from None
@@ -55,8 +59,9 @@ def records_of(member: RecordSet, limit: int) -> list[Raw]:
     attributes = member.attributes
     packed = attributes & CODEC_MASK
     data = unpack(Codec(packed), member.body, limit) if packed else bytes(member.body)
-    found = scan(data, member.records, member.base_offset, member.base_timestamp)
-    if found[-1][0] > member.last_offset:
+    found: list[Raw] = []
+    scan(data, member.records, member.base_offset, member.base_timestamp, found)
+    if found[-1][0] > member.base_offset + member.last_offset_delta:
         raise Malformed("a record behind the batch's last offset")
     if attributes & LOG_APPEND_TIME:
         appended = member.max_timestamp
@@ -69,11 +74,11 @@ def unpacks_too_large(member: RecordSet, where: Where, limit: int) -> TooLarge:
     return TooLarge(where, member.base_offset, member.size, limit, why)
 
 
-def _kept(member: RecordSet, spec: RewriteSpec, rule: OriginRule) -> list[Raw]:
+def _gather(member: RecordSet, spec: RewriteSpec, kept: list[Raw]) -> None:
     found = records_of(member, spec.max_unpacked)
     if member.base_offset < spec.start or not isinstance(member, Batch):
         found = [record for record in found if record[0] >= spec.start]
-    return rule.apply(found) if rule.active else found
+    kept += found
 
 
 def _codec(group: Sequence[RecordSet]) -> Codec:

@@ -18,9 +18,8 @@ _ONE: Final = varint(1)
 Raw = tuple[int, int, bytes]
 
 
-def scan(data: bytes, count: int, base_offset: int, base_timestamp: int) -> list[Raw]:
-    """The records of an unpacked batch."""
-    found: list[Raw] = []
+def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: list[Raw]) -> None:
+    """The records of an unpacked batch, added to those found before."""
     add = found.append
     position, size, least = 0, len(data), base_offset
     for _ in range(count):
@@ -63,7 +62,6 @@ def scan(data: bytes, count: int, base_offset: int, base_timestamp: int) -> list
         position, least = end, offset + 1
     if position != size:
         raise Malformed(f"{size - position} bytes behind the last record")
-    return found
 
 
 def header_count_at(tail: bytes) -> int:
