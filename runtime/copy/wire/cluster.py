@@ -12,7 +12,7 @@ from runtime.contract.client_values import WireSettings
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.connection import Connection
 from runtime.copy.wire.dial import Dialer
-from runtime.copy.wire.errors import BrokerError, ConnectionFailure, Disconnected, WireError
+from runtime.copy.wire.errors import BrokerError, ConnectionFailure, Disconnected
 from runtime.copy.wire.links import Links
 from runtime.copy.wire.protocol.fetch import LeaderHint
 from runtime.copy.wire.protocol.metadata import (
@@ -158,8 +158,11 @@ class Cluster:
         self._coordinators.pop((kind, key), None)
 
     async def ask_any(self, request: Request[R]) -> R:
-        """Asks brokers until one answers: the connected first, then those that did not fail lately."""
-        failure: WireError | None = None
+        """Asks brokers until one answers: the connected first, then those that did not fail lately.
+
+        For questions only: it may ask twice, and its failure counts as if nothing was sent.
+        """
+        failure: ConnectionFailure | None = None
         for node in self._candidates():
             try:
                 asked = self._links.connection(node, CONTROL)
@@ -173,7 +176,8 @@ class Cluster:
         try:
             return await self._bootstrap(request)
         except ConnectionFailure as error:
-            raise failure or error from None
+            first = failure or error
+            raise Disconnected(first.where, first.why, sent=False) from None
 
     def _candidates(self) -> list[int]:
         """Brokers that wait after a failure are left to the bootstrap addresses, which don't wait."""
@@ -191,7 +195,7 @@ class Cluster:
                 dialled = self._dialer.dial(host, port, "bootstrap")
                 connection = await in_time(dialled, ATTEMPT_S, f"connecting to {host}:{port}")
                 try:
-                    self._hear(await connection.call(MetadataRequest(()), ATTEMPT_S), connection.where)
+                    self._hear(await self._first_answer(connection), connection.where)
                     response = await connection.call(request, ATTEMPT_S)
                 finally:
                     await connection.close()
@@ -202,6 +206,15 @@ class Cluster:
             return response
         why = "; ".join(str(error) for error in failures)
         raise Disconnected("no bootstrap broker answers", why, sent=False)
+
+    async def _first_answer(self, connection: Connection) -> MetadataResponse:
+        try:
+            return await connection.call(MetadataRequest(()), ATTEMPT_S)
+        except Disconnected as error:
+            if self.settings.security.sasl:
+                raise
+            why = f"{error.why}; does this listener want SASL, and security.protocol not?"
+            raise Disconnected(error.where, why, sent=False) from None
 
     def _hear(self, response: object, where: str) -> None:
         if not isinstance(response, MetadataResponse):

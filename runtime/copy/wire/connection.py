@@ -193,21 +193,21 @@ class Connection(asyncio.BufferedProtocol):
             self._body = self._buffers.take(size)
         elif self.versions.get(Api.PRODUCE) is None:
             why = "the first answer is not Kafka's; does this listener speak TLS, and security.protocol not?"
-            self._fail(Malformed(self.where, why))
+            self._fail(Malformed(self.where, why, sent=True))
         else:
             why = f"an answer of {size} bytes; receive.message.max.bytes allows {self._max_response_bytes}"
-            self._fail(Malformed(self.where, why))
+            self._fail(Malformed(self.where, why, sent=True))
 
     def _answered(self, body: memoryview) -> None:
         if not self._pending:
-            self._fail(Malformed(self.where, "an answer that no request waits for"))
+            self._fail(Malformed(self.where, "an answer that no request waits for", sent=True))
             return
         pending = self._pending[0]
         try:
             value = self._read(pending, body)
         except (ValueError, struct.error, IndexError) as error:
             name = f"{pending.request.API.name} v{pending.version}"
-            self._fail(Malformed(self.where, f"the answer to {name} can't be read: {error}"))
+            self._fail(Malformed(self.where, f"the answer to {name} can't be read: {error}", sent=True))
             return
         self._pending.popleft()
         pending.timer.cancel()

@@ -13,7 +13,14 @@ from runtime.copy.wire import sasl, tls
 from runtime.copy.wire.buffers import BufferPool
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.connection import Connection
-from runtime.copy.wire.errors import AuthenticationFailed, Disconnected, TimedOut, Unsupported, WireError
+from runtime.copy.wire.errors import (
+    AuthenticationFailed,
+    ConnectionFailure,
+    Disconnected,
+    TimedOut,
+    Unsupported,
+    WireError,
+)
 from runtime.copy.wire.protocol.handshake import (
     ApiVersionsRequest,
     SaslAuthenticateRequest,
@@ -106,9 +113,9 @@ class Dialer:
             connection.features = versions.features
             if self.settings.security.sasl:
                 await self._authenticate(connection)
-        except Disconnected as error:
+        except ConnectionFailure as error:
             # Nothing but introductions was sent: whatever the caller wants to ask, it has not been asked.
-            raise Disconnected(
+            raise type(error)(
                 connection.where, f"while introducing ourselves: {error.why}", sent=False
             ) from None
 

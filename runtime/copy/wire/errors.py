@@ -62,6 +62,3 @@ class Unsupported(WireError):
 
 class Malformed(ConnectionFailure):
     """The broker's bytes are not what the protocol says; the connection is closed."""
-
-    def __init__(self, where: str, why: str) -> None:
-        super().__init__(where, why, sent=True)
