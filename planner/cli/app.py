@@ -20,6 +20,8 @@ class Entry(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "init": Entry("init", "Write a commented starter topology."),
     "validate": Entry("validate", "Check a topology offline: no cluster, no credentials needed."),
+    "apply": Entry("apply", "Make the clusters match the topology, or execute a saved plan exactly."),
+    "history": Entry("history", "Who applied what, when, and how it ended."),
     "lab": Entry("lab", "Real local Kafka clusters for trying things and for tests."),
     "schema": Entry("schema", "The JSON Schema of the topology, for editors."),
     "completion": Entry("completion", "Completion for bash, zsh or fish."),

@@ -43,3 +43,17 @@ class View:
             return
         text = progress.closing(plan, summary, finish_with)
         click.secho(f"\n{text}", fg="green" if summary.complete else "red", bold=summary.complete)
+
+    def nothing_to_do(self) -> None:
+        text = "Apply complete! Resources: 0 added, 0 changed, 0 destroyed."
+        if self._as_json:
+            resources = {"added": 0, "changed": 0, "destroyed": 0}
+            told = {
+                "version": progress.EVENT_VERSION,
+                "event": "finished",
+                "complete": True,
+                "resources": resources,
+            }
+            click.echo(json.dumps(told))
+        else:
+            click.secho(f"\n{text}", fg="green", bold=True)

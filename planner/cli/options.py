@@ -76,3 +76,27 @@ def lock_timeout_option(command: Command) -> Command:
         help="How long to wait for another apply to finish.",
     )
     return option(command)
+
+
+def target_option(command: Command) -> Command:
+    option = click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        metavar="ADDRESS",
+        help="Only this object and what it needs, for example topic.dc1.orders; repeatable.",
+    )
+    return option(command)
+
+
+def timeout_option(command: Command) -> Command:
+    """In milliseconds."""
+    option = click.option(
+        "--timeout",
+        type=Duration(),
+        default="10s",
+        show_default=True,
+        metavar="DURATION",
+        help="How long a cluster may keep silent before it counts as unreachable.",
+    )
+    return option(command)

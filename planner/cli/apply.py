@@ -1,0 +1,154 @@
+"""`repl apply`: executes a saved plan exactly, or plans, shows, asks, and then executes."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+from planner.cli.app import show
+from planner.cli.apply_view import View
+from planner.cli.applying import Applying, carry_out
+from planner.cli.endpoints import endpoints_of
+from planner.cli.options import (
+    auto_approve_option,
+    json_option,
+    lock_timeout_option,
+    path_argument,
+    target_option,
+    timeout_option,
+    var_file_option,
+)
+from planner.cli.pipeline import apply_plan, folder_of, see
+from planner.cli.plan_output import print_plan
+from planner.cli.validate import checked
+from planner.kafka import Endpoint
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
+from planner.model.observed import ConfigsWanted, Observed, Wanted
+from planner.model.plan import Plan
+from planner.observe import Observer
+from planner.store import planfile
+from planner.store.registry import read_registry
+
+
+@click.command()
+@path_argument
+@var_file_option
+@target_option
+@auto_approve_option
+@lock_timeout_option
+@timeout_option
+@click.option("--no-wait", is_flag=True, help="Do not wait until launched jobs really copy.")
+@json_option
+def command(
+    path: Path,
+    var_files: tuple[Path, ...],
+    targets: tuple[str, ...],
+    auto_approve: bool,
+    lock_timeout: int,
+    timeout: int,
+    no_wait: bool,
+    as_json: bool,
+) -> int:
+    """Make the clusters match the topology, or execute a saved plan exactly.
+
+    PATH is a topology's file or folder, or a plan that `repl plan --out` wrote; a plan is known by its
+    content. A topology is planned, shown and asked about; a saved plan was approved already.
+    """
+    del no_wait  # nothing is launched yet that could be waited for
+    view = View(as_json=as_json)
+    if path.is_file() and planfile.is_plan_file(path):
+        if var_files or targets:
+            raise Failure(error("a saved plan is executed as it is", "leave out --var-file and --target"))
+        plan = planfile.read(path)
+        return execute(plan, path, auto_approve=True, lock_timeout=lock_timeout, timeout=timeout, view=view)
+    loaded = checked(path, var_files)
+    plan = apply_plan(see(loaded.topology, timeout), targets)
+    if not as_json:
+        print_plan(plan)
+    return execute(
+        plan, path, auto_approve=auto_approve, lock_timeout=lock_timeout, timeout=timeout, view=view
+    )
+
+
+def execute(
+    plan: Plan, path: Path, *, auto_approve: bool, lock_timeout: int, timeout: int, view: View
+) -> int:
+    """What every command does that changes clusters: refuse, or ask and carry out."""
+    errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
+    if errors:
+        raise Failure(errors, worst(errors))
+    if not plan.steps:
+        view.nothing_to_do()
+        return _of_the_unknown(plan, ExitCode.DONE)
+    if not auto_approve:
+        approve(plan)
+    endpoints = endpoints_of(plan.connections.values())
+    applying = Applying(
+        endpoints=endpoints,
+        look=look_again(endpoints, timeout),
+        lock_timeout_ms=lock_timeout,
+        view=view,
+        finish_with=shlex.join(["repl", *sys.argv[1:]]),
+        folder=folder_of(path.resolve()),
+    )
+    return _of_the_unknown(plan, carry_out(plan, applying))
+
+
+def approve(plan: Plan) -> None:
+    """Only a yes from a person; without a terminal there is nobody to ask."""
+    if not sys.stdin.isatty():
+        raise Failure(
+            error(
+                "there is no terminal to ask on, so nothing was changed",
+                "add --auto-approve, or apply a plan that was saved with repl plan --out",
+            )
+        )
+    click.echo(f"\nDo you want to perform these actions on {', '.join(sorted(plan.clusters))}?")
+    click.echo("  Only 'yes' will be accepted to approve.\n")
+    answer = click.prompt("  Enter a value", default="", show_default=False, prompt_suffix=": ")
+    if answer.strip() != "yes":
+        raise Failure(error("not approved, so nothing was changed"), ExitCode.ERROR)
+
+
+def _of_the_unknown(plan: Plan, code: int) -> int:
+    """What could not be read was not done: the clusters don't match the topology yet."""
+    if plan.complete or code != ExitCode.DONE:
+        return code
+    refused = [_refused(what, why) for what, why in sorted(plan.unknown.items())]
+    show(refused)
+    return ExitCode.ERROR
+
+
+def _refused(what: str, why: str) -> Diagnostic:
+    return error(f"{what} was left out, because it could not be read: {why}", "mend that and apply again")
+
+
+def look_again(endpoints: Mapping[str, Endpoint], timeout_ms: int) -> Callable[[Plan], Observed]:
+    """Reads once more what a plan's fingerprints speak of, and nothing else."""
+
+    def look(plan: Plan) -> Observed:
+        keys: dict[str, dict[str, ConfigsWanted]] = {name: {} for name in plan.connections}
+        acls: set[str] = set()
+        for one in plan.fingerprints:
+            cluster = one.address.cluster or ""
+            if one.address.kind.value == "acl":
+                acls.add(cluster)
+            elif cluster in keys:
+                keys[cluster][one.address.name] = ConfigsWanted(frozenset(one.config))
+        wanted = {name: Wanted(configs=topics, acls=name in acls) for name, topics in keys.items()}
+        with Observer(
+            plan.connections, endpoints, timeout_s=timeout_ms / 1000, read_registry=read_registry
+        ) as observer:
+            return observer.details(observer.names(), wanted)
+
+    return look
+
+
+def leave_now() -> None:
+    """A second Ctrl-C: at once, without waiting for requests that are under way."""
+    click.echo("\nStopped at once. The leases end by themselves; repl history tells what was done.", err=True)
+    sys.stdout.flush()
+    os._exit(ExitCode.INTERRUPTED)
