@@ -73,7 +73,8 @@ def _table(history: tuple[Applied, ...]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ID", "STARTED", "BY", "TOPOLOGY", "MODE", "RESULT", "STEPS", "COMMIT"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, no_wrap=True)
     for row in text.rows(history):
         table.add_row(*row)
-    Console().print(table)
+    # A row that is wider than the terminal is wrapped by it: an id that is cut can't be copied.
+    Console(width=max(Console().width, 160), soft_wrap=True).print(table, soft_wrap=True)

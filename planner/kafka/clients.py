@@ -53,3 +53,8 @@ def consumer(endpoint: Endpoint) -> Consumer:
             },
         )
     )
+
+
+def topic_id_text(topic_id: object) -> str:
+    """As Kafka's own tools write it; librdkafka uses the other base64 alphabet."""
+    return str(topic_id).replace("+", "-").replace("/", "_").rstrip("=")

@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 from planner.apply.attempt import REQUEST_SECONDS, attempt
 from planner.apply.hands import Hands
 from planner.apply.visible import await_everywhere, led
-from planner.kafka import explain
+from planner.kafka import explain, topic_id_text
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import CreateTopic
 
@@ -59,7 +59,7 @@ def remember_ids(hands: Hands, topics: Sequence[str]) -> None:
     described = hands.client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
     for name, answer in described.items():
         try:
-            hands.topic_ids[name] = str(answer.result().topic_id)
+            hands.topic_ids[name] = topic_id_text(answer.result().topic_id)
         except KafkaException:
             hands.topic_ids.pop(name, None)
 

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from planner.apply.attempt import REQUEST_SECONDS, attempt
 from planner.apply.hands import Hands
 from planner.apply.visible import await_everywhere, gone
-from planner.kafka import explain
+from planner.kafka import explain, topic_id_text
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import DeleteTopic
 
@@ -45,7 +45,7 @@ def _look_first(hands: Hands, steps: Sequence[DeleteTopic]) -> dict[str, Verdict
     verdicts: dict[str, Verdict] = {}
     for step in steps:
         try:
-            found = str(answers[step.topic].result().topic_id)
+            found = topic_id_text(answers[step.topic].result().topic_id)
         except KafkaException as failure:
             known_gone = failure.args[0].code() in _UNKNOWN
             verdicts[step.id] = DONE if known_gone else failed(explain(failure))

@@ -7,6 +7,7 @@ from confluent_kafka.admin import AclBindingFilter, ConfigResource, ResourceType
 from planner.apply.attempt import Guard
 from planner.apply.hands import Hands
 from planner.apply.steps import HANDLERS
+from planner.kafka import topic_id_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.outcome import DONE, Result, Verdict
 from planner.model.owned import Owned
@@ -68,7 +69,7 @@ def delete(name: str, topic_id: str) -> DeleteTopic:
 
 
 def id_of(hands: Hands, name: str) -> str:
-    return str(hands.client.describe_topics(TopicCollection([name]))[name].result().topic_id)
+    return topic_id_text(hands.client.describe_topics(TopicCollection([name]))[name].result().topic_id)
 
 
 def value(hands: Hands, name: str, key: str) -> tuple[str, bool]:
