@@ -36,11 +36,13 @@ def encode_key(producer_id: int) -> bytes:
 
 
 def decode_key(key: bytes | None) -> int:
-    match msgspec.json.decode(key or b"null"):
-        case ["producer", int(producer_id)]:
-            return producer_id
-        case _:
-            raise UnreadableRecord(f"producers: unknown key {key!r}")
+    try:
+        match msgspec.json.decode(key or b""):
+            case ["producer", int(producer_id)]:
+                return producer_id
+    except msgspec.DecodeError:
+        pass
+    raise UnreadableRecord(f"producers: unknown key {key!r}")
 
 
 def encode(producer: Producer) -> bytes:

@@ -5,13 +5,14 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from runtime.batch import Batch, Stamped
+from runtime.batch import Batch, Stamped, Where
+from runtime.batch import records as records_of
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_PRODUCER
-from runtime.batch.rewrite import records_of
-from runtime.batch.splice import Raw, join, sized
+from runtime.batch.splice import Raw, join
 from runtime.batch.varint import varint
 
 MAX_UNPACKED: Final = 16 << 20
+_SOMEWHERE: Final = Where("an internal topic", -1)
 
 
 class Record(NamedTuple):
@@ -69,13 +70,8 @@ def chunks(records: Sequence[Record], limit: int) -> list[list[Record]]:
     return groups
 
 
-def read(batch: Batch) -> list[StoredRecord]:
-    found = []
-    for offset, _, tail in records_of(batch, MAX_UNPACKED):
-        key, position = sized(tail, 0)
-        value, _ = sized(tail, position)
-        found.append(StoredRecord(offset, key, value))
-    return found
+def read(batch: Batch, where: Where = _SOMEWHERE) -> list[StoredRecord]:
+    return [StoredRecord(one.offset, one.key, one.value) for one in records_of(batch, where, MAX_UNPACKED)]
 
 
 def _tail(record: Record) -> bytes:

@@ -1,0 +1,41 @@
+"""Whose a producer id is, and where what it wrote came from (R5)."""
+
+import pytest
+
+from runtime.contract.jobspec import MatchRule, RenameRule, TemplateRule
+from runtime.contract.ledger import UnreadableRecord
+from runtime.contract.producers import Producer, decode, decode_key, encode, encode_key
+from runtime.contract.provenance import Home
+
+
+@pytest.mark.parametrize(
+    ("rule", "written", "home"),
+    [
+        (TemplateRule(text="{topic}"), "orders", Home("id-1", "orders")),
+        (TemplateRule(text="{source}.{topic}"), "dc1.orders", Home("id-1", "orders")),
+        (TemplateRule(text="{source}.{topic}"), "orders", None),
+        (MatchRule(match="a-(.*)", to="b-\\1"), "b-x", Home("id-1", "a-x")),
+    ],
+)
+def test_what_a_flow_wrote_leads_back_to_where_it_was_read(
+    rule: RenameRule, written: str, home: Home | None
+) -> None:
+    assert Producer("flow", "dc1", "id-1", rule).home(written) == home
+
+
+def test_it_comes_back_as_it_was_written() -> None:
+    producer = Producer("flow", "dc1", "id-1", TemplateRule(text="{topic}.replica"))
+    assert decode(encode(producer)) == producer
+    assert decode_key(encode_key(4_711)) == 4_711
+
+
+@pytest.mark.parametrize("value", [b"", b"\x02{}", b"\x01{}"])
+def test_what_cannot_be_read_is_an_error(value: bytes) -> None:
+    with pytest.raises(UnreadableRecord):
+        decode(value)
+
+
+@pytest.mark.parametrize("key", [None, b"[1]", b'["producer","x"]', b"nonsense"])
+def test_so_is_a_key(key: bytes | None) -> None:
+    with pytest.raises(UnreadableRecord):
+        decode_key(key)
