@@ -55,13 +55,16 @@ class Settings:
 
 
 def settings_of(live: ObservedTopic | None, cluster: ObservedCluster | None) -> Settings:
-    """As they are now."""
+    """As they are now. A topic that is not there yet will inherit all that the cluster has."""
+    defaults = cluster.defaults if cluster is not None else {}
+    if live is None:
+        return Settings({}, defaults, defaults)
     explicit: dict[str, str] = {}
     inherited: dict[str, str] = {}
-    for key, one in live.config.items() if live is not None else ():
+    for key, one in live.config.items():
         if one.value is not None:
             (explicit if one.source is ConfigSource.TOPIC else inherited)[key] = one.value
-    return Settings(explicit, inherited, cluster.defaults if cluster is not None else {})
+    return Settings(explicit, inherited, defaults)
 
 
 class ConfigRule:

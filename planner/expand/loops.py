@@ -7,6 +7,7 @@ the flows may take, not only by what exists: a topic that appears tomorrow must 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from planner.expand.graph import Edge, Node, circling_clusters, reach, rounds
 from planner.expand.world import World
@@ -23,10 +24,6 @@ class Round:
     nodes: frozenset[Node]
     flows: frozenset[str]
     longer: bool  # than there and back between two clusters
-
-    @property
-    def topics(self) -> list[str]:
-        return sorted({node.topic for node in self.nodes})
 
 
 def rounds_of(edges: Sequence[Edge]) -> list[Round]:
@@ -113,6 +110,8 @@ def keeps_some_names(flow: Flow, world: World) -> bool:
             return text == "{topic}"
         case Match() | Table():
             return True
+        case rename:
+            assert_never(rename)
 
 
 def _components(world: World, edges: Iterable[Edge]) -> list[frozenset[str]]:

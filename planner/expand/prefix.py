@@ -1,5 +1,7 @@
 """What a prefix of topic names is at the destination of a flow."""
 
+from typing import assert_never
+
 from runtime.contract import rename_match
 from runtime.contract.rename import SAME_NAME, Match, Table, Template
 from runtime.contract.route import Way
@@ -19,6 +21,8 @@ def prefix_there(way: Way, prefix: str) -> str | None:
             return None if spoken_of else prefix
         case Match(pattern, to):
             return _through_match(pattern, to, prefix)
+        case _:
+            assert_never(rename)
 
 
 def _through_match(pattern: str, to: str, prefix: str) -> str | None:

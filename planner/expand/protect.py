@@ -28,7 +28,7 @@ def protection(
     cluster = observed.reachable(flow.destination_cluster)
     if cluster is None or cluster.acls is None:
         return
-    job = job_principal(world.topology.clusters.get(flow.destination_cluster))
+    job = job_principal(world.topology.clusters[flow.destination_cluster])
     shared = {node for one in rounds_of(world.real.edges) for node in one.nodes}
     declared = [acl.rule for acl in world.topology.acls if acl.rule.cluster == cluster.name]
     writers = _Writers((*cluster.acls, *declared))
@@ -74,10 +74,8 @@ class _Writers:
         return sorted(found)
 
 
-def job_principal(cluster: Cluster | None) -> str | None:
+def job_principal(cluster: Cluster) -> str | None:
     """As whom the job writes, as far as the topology tells: the SASL user it logs in with."""
-    if cluster is None:
-        return None
     user = cluster.client.get("sasl.username")
     protocol = cluster.client.get("security.protocol")
     sasl = isinstance(protocol, str) and protocol.upper().startswith("SASL")

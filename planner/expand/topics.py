@@ -95,7 +95,8 @@ class _Maker:
         elif edges:
             self.desired[node] = self._mirror(node, parent or edges[0], config, unset)
         left = {key: value for key, value in now.explicit.items() if key not in unset}
-        self.settings[node] = replace(now, explicit={**left, **config})
+        own = {key: now.defaults[key] for key in unset if key in now.defaults}
+        self.settings[node] = replace(now, explicit={**left, **config}, inherited={**now.inherited, **own})
 
     def _applied(self, node: Node) -> frozenset[str]:
         """The settings of a declared topic that the registry says this topology gave it."""
@@ -133,7 +134,7 @@ class _Maker:
 def kept_topics(world: World, observed: Observed, made: set[Node]) -> dict[Node, DesiredTopic]:
     """Mirrors of promoted and failed-over flows: still this topology's, and left as they are."""
     kept = {}
-    for flow in world.topology.flows.values():
+    for _, flow in sorted(world.topology.flows.items()):
         for here, there in standing_mirrors(world, observed, flow):
             node = Node(flow.destination_cluster, there)
             if node not in made and not world.carried.carries(flow.name, here):

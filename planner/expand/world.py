@@ -63,7 +63,8 @@ def world_of(
     carried = Carried(topology)
     dim = dim or {}
     declared = {Node(topic.cluster, topic.name): topic for topic in topology.topics}
-    flows = tuple(flow for flow in topology.flows.values() if offline or flow.source_cluster in names)
+    by_name = [flow for _, flow in sorted(topology.flows.items())]
+    flows = tuple(flow for flow in by_name if offline or flow.source_cluster in names)
 
     def carries(flow: str, topic: str) -> bool:
         if not carried.carries(flow, topic):

@@ -35,6 +35,12 @@ MIXED = (route("dc1>dc2", rules=Rules(("orders",))), route("dc2>dc1", PREFIX))
         (MIXED, "dc2>dc1", "orders", Verdict.RETURNS),
         (MIXED, "dc2>dc1", "payments", Verdict.TAKEN),
         ((*SAME, route("dc2>dc3", PREFIX)), "dc2>dc3", "orders", Verdict.TAKEN),
+        (
+            (*SAME, route("dc2>dc3", PREFIX), route("dc3>dc1", rules=Rules(("own",)))),
+            "dc2>dc3",
+            "orders",
+            Verdict.TAKEN,
+        ),
         (SAME, "dc1>dc2", "orders.replica", Verdict.DENIED),
         (SAME, "dc1>dc2", "__repl.ledger", Verdict.OUTSIDE),
         (SAME, "dc1>dc2", "__consumer_offsets", Verdict.OUTSIDE),
