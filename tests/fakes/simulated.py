@@ -90,7 +90,8 @@ class SimulatedCluster:
         replication = step.replication or self.seen.default_replication or 1
         brokers = tuple(broker.id for broker in self.seen.brokers[:replication])
         assert len(brokers) == replication, step.id
-        config = {key: ConfigValue(value) for key, value in step.config.items()}
+        own = {key: ConfigValue(value, ConfigSource.DEFAULT) for key, value in self.seen.defaults.items()}
+        config = own | {key: ConfigValue(value) for key, value in step.config.items()}
         return ObservedTopic(step.topic, f"made:{step.id}", (brokers,) * partitions, config)
 
     def _stamped(self, entry: Owned) -> Owned:

@@ -113,7 +113,9 @@ def topologies(draw: st.DrawFn) -> Topology:
     )
     other_way = replace(there, source_cluster="dc2", destination_cluster="dc1")
     back = replace(other_way, name="back", job="dc1", state=FlowState.ACTIVE)
-    flows = draw(st.sampled_from([(), (there,), (there, back)]))
+    # A mirror that goes with its source is itself a source of the way back, which then takes a second plan.
+    keeping = tuple(replace(one, on_source_delete=OnSourceDelete.KEEP) for one in (there, back))
+    flows = draw(st.sampled_from([(), (there,), keeping]))
     rules: list[AclRule] = draw(st.lists(st.sampled_from(RULES), unique=True))
     whole = topology(*flows, policies=Policies(max_deletes=100))
     return replace(whole, topics=tuple(declared), acls=tuple(Acl(rule) for rule in rules))
