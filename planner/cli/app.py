@@ -21,6 +21,7 @@ COMMANDS: dict[str, Entry] = {
     "init": Entry("init", "Write a commented starter topology."),
     "validate": Entry("validate", "Check a topology offline: no cluster, no credentials needed."),
     "apply": Entry("apply", "Make the clusters match the topology, or execute a saved plan exactly."),
+    "destroy": Entry("destroy", "Stop the jobs, and delete what the topology owns with on_remove: delete."),
     "history": Entry("history", "Who applied what, when, and how it ended."),
     "lab": Entry("lab", "Real local Kafka clusters for trying things and for tests."),
     "schema": Entry("schema", "The JSON Schema of the topology, for editors."),

@@ -18,7 +18,7 @@ _PAST = {
     "configure": "configured",
     "reassign": "reassigned",
     "delete": "deleted",
-    "register": "managed from now on",
+    "register": "recorded",
     "forget": "forgotten",
     "launch": "launched",
     "reconfigure": "reconfigured",

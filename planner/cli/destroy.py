@@ -1,0 +1,54 @@
+"""`repl destroy`: what the topology owns leaves it, guarded like any delete."""
+
+from pathlib import Path
+
+import click
+
+from planner.cli.apply import execute
+from planner.cli.apply_view import View
+from planner.cli.observing import observe
+from planner.cli.options import (
+    auto_approve_option,
+    json_option,
+    lock_timeout_option,
+    path_argument,
+    timeout_option,
+    var_file_option,
+)
+from planner.cli.pipeline import destroy_plan
+from planner.cli.plan_output import print_plan
+from planner.cli.validate import checked
+
+
+@click.command()
+@path_argument
+@var_file_option
+@auto_approve_option
+@lock_timeout_option
+@timeout_option
+@json_option
+def command(
+    path: Path,
+    var_files: tuple[Path, ...],
+    auto_approve: bool,
+    lock_timeout: int,
+    timeout: int,
+    as_json: bool,
+) -> int:
+    """Stop the jobs, and delete what the topology owns with on_remove: delete.
+
+    What was applied with on_remove: keep stays at the clusters and is only forgotten. Protection and
+    policies.max_deletes guard this like any delete.
+    """
+    topology = checked(path, var_files).topology
+    plan = destroy_plan(topology, observe(topology, timeout))
+    if not as_json:
+        print_plan(plan)
+    return execute(
+        plan,
+        path,
+        auto_approve=auto_approve,
+        lock_timeout=lock_timeout,
+        timeout=timeout,
+        view=View(as_json=as_json),
+    )

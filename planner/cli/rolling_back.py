@@ -1,0 +1,61 @@
+"""Wiring of `repl plan --rollback ID`: the history's steps × what is there now → the inverse plan."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from planner.cli.endpoints import endpoints_of
+from planner.cli.history import find, histories
+from planner.cli.pipeline import now_text
+from planner.model.address import Kind
+from planner.model.applied import Applied
+from planner.model.desired import Desired
+from planner.model.observed import ConfigsWanted, Observed, Wanted
+from planner.model.plan import Mode, Plan
+from planner.model.step import AlterConfigs, Step
+from planner.model.topology import Topology
+from planner.observe import Observer
+from planner.plan import make_plan, with_diagnostics
+from planner.plan.fingerprint import fingerprints
+from planner.plan.rollback import roll_back
+from planner.store.registry import read_registry
+
+
+def rollback_plan(topology: Topology, apply_id: str, timeout_ms: int) -> Plan:
+    endpoints = endpoints_of(topology.clusters.values())
+    applied = find(histories(endpoints), apply_id)
+    with Observer(
+        topology.clusters, endpoints, timeout_s=timeout_ms / 1000, read_registry=read_registry
+    ) as observer:
+        observed = observer.details(observer.names(), _wanted(applied.steps))
+    return _plan(topology, applied, observed)
+
+
+def _plan(topology: Topology, applied: Applied, observed: Observed) -> Plan:
+    """Guarded like any other plan: what is protected is not deleted by going back either."""
+    back = roll_back(applied, observed)
+    plan = make_plan(Desired(topology.name), observed, back.changes, topology, Mode.ROLLBACK, now_text())
+    plan = replace(plan, steps=back.steps, fingerprints=fingerprints(back.steps, observed, {}))
+    return with_diagnostics(plan, back.diagnostics)
+
+
+def _wanted(steps: Iterable[Step]) -> Mapping[str, Wanted]:
+    """Of what the apply touched: the keys it set, and the ACLs where it made some."""
+    keys: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    acls: set[str] = set()
+    for step in steps:
+        if step.address.kind is Kind.ACL:
+            acls.add(step.cluster)
+        else:
+            keys[step.cluster][step.address.name] |= _keys(step)
+    return {
+        cluster: Wanted(
+            configs={name: ConfigsWanted(frozenset(found)) for name, found in keys[cluster].items()},
+            acls=cluster in acls,
+        )
+        for cluster in keys.keys() | acls
+    }
+
+
+def _keys(step: Step) -> set[str]:
+    return {*step.set, *step.unset} if isinstance(step, AlterConfigs) else set()
