@@ -20,7 +20,10 @@ class Entry(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "init": Entry("init", "Write a commented starter topology."),
     "validate": Entry("validate", "Check a topology offline: no cluster, no credentials needed."),
+    "plan": Entry("plan", "Show what must change for the clusters to match the topology."),
     "apply": Entry("apply", "Make the clusters match the topology, or execute a saved plan exactly."),
+    "show": Entry("show", "Show a saved plan again."),
+    "drift": Entry("drift", "What changed outside the topology since it was applied."),
     "destroy": Entry("destroy", "Stop the jobs, and delete what the topology owns with on_remove: delete."),
     "history": Entry("history", "Who applied what, when, and how it ended."),
     "lab": Entry("lab", "Real local Kafka clusters for trying things and for tests."),

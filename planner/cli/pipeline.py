@@ -2,11 +2,11 @@
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.cli.observing import observe
-from planner.diff import diff, diff_destroy
+from planner.diff import diff, diff_destroy, drift
 from planner.expand import expand
 from planner.model.desired import Desired
 from planner.model.observed import Observed
@@ -34,6 +34,15 @@ def apply_plan(seen: Seen, targets: Sequence[str] = ()) -> Plan:
     return make_plan(
         seen.desired, seen.observed, changes, seen.topology, Mode.APPLY, now_text(), tuple(targets)
     )
+
+
+def drift_plan(seen: Seen) -> Plan:
+    """What the registry remembers against what is there: shown like a plan, and never applied."""
+    changes = drift(seen.desired, seen.observed)
+    plan = make_plan(
+        Desired(seen.topology.name), seen.observed, changes, seen.topology, Mode.DRIFT, now_text()
+    )
+    return replace(plan, steps=(), fingerprints=())
 
 
 def destroy_plan(topology: Topology, observed: Observed) -> Plan:
