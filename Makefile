@@ -39,9 +39,21 @@ java:
 	      || { echo "Java 17 could not be installed with apt-get: install it yourself and run this again." >&2; exit 1; }; \
 	  else echo "Java 17 or newer is needed (found: $${version:-none}): install it, for example the package openjdk-17-jre-headless." >&2; exit 1; fi; fi
 
-demo: setup ## two real Kafka clusters on this machine, ready to try
+DEMO := plans/examples/active-active.yaml
+
+demo: setup ## two real Kafka clusters on this machine, and a topology planned and applied to them
 	@$(BIN)/repl lab up
 	@$(BIN)/repl lab status
+	@echo; echo '$$ repl plan $(DEMO)'
+	@$(BIN)/repl plan $(DEMO)
+	@echo; echo '$$ repl apply $(DEMO) --auto-approve'
+	@$(BIN)/repl apply $(DEMO) --auto-approve
+	@echo; echo '$$ repl plan $(DEMO)'
+	@$(BIN)/repl plan $(DEMO)
+	@echo; echo 'Look around:  $(BIN)/repl history $(DEMO)'
+	@echo 'Change something in $(DEMO), then:  $(BIN)/repl plan $(DEMO)'
+	@echo 'Change something behind its back:   $(BIN)/repl drift $(DEMO)'
+	@echo 'Stop it all:  make demo-down'
 
 demo-down: $(READY) ## stop everything the demo started
 	@$(BIN)/repl lab down --purge

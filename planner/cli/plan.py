@@ -52,8 +52,8 @@ def command(
 ) -> int:
     """Show what must change for the clusters to match the topology. Nothing is changed.
 
-    Exit codes: 0 done, 1 an error or a cluster that could not be read, 2 changes (--detailed-exitcode), 3 refused
-    by a guard, a policy, a pinned cluster id or ownership.
+    Exit codes: 0 done, 1 an error or a cluster that could not be read, 2 changes (--detailed-exitcode),
+    3 refused by a guard, a policy, a pinned cluster id or ownership.
     """
     loaded = checked(path, var_files)
     if rollback_id is not None:
