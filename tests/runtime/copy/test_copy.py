@@ -3,48 +3,187 @@
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 
-from runtime.lab.lab import Lab
-from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, until
+from runtime.contract.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
+from runtime.contract.offsetmap import AtEnd, Mapped, OffsetMap
+from runtime.contract.provenance import origins
+from runtime.contract.status import PartitionState as State
+from runtime.copy.maps import read_map
+from tests.runtime.copy.workload import mixed
+from tests.runtime.copy.world import (
+    Driver,
+    Side,
+    assigned,
+    at_end,
+    copy_through,
+    flow_spec,
+    in_state,
+    until,
+)
 
 pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
 
 
-@pytest.fixture(scope="module")
-def sides(lab: Lab) -> dict[str, Side]:
-    made = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
-    for side in made.values():
-        side.create_internal()
-    return made
-
-
-def test_records_arrive_once_in_order_unchanged(sides: dict[str, Side], fresh: Callable[[str], str]) -> None:
+def test_every_kind_of_record_arrives_once_in_order_unchanged(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for side in sides.values():
         side.create(topic, 3)
+    mixed(sides["dc1"], topic, 3)
+    copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic, 3))
+    assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
+
+
+def test_the_offset_map_leads_to_the_very_record(sides: dict[str, Side], fresh: Fresh) -> None:
+    """R6, through aborted transactions, markers, several runs of the slot and a foreign writer."""
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 2)
+    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic, 2)
+    for seed in (1, 2):
+        mixed(sides["dc1"], topic, 2, seed=seed, count=300)
+        copy_through(driver, flow, partitions)
+        sides["dc2"].write(topic, [{"value": b"foreign", "partition": one} for one in range(2)])
+    here, there = sides["dc1"].read(topic, 2), sides["dc2"].read(topic, 2)
+
+    async def maps() -> dict[int, OffsetMap]:
+        cluster = await sides["dc2"].open()
+        try:
+            return {key.partition: one for key, one in (await read_map(cluster, flow.name)).items()}
+        finally:
+            await cluster.close()
+
+    found = asyncio.run(maps())
+    for partition in range(2):
+        records = {row.offset: row for row in there[partition]}
+        for row in here[partition]:
+            answer = found[partition].translate(row.offset)
+            assert isinstance(answer, Mapped)
+            assert answer.exact
+            assert records[answer.offset] == row
+            assert found[partition].origin(answer.offset) == Mapped(row.offset, exact=True)
+        offsets = [row.offset for row in here[partition]]
+        for offset in range(offsets[-1]):
+            answer = found[partition].translate(offset)
+            assert isinstance(answer, Mapped)
+            following = next(one for one in here[partition] if one.offset >= offset)
+            assert records[answer.offset] == following
+        assert isinstance(found[partition].translate(offsets[-1] + 1), AtEnd)
+
+
+def test_compaction_holes_and_append_time_are_healed(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("compacted"), flow_spec(fresh("flow"))
+    sides["dc1"].create(
+        topic,
+        cleanup_policy="compact",
+        segment_bytes=str(1 << 20),
+        segment_ms="500",
+        min_cleanable_dirty_ratio="0.001",
+        max_compaction_lag_ms="500",
+        message_timestamp_type="LogAppendTime",
+    )
+    sides["dc2"].create(topic, cleanup_policy="compact")
     sides["dc1"].write(
         topic,
-        (
-            {
-                "key": b"k%d" % one,
-                "value": b"v%d" % one,
-                "partition": one % 3,
-                "timestamp": 1_700_000_000_000 + one,
-            }
-            for one in range(3_000)
-        ),
+        ({"key": b"%d" % (one % 37), "value": b"%d" % one} for one in range(2_000)),
+        compression_type="lz4",
     )
+    copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic))
+    assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (Earliest(), 0),
+        (AtTimestamp(timestamp_ms=1_600_000_000_040), 40),
+        (Latest(), 100),
+    ],
+)
+def test_copying_starts_where_the_flow_says(
+    sides: dict[str, Side], fresh: Fresh, start: Start, first: int
+) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    rows = [{"value": b"%d" % one, "timestamp": 1_600_000_000_000 + one} for one in range(200)]
+    sides["dc1"].write(topic, rows[:100])
+    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic)
+    # The first positions are committed, and nothing copies yet: what comes now is new (R1).
+    asyncio.run(driver.take_over(flow, partitions, start))
+    sides["dc1"].write(topic, rows[100:])
+    copy_through(driver, flow, partitions, start)
+    assert [row.value for row in sides["dc2"].read(topic)[0]] == [row["value"] for row in rows[first:]]
+
+
+def test_start_offsets_are_by_topic_and_partition(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 2)
+    sides["dc1"].write(topic, ({"value": b"%d" % one, "partition": one % 2} for one in range(20)))
+    start = AtOffsets(offsets={topic: {"1": 7}})
+    copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic, 2), start)
+    assert [len(rows) for rows in sides["dc2"].read(topic, 2)] == [10, 3]
+
+
+def test_a_partition_without_progress_never_starts_over(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 2)
+    sides["dc1"].write(topic, ({"value": b"%d" % one, "partition": one % 2} for one in range(20)))
+    driver = Driver(sides, job=fresh("job"))
 
     async def copy() -> None:
-        driver = Driver(sides, job=fresh("job"))
-        partitions = assigned(flow.name, topic, 3)
-        assignment = await driver.take_over(flow, partitions)
-        ends = [end for _, end in sides["dc1"].ends(topic, 3)]
+        known, unknown = assigned(flow.name, topic, 2)
+        assignment = await driver.take_over(flow, [known])
+        assignment = assignment.__class__(assignment.version, assignment.flows, [known, unknown])
         async with driver.running(assignment) as slot:
-            await until(slot, at_end(ends))
+            await until(slot, lambda one: one.partition == 1 or one.position == 10)
+            await until(slot, lambda one: one.partition == 0 or in_state(State.LEDGER_MISSING)(one))
 
     asyncio.run(copy())
-    assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
+    assert [len(rows) for rows in sides["dc2"].read(topic, 2)] == [10, 0]
+
+
+def test_headers_provenance_says_where_each_record_came_from(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"), provenance="headers")
+    for side in sides.values():
+        side.create(topic)
+    mixed(sides["dc1"], topic, count=200)
+    copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic))
+    here, there = sides["dc1"].read(topic)[0], sides["dc2"].read(topic)[0]
+    assert [(row.key, row.value, row.timestamp) for row in there] == [
+        (row.key, row.value, row.timestamp) for row in here
+    ]
+    assert [row.headers[: len(one.headers)] for row, one in zip(there, here, strict=True)] == [
+        row.headers for row in here
+    ]
+    for row, one in zip(there, here, strict=True):
+        (origin,) = origins(row.headers)
+        assert (origin.topic, origin.partition, origin.offset) == (topic, 0, one.offset)
+
+
+def test_latency_is_small_when_there_is_little_to_do(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("trickle"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> list[float]:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        took: list[float] = []
+        producer = sides["dc1"].producer(linger_ms=0)
+        async with driver.running(assignment) as slot:
+            for number in range(1, 21):
+                began = time.monotonic()
+                producer.produce(topic, b"x")
+                await asyncio.to_thread(producer.flush, 10)
+                await until(slot, at_end([number]))
+                took.append(time.monotonic() - began)
+        return sorted(took)
+
+    assert asyncio.run(copy())[10] < 0.25

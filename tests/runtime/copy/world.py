@@ -293,3 +293,26 @@ def at_end(ends: Sequence[int]) -> Callable[[PartitionStatus], bool]:
 
 def in_state(state: PartitionState) -> Callable[[PartitionStatus], bool]:
     return lambda status: status.state is state
+
+
+def copy_through(
+    driver: Driver,
+    flow: FlowSpec,
+    partitions: Sequence[AssignedPartition],
+    start: Start | None = None,
+    within_s: float = 60,
+) -> None:
+    """Takes over and copies up to where the source ends now."""
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, partitions, start)
+        ends: dict[tuple[str, int], int] = {}
+        for one in partitions:
+            (_, end) = driver.sides[flow.source].ends(one.topic, one.partition + 1)[one.partition]
+            ends[one.topic, one.partition] = end
+        async with driver.running(assignment) as slot:
+            await until(
+                slot, lambda status: status.position >= ends[status.topic, status.partition], within_s
+            )
+
+    asyncio.run(copy())
