@@ -25,8 +25,8 @@ $(READY): requirements.lock pyproject.toml
 	  else echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv) and run this again." >&2; exit 1; fi; fi
 	@echo "Setting up $(VENV) (first time: about two minutes) ..." >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # Java 17 or newer is the one thing a user brings; where apt can, it is brought here.
@@ -44,10 +44,11 @@ DEMO := plans/examples/active-active.yaml
 demo: setup ## two real Kafka clusters on this machine, and a topology planned and applied to them
 	@$(BIN)/repl lab up
 	@$(BIN)/repl lab status
-	@echo; echo '$$ repl plan $(DEMO)'
-	@$(BIN)/repl plan $(DEMO)
-	@echo; echo '$$ repl apply $(DEMO) --auto-approve'
-	@$(BIN)/repl apply $(DEMO) --auto-approve
+	@mkdir -p build
+	@echo; echo '$$ repl plan $(DEMO) --out build/demo.plan'
+	@$(BIN)/repl plan $(DEMO) --out build/demo.plan
+	@echo; echo '$$ repl apply build/demo.plan'
+	@$(BIN)/repl apply build/demo.plan
 	@echo; echo '$$ repl plan $(DEMO)'
 	@$(BIN)/repl plan $(DEMO)
 	@echo; echo 'Look around:  $(BIN)/repl history $(DEMO)'
