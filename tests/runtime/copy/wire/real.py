@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from runtime.lab.cluster import Cluster as LabCluster
 T = TypeVar("T")
 HERE = Where("t", 0)
 NEVER_LONGER_S = 60.0
+NOW = int(time.time() * 1000)  # brokers delete what is older than their retention within seconds
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -38,7 +40,7 @@ def settings_of(cluster: LabCluster, **more: str) -> WireSettings:
 def batch(*values: bytes) -> bytes:
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
     for offset, value in enumerate(values):
-        builder.append(offset, 1_700_000_000_000, None, value, [])
+        builder.append(offset, NOW, None, value, [])
     return bytes(builder.build())
 
 
@@ -59,12 +61,13 @@ async def produce(
 
 
 async def accepted(cluster: Cluster, topic: str, partition: int, *pieces: Any, **more: Any) -> int:
-    """The base offset. A broker may not lead yet what the metadata already say it leads."""
+    """The base offset. A broker may not lead, or not know yet, what the metadata already say it leads."""
+    not_yet = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     while True:
         answered = await produce(cluster, topic, partition, *pieces, **more)
         if answered.error is ErrorCode.NONE:
             return answered.base_offset
-        assert answered.error is ErrorCode.NOT_LEADER_OR_FOLLOWER, answered
+        assert answered.error in not_yet, answered
         await cluster.topics([topic], fresh=True)
 
 

@@ -24,7 +24,7 @@ from runtime.copy.wire.protocol.offsets import (
 )
 from runtime.lab.lab import Lab
 from tests.records import create_topic, read, wait_for, write
-from tests.runtime.copy.wire.real import accepted, batch, fetch_some, produce, run, settings_of, values
+from tests.runtime.copy.wire.real import NOW, accepted, batch, fetch_some, produce, run, settings_of, values
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -94,12 +94,12 @@ def test_positions_are_answered_for_each_partition(lab: Lab, fresh: Fresh) -> No
                 second: ListedOffset(0, -1, 0),
                 third: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             }
-            questions = {first: 1_700_000_000_000, second: EARLIEST}
+            questions = {first: NOW, second: EARLIEST}
             assert await list_offsets(cluster, questions, Isolation.READ_COMMITTED) == {
-                first: ListedOffset(0, 1_700_000_000_000, 0),
+                first: ListedOffset(0, NOW, 0),
                 second: ListedOffset(0, -1, 0),
             }
-            later = await list_offsets(cluster, {first: 1_800_000_000_000, second: MAX_TIMESTAMP})
+            later = await list_offsets(cluster, {first: NOW + 3_600_000, second: MAX_TIMESTAMP})
             assert later == {first: ListedOffset(-1, -1, -1), second: ListedOffset(-1, -1, -1)}
             epochs = {first: EpochQuestion(0), second: EpochQuestion(9, current_epoch=9)}
             assert await epoch_ends(cluster, epochs, within=0.3) == {
