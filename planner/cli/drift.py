@@ -6,7 +6,7 @@ import click
 
 from planner.cli.options import json_option, path_argument, timeout_option, var_file_option
 from planner.cli.pipeline import drift_plan, see
-from planner.cli.plan import exit_code, print_or_json
+from planner.cli.plan_output import exit_code, failing_as_json, output
 from planner.cli.validate import checked
 
 
@@ -16,7 +16,12 @@ from planner.cli.validate import checked
 @timeout_option
 @json_option
 def command(path: Path, var_files: tuple[Path, ...], timeout: int, as_json: bool) -> int:
-    """Show what somebody changed at the clusters since the topology was applied. Exit 2 if anything was."""
-    plan = drift_plan(see(checked(path, var_files).topology, timeout))
-    print_or_json(plan, as_json=as_json)
-    return exit_code(plan, detailed=True)
+    """Show what changed outside the topology since it was applied.
+
+    Compared is what each cluster remembers as applied with what is there now. Exit code: 0 nothing,
+    2 something changed, 1 an error or a cluster that could not be read.
+    """
+    with failing_as_json(as_json):
+        plan = drift_plan(see(checked(path, var_files).topology, timeout))
+        output(plan, as_json=as_json)
+    return exit_code(plan)

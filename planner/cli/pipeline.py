@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from planner.cli.endpoints import endpoints_of
 from planner.cli.observing import observe
 from planner.diff import diff, diff_destroy, drift
 from planner.expand import expand
+from planner.model.change import Action
 from planner.model.desired import Desired
 from planner.model.observed import Observed
 from planner.model.plan import Mode, Plan
+from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
-from planner.plan import make_plan
+from planner.plan import make_plan, with_diagnostics
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +25,40 @@ class Seen:
     topology: Topology
     observed: Observed
     desired: Desired
+    timeout_ms: int
 
 
 def see(topology: Topology, timeout_ms: int) -> Seen:
     observed = observe(topology, timeout_ms)
-    return Seen(topology, observed, expand(topology, observed))
+    return Seen(topology, observed, expand(topology, observed), timeout_ms)
 
 
 def apply_plan(seen: Seen, targets: Sequence[str] = ()) -> Plan:
+    """Checked by the brokers too: what they would refuse is an error of the plan, before anything changes."""
     changes = diff(seen.desired, seen.observed, seen.topology)
-    return make_plan(
+    plan = make_plan(
         seen.desired, seen.observed, changes, seen.topology, Mode.APPLY, now_text(), tuple(targets)
     )
+    return plan if plan.errored else verified(plan, seen.timeout_ms)
+
+
+def verified(plan: Plan, timeout_ms: int) -> Plan:
+    """With what the brokers have to say against its steps; where there is none, no client is made."""
+    if not any(isinstance(step, CreateTopic | AlterConfigs | GrowPartitions) for step in plan.steps):
+        return plan
+    from planner.observe.verify_on_broker import verify_on_broker
+
+    endpoints = endpoints_of(plan.connections.values())
+    return with_diagnostics(plan, verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))
 
 
 def drift_plan(seen: Seen) -> Plan:
-    """What the registry remembers against what is there: shown like a plan, and never applied."""
-    changes = drift(seen.desired, seen.observed)
-    plan = make_plan(
-        Desired(seen.topology.name), seen.observed, changes, seen.topology, Mode.DRIFT, now_text()
-    )
-    return replace(plan, steps=(), fingerprints=())
+    """What the registry remembers against what is there: shown like a plan, never guarded nor applied."""
+    found = drift(seen.desired, seen.observed)
+    unread = [one for one in found if one.action is Action.UNKNOWN]
+    nothing = Desired(seen.topology.name, unknown=seen.desired.unknown)
+    plan = make_plan(nothing, seen.observed, unread, seen.topology, Mode.DRIFT, now_text())
+    return replace(plan, changes=found)
 
 
 def destroy_plan(topology: Topology, observed: Observed) -> Plan:

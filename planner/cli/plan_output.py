@@ -1,18 +1,83 @@
-"""A plan on the terminal."""
+"""A plan to the terminal and into files; what is wrong with it goes to stderr, and decides the exit code."""
 
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 
 import click
 
-from planner.model.plan import Plan
+from planner.cli.app import show
+from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
+from planner.model.plan import Mode, Plan
 from planner.render.text import text
+
+LINES_A_WRITE = 500
 
 
 def print_plan(plan: Plan) -> None:
     """To stdout; what is wrong with it is told on stderr by who refuses it."""
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else None
-    for line in text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR")):
-        click.echo(line)
+    lines = text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR"))
+    while some := list(islice(lines, LINES_A_WRITE)):
+        click.echo("\n".join(some))
+
+
+def output(plan: Plan, *, as_json: bool) -> None:
+    """The plan to stdout, its errors to stderr; as JSON they are in it."""
+    if as_json:
+        from planner.render.json import json_text
+
+        click.echo(json_text(plan))
+        return
+    print_plan(plan)
+    show([one for one in plan.diagnostics if one.severity is Severity.ERROR])
+
+
+def write_reports(plan: Plan, markdown_file: Path | None, html_file: Path | None) -> None:
+    """The comment of a pull request and the page, where they are asked for."""
+    if markdown_file is not None:
+        from planner.render.markdown import markdown
+
+        _write(markdown_file, lambda: markdown(plan))
+    if html_file is not None:
+        from planner.render.html import html
+
+        _write(html_file, lambda: html(plan))
+
+
+def _write(file: Path, rendered: Callable[[], str]) -> None:
+    try:
+        file.write_text(rendered(), encoding="utf-8")
+    except OSError as wrong:
+        why = wrong.strerror or str(wrong)
+        raise Failure(error(f"{file}: the report can't be written: {why}", "name another file")) from None
+
+
+def exit_code(plan: Plan, *, detailed: bool = False) -> int:
+    """1 and 3 by what is wrong, 1 for what could not be read, 2 for changes where that was asked."""
+    refusal = worst(plan.diagnostics)
+    if refusal is not ExitCode.DONE:
+        return refusal
+    if not plan.complete:
+        return ExitCode.ERROR
+    return ExitCode.DIFFERENT if plan.changed and (detailed or plan.mode is Mode.DRIFT) else ExitCode.DONE
+
+
+@contextmanager
+def failing_as_json(as_json: bool) -> Iterator[None]:
+    """With --json also a plan that can't be made is a document on stdout."""
+    try:
+        yield
+    except Failure as failure:
+        if not as_json:
+            raise
+        from planner.render.json import as_json as rendered
+        from planner.render.json import failure_tree
+
+        click.echo(rendered(failure_tree(failure.diagnostics)))
+        raise SystemExit(int(failure.exit_code)) from None

@@ -1,0 +1,186 @@
+"""Edge, changes nothing: the brokers themselves check a plan's creates, alters and grows (validate_only).
+
+What a broker refuses (by its policies, keys it does not know, numbers it cannot do) is an error of the plan
+at the address. Where this caller may only look and not alter, that is a warning: another one may apply.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import groupby
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from planner.kafka import Endpoint, admin, explain, is_transient
+from planner.kafka.errors import error_of
+from planner.model.diagnostic import Diagnostic, error, warning
+from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Step
+from planner.observe.parallel import for_each
+
+PARTITIONS_A_REQUEST = 10_000  # brokers refuse more than these in one
+TOPICS_A_REQUEST = 2_000
+UNDECLARED_PARTITIONS = 10  # what the broker may give a topic that says nothing, for the size of a request
+MAY_NOT = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+
+Checkable = CreateTopic | AlterConfigs | GrowPartitions
+Refusal = tuple[Checkable, BaseException]
+
+
+def verify_on_broker(
+    steps: Iterable[Step], endpoints: Mapping[str, Endpoint], timeout_s: float
+) -> tuple[Diagnostic, ...]:
+    """What the brokers have to say against these steps, all clusters asked at once."""
+    checkable: dict[str, list[Checkable]] = {}
+    for step in steps:
+        if isinstance(step, CreateTopic | AlterConfigs | GrowPartitions) and step.cluster in endpoints:
+            checkable.setdefault(step.cluster, []).append(step)
+    found = for_each(
+        {name: _checking(endpoints[name], asked, timeout_s) for name, asked in sorted(checkable.items())}
+    )
+    return tuple(one for diagnostics in found.values() for one in diagnostics)
+
+
+def _checking(
+    endpoint: Endpoint, steps: Sequence[Checkable], timeout_s: float
+) -> Callable[[], list[Diagnostic]]:
+    def check() -> list[Diagnostic]:
+        client = admin(endpoint, socket_timeout_ms=int(timeout_s * 1000))
+        refused = [one for batch in batches(steps) for one in _ask(client, batch, timeout_s)]
+        return list(_diagnostics(endpoint.cluster, refused))
+
+    return check
+
+
+def batches(steps: Sequence[Checkable]) -> Iterator[list[Checkable]]:
+    """Of one kind each, and no larger than a broker takes."""
+    for _, alike in groupby(sorted(steps, key=lambda step: (type(step).__name__, step.id)), key=type):
+        batch: list[Checkable] = []
+        partitions = 0
+        for step in alike:
+            weight = _partitions(step)
+            if batch and (partitions + weight > PARTITIONS_A_REQUEST or len(batch) >= TOPICS_A_REQUEST):
+                yield batch
+                batch, partitions = [], 0
+            batch.append(step)
+            partitions += weight
+        yield batch
+
+
+def _partitions(step: Checkable) -> int:
+    match step:
+        case CreateTopic():
+            return step.partitions or UNDECLARED_PARTITIONS
+        case GrowPartitions():
+            return step.new - step.old
+        case AlterConfigs():
+            return 0
+
+
+def _ask(client: AdminClient, batch: Sequence[Checkable], timeout_s: float) -> Iterator[Refusal]:
+    """Only those that were refused. A broker that does not answer at all is told once."""
+    for step, future in zip(batch, _futures(client, batch, timeout_s), strict=True):
+        try:
+            future.result(timeout_s * 2)
+        except (KafkaException, TimeoutError) as failure:
+            yield step, failure
+            if is_transient(failure):
+                return
+
+
+def _futures(client: AdminClient, batch: Sequence[Checkable], timeout_s: float) -> list["Future[None]"]:
+    options = {"validate_only": True, "request_timeout": timeout_s}
+    first = batch[0]
+    match first:
+        case CreateTopic():
+            asked = client.create_topics(
+                [_new_topic(one) for one in batch if isinstance(one, CreateTopic)], **options
+            )
+            return [asked[one.topic] for one in batch]
+        case GrowPartitions():
+            grown = [NewPartitions(one.topic, one.new) for one in batch if isinstance(one, GrowPartitions)]
+            asked = client.create_partitions(grown, **options)
+            return [asked[one.topic] for one in batch]
+        case AlterConfigs():
+            resources = [_resource(one) for one in batch if isinstance(one, AlterConfigs)]
+            answered = client.incremental_alter_configs(resources, **options)
+            return [answered[resource] for resource in resources]
+
+
+def _new_topic(step: CreateTopic) -> NewTopic:
+    """-1 leaves a number to the broker."""
+    return NewTopic(
+        step.topic,
+        num_partitions=step.partitions if step.partitions is not None else -1,
+        replication_factor=step.replication if step.replication is not None else -1,
+        config=dict(step.config),
+    )
+
+
+def _resource(step: AlterConfigs) -> ConfigResource:
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in step.set.items()
+    ]
+    entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in step.unset]
+    return ConfigResource(ResourceType.TOPIC, step.topic, incremental_configs=entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    refused: list[Refusal]
+    not_allowed: list[Refusal]
+    not_asked: list[Refusal]
+
+
+def _diagnostics(cluster: str, refusals: Sequence[Refusal]) -> Iterator[Diagnostic]:
+    kinds = _sorted(refusals)
+    for step, failure in kinds.refused:
+        yield error(
+            f"{cluster} refuses it: {explain(failure)}",
+            "declare what the broker allows, or ask who runs it",
+            address=str(step.address),
+            code="broker-refusal",
+        )
+    if kinds.not_allowed:
+        addresses = [str(step.address) for step, _ in kinds.not_allowed]
+        more = f" and {len(addresses) - 3} more" if len(addresses) > 3 else ""
+        yield warning(
+            f"{', '.join(addresses[:3])}{more}: not checked on the broker, "
+            f"because this principal may not alter there ({explain(kinds.not_allowed[0][1])})",
+            "plan as the one who applies to have it checked",
+            code="broker-check",
+        )
+    if kinds.not_asked:
+        yield warning(
+            f"{cluster} did not check the plan: {explain(kinds.not_asked[0][1])}",
+            "plan again when it answers",
+            code="broker-check",
+        )
+
+
+def _sorted(refusals: Sequence[Refusal]) -> _Sorted:
+    kinds = _Sorted([], [], [])
+    for refusal in refusals:
+        found = error_of(refusal[1])
+        if found is not None and found.code() in MAY_NOT:
+            kinds.not_allowed.append(refusal)
+        elif found is None or is_transient(refusal[1]):
+            kinds.not_asked.append(refusal)
+        else:
+            kinds.refused.append(refusal)
+    return kinds
