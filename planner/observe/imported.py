@@ -1,0 +1,113 @@
+"""Pure: what a live cluster holds → a topology that says the same, and what was left out of it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from planner.model.diagnostic import Diagnostic, note, warning
+from planner.model.observed import ConfigSource, ConfigsWanted, ObservedCluster, ObservedTopic, Wanted
+from planner.model.topology import Acl, Cluster, Topic, Topology
+
+# The cluster's own, as other tools keep them: nobody manages these by hand.
+_OWN = re.compile(r"__.*")
+# Set while replicas move, and gone afterwards.
+_PASSING = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+# The language has no word for these operations.
+_UNKNOWN_OPERATIONS = frozenset({"TWO_PHASE_COMMIT"})
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    topology: Topology
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def wanted_of(cluster: ObservedCluster, pattern: str | None) -> Wanted:
+    """What an import has to read."""
+    return Wanted(
+        configs={name: ConfigsWanted(explicit=True) for name in _chosen(cluster.topics, pattern)},
+        acls=pattern is None,
+    )
+
+
+def imported(
+    name: str,
+    declared: Mapping[str, Cluster],
+    clusters: Iterable[ObservedCluster],
+    pattern: str | None = None,
+) -> Imported:
+    """Only what is set explicitly, so that planning it changes nothing."""
+    topics: list[Topic] = []
+    acls: list[Acl] = []
+    diagnostics: list[Diagnostic] = []
+    pinned: dict[str, Cluster] = {}
+    for cluster in clusters:
+        chosen = _chosen(cluster.topics, pattern)
+        topics += (
+            _topic(cluster.name, cluster.topics[topic]) for topic in chosen if topic not in cluster.hidden
+        )
+        acls += (Acl(rule) for rule in cluster.acls or () if rule.operation not in _UNKNOWN_OPERATIONS)
+        diagnostics += _left_out(cluster, pattern)
+        known = declared[cluster.name]
+        pinned[cluster.name] = Cluster(known.name, known.bootstrap, cluster.id or None, known.client)
+    topology = Topology(name, pinned, tuple(topics), tuple(acls))
+    return Imported(topology, tuple(diagnostics))
+
+
+def _chosen(names: Iterable[str], pattern: str | None) -> list[str]:
+    if pattern is None:
+        return sorted(name for name in names if not _OWN.fullmatch(name))
+    wanted = re.compile(pattern)
+    return sorted(name for name in names if wanted.fullmatch(name))
+
+
+def _topic(cluster: str, topic: ObservedTopic) -> Topic:
+    config = {
+        key: value.value
+        for key, value in sorted(topic.config.items())
+        if value.source is ConfigSource.TOPIC and value.value is not None and key not in _PASSING
+    }
+    return Topic(topic.name, cluster, topic.partitions, topic.replication, config)
+
+
+def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnostic]:
+    name = cluster.name
+    if hidden := sorted(cluster.hidden):
+        yield warning(
+            f"not authorized to describe {len(hidden)} of {name}'s topics: {_some(hidden)}",
+            "give the principal DESCRIBE and DESCRIBE_CONFIGS on them, then import again",
+        )
+    if pattern is None:
+        own = sorted(topic for topic in cluster.topics if _OWN.fullmatch(topic))
+        if own:
+            yield note(
+                f"left out {len(own)} of {name}'s topics that begin with __: {_some(own)}",
+                "--topics takes them in",
+            )
+    if "acls" in cluster.unreadable:
+        yield warning(
+            f"the ACLs of {name} are left out: {cluster.unreadable['acls']}",
+            "give the principal DESCRIBE on the cluster, then import again",
+        )
+    for rule in cluster.acls or ():
+        if rule.operation in _UNKNOWN_OPERATIONS:
+            yield warning(f"left out the ACL {rule.name} of {name}: {rule.operation} can't be declared")
+    for topic in cluster.topics.values():
+        replicas = {len(partition) for partition in topic.replicas}
+        if len(replicas) > 1:
+            yield warning(
+                f"the partitions of {name}'s {topic.name} have {_counts(replicas)} replicas; "
+                f"{topic.replication} is written",
+                "if they are being reassigned, wait until that ends and import again",
+            )
+        if _PASSING & topic.config.keys():
+            yield note(f"left out the replication throttles of {name}'s {topic.name}: they pass")
+
+
+def _counts(numbers: Iterable[int]) -> str:
+    return " and ".join(str(number) for number in sorted(numbers))
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
