@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
 from planner.model.topology import Configs, ConfigSync, Provenance
@@ -95,6 +96,8 @@ class ConfigRule:
                         values[key] = effective
             case ConfigSync.ALL:
                 values = source.every_effective()
+            case _:
+                assert_never(self.sync)
         values = {key: value for key, value in values.items() if self.follows(key)}
         largest = values.get("max.message.bytes", "")
         if self._slack and largest.isdecimal():

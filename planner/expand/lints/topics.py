@@ -96,6 +96,7 @@ def _replicas(node: Node, observed: Observed) -> int | None:
 
 def declared_otherwise(topics: Topics, world: World) -> Iterator[Diagnostic]:
     """What is declared at the destination stands, also where a flow would set something else."""
+    mirrors = world.real.incoming()
     for topic in topics.desired:
         node = Node(topic.cluster, topic.name)
         declared = world.declared.get(node)
@@ -112,10 +113,7 @@ def declared_otherwise(topics: Topics, world: World) -> Iterator[Diagnostic]:
                 source=topic.source,
                 code="declared-differently",
             )
-        if (
-            node in world.real.incoming()
-            and declared.config.get(TIMESTAMP_TYPE, "CreateTime") != "CreateTime"
-        ):
+        if node in mirrors and declared.config.get(TIMESTAMP_TYPE, "CreateTime") != "CreateTime":
             yield warning(
                 f"{node} is a mirror and is declared with {TIMESTAMP_TYPE}: {declared.config[TIMESTAMP_TYPE]}"
                 ": copied records would get the time of the copy",
