@@ -1,0 +1,116 @@
+"""R1, R2, R3: killed at the worst moments, fenced, stopped and continued, the copy stays exact."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runtime.contract.jobspec import FlowSpec
+from runtime.copy.assignment import AssignedPartition
+from runtime.copy.failpoints import NAMES
+from tests.runtime.copy.slot_process import slot_process
+from tests.runtime.copy.workload import mixed
+from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+
+@pytest.mark.parametrize("failpoint", NAMES)
+def test_killed_at_a_failpoint_nothing_is_lost_or_doubled(
+    sides: dict[str, Side], fresh: Fresh, tmp_path: Path, failpoint: str
+) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 2)
+    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic, 2)
+    for nth in (1, 2):
+        mixed(sides["dc1"], topic, 2, seed=nth, count=150)
+        assignment = asyncio.run(driver.take_over(flow, partitions))
+        with slot_process(tmp_path, driver.spec(), assignment, f"{failpoint}:{nth}") as process:
+            mixed(sides["dc1"], topic, 2, seed=10 + nth, count=50)
+            assert process.wait(60) == -signal.SIGKILL
+    copy_through(driver, flow, partitions)
+    assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
+
+
+def test_a_slot_of_the_same_number_fences_the_one_before(
+    sides: dict[str, Side], fresh: Fresh, tmp_path: Path
+) -> None:
+    """The same generation: resubmitted while the first, which was thought dead, is only stopped (SIGSTOP)."""
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    driver, partitions = _started(sides, fresh, topic, flow)
+    assignment = asyncio.run(driver.take_over(flow, partitions))
+    with slot_process(tmp_path, driver.spec(), assignment) as zombie:
+        _wait_for_records(sides["dc2"], topic, 1)
+        zombie.send_signal(signal.SIGSTOP)
+        mixed(sides["dc1"], topic, seed=2, count=100)
+        with slot_process(tmp_path, driver.spec(), assignment):
+            _wait_for_records(sides["dc2"], topic, len(sides["dc1"].read(topic)[0]))
+            zombie.send_signal(signal.SIGCONT)
+            mixed(sides["dc1"], topic, seed=3, count=100)
+            assert zombie.wait(60) == 0
+            assert zombie.stdout is not None
+            assert "Fenced" in zombie.stdout.read()
+            _wait_for_records(sides["dc2"], topic, len(sides["dc1"].read(topic)[0]))
+    assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
+
+
+def test_a_zombie_of_an_older_generation_writes_nothing_more(
+    sides: dict[str, Side], fresh: Fresh, tmp_path: Path
+) -> None:
+    """Fencing 3: another job takes the flow over; the older slot is fenced, and submitted again it ends."""
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    driver, partitions = _started(sides, fresh, topic, flow)
+    older = asyncio.run(driver.take_over(flow, partitions))
+    with slot_process(tmp_path, driver.spec(), older) as zombie:
+        _wait_for_records(sides["dc2"], topic, 1)
+        zombie.send_signal(signal.SIGSTOP)
+        copy_through(Driver(sides, job=fresh("other-job")), flow, partitions)
+        zombie.send_signal(signal.SIGCONT)
+        mixed(sides["dc1"], topic, seed=2, count=100)
+        assert zombie.wait(60) == 0
+        assert zombie.stdout is not None
+        assert "Fenced" in zombie.stdout.read()
+    with slot_process(tmp_path, driver.spec(), older) as again:
+        assert again.wait(60) == 0
+        assert again.stdout is not None
+        assert "Outdated" in again.stdout.read()
+    copied = sides["dc2"].read(topic)[0]
+    assert copied == sides["dc1"].read(topic)[0][: len(copied)]
+    copy_through(driver, flow, partitions)
+    assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
+
+
+def test_a_slot_keeps_its_progress_through_many_random_kills(
+    sides: dict[str, Side], fresh: Fresh, tmp_path: Path
+) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    driver, partitions = _started(sides, fresh, topic, flow)
+    for seed in range(5):
+        assignment = asyncio.run(driver.take_over(flow, partitions))
+        with slot_process(tmp_path, driver.spec(), assignment) as process:
+            mixed(sides["dc1"], topic, seed=seed + 2, count=100)
+            time.sleep(0.1 * seed)
+            process.kill()
+    copy_through(driver, flow, partitions)
+    assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
+
+
+def _started(
+    sides: dict[str, Side], fresh: Fresh, topic: str, flow: FlowSpec
+) -> tuple[Driver, list[AssignedPartition]]:
+    for side in sides.values():
+        side.create(topic)
+    mixed(sides["dc1"], topic, count=100)
+    return Driver(sides, job=fresh("job")), assigned(flow.name, topic)
+
+
+def _wait_for_records(side: Side, topic: str, count: int, within_s: float = 60) -> None:
+    deadline = time.monotonic() + within_s
+    while len(side.read(topic)[0]) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
