@@ -8,8 +8,9 @@ from planner.expand import ClusterWants, wants
 from planner.model.address import Kind
 from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Request, Wanted
 from planner.model.owned import Owned
-from planner.model.topology import Topology
+from planner.model.topology import Cluster, Topology
 from planner.observe import Observer, named_topics
+from planner.observe.imported import wanted_of
 from planner.store.registry import read_registry
 
 _NOTHING = ClusterWants()
@@ -30,6 +31,22 @@ def observe(topology: Topology, timeout_ms: int) -> Observed:
     ):
         observed = observer.names(named_topics(topology))
         return observer.details(observed, request_for(topology, observed))
+
+
+def observe_for_import(clusters: Mapping[str, Cluster], pattern: str | None, timeout_ms: int) -> Observed:
+    """What is set explicitly on the topics that match, and the ACLs; who owns them does not matter."""
+    endpoints = endpoints_of(clusters.values())
+    with (
+        ReadingBar() as bar,
+        Observer(clusters, endpoints, timeout_s=timeout_ms / 1000, progress=bar) as observer,
+    ):
+        observed = observer.names()
+        request = {
+            name: wanted_of(cluster, pattern)
+            for name, cluster in observed.clusters.items()
+            if isinstance(cluster, ObservedCluster)
+        }
+        return observer.details(observed, request)
 
 
 def request_for(topology: Topology, observed: Observed) -> Request:
