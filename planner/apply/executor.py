@@ -4,6 +4,7 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from confluent_kafka import KafkaException
 
@@ -21,7 +22,7 @@ Observer = Callable[[Event], None]
 
 
 class Interruption:
-    """The user's Ctrl-C as a value: set once, seen by every guard."""
+    """The user's Ctrl-C as a value: set by whoever hears the signal, seen by every guard."""
 
     def __init__(self) -> None:
         self.happened = False
@@ -51,18 +52,14 @@ def execute(
         lost = schedule.over(ended)
         outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *lost))
         if lost:
-            tell(Ended(cluster, tuple(lost)))
+            # A journal that cannot be written fails the batches too; nothing that is skipped here was sent.
+            with suppress(KafkaException, TimeoutError):
+                tell(Ended(cluster, tuple(lost)))
 
     try:
         running += launch()
         while running:
-            try:
-                cluster, ended = finished.get()
-            except KeyboardInterrupt:
-                if interruption.happened:
-                    raise
-                interruption.happened = True
-                continue
+            cluster, ended = finished.get()
             running -= 1
             note(cluster, ended)
             running += launch()

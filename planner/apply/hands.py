@@ -18,7 +18,7 @@ class Registry(Protocol):
 
 @dataclass(slots=True)
 class Hands:
-    """One cluster during one apply. `topic_ids` are what creates brought, for the registry."""
+    """One cluster during one apply."""
 
     endpoint: Endpoint
     registry: Registry
@@ -26,7 +26,6 @@ class Hands:
     plan_digest: str
     now_ms: Callable[[], int]
     client: AdminClient = field(init=False)
-    topic_ids: dict[str, str] = field(default_factory=dict)
     _by_broker: dict[int, AdminClient] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,5 @@
 """`repl apply`: executes a saved plan exactly, or plans, shows, asks, and then executes."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -145,10 +144,3 @@ def look_again(endpoints: Mapping[str, Endpoint], timeout_ms: int) -> Callable[[
             return observer.details(observer.names(), wanted)
 
     return look
-
-
-def leave_now() -> None:
-    """A second Ctrl-C: at once, without waiting for requests that are under way."""
-    click.echo("\nStopped at once. The leases end by themselves; repl history tells what was done.", err=True)
-    sys.stdout.flush()
-    os._exit(ExitCode.INTERRUPTED)

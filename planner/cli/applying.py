@@ -20,6 +20,7 @@ from planner.apply.executor import Interruption
 from planner.apply.hands import Hands
 from planner.cli.app import show
 from planner.cli.apply_view import View
+from planner.cli.interrupting import interruptible
 from planner.kafka import Endpoint, explain, producer
 from planner.model.applied import Applied, StepResult
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
@@ -32,7 +33,7 @@ from planner.plan.plain import plain
 from planner.store import log
 from planner.store.history import Journal, merge, read_history
 from planner.store.lease import Lease
-from planner.store.lease_log import Held, Holder
+from planner.store.lease_log import TTL_MS, Held, Holder
 from planner.store.planfile import digest, step_of
 from planner.store.registry import RegistryWriter
 from runtime.contract import naming
@@ -52,6 +53,7 @@ class Applying:
     view: View
     finish_with: str  # the command that finishes what could not be finished
     folder: Path
+    lease_ttl_ms: int = TTL_MS
 
 
 def carry_out(plan: Plan, applying: Applying) -> int:
@@ -128,7 +130,7 @@ def _leased(applied: Applied, applying: Applying, cluster: str) -> Lease:
         who = f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}"
         click.echo(f"Waiting for another apply to {cluster}: {who}, since {since} ...", err=True)
 
-    lease = Lease(applying.endpoints[cluster], holder)
+    lease = Lease(applying.endpoints[cluster], holder, applying.lease_ttl_ms)
     return lease.acquire(applying.lock_timeout_ms / 1000, waiting)
 
 
@@ -183,6 +185,7 @@ def _execute(
     applying: Applying,
     leases: Mapping[str, Lease],
 ) -> Summary:
+    done = _done_before(before)
     producers = {cluster: producer(applying.endpoints[cluster]) for cluster in leases}
     journal = Journal(applied, producers, plain)
     interruption = Interruption()
@@ -209,13 +212,26 @@ def _execute(
                 journal.ended(event.cluster, {one.step.id: _told(one) for one in event.outcomes})
                 applying.view.ended(event)
 
-    journal.begin(plan.steps)
-    applying.view.begin(plan)
-    summary = execute(remaining, hands, tell, interruption)
-    left_out = {step.id: Outcome(step, DONE.result) for step in plan.steps if step not in remaining}
-    summary = replace(summary, outcomes={**left_out, **summary.outcomes})
-    _finish(journal, summary)
+    with interruptible(interruption):
+        _begin(journal, plan)
+        applying.view.begin(plan)
+        summary = execute(remaining, hands, tell, interruption)
+        left_out = {step.id: Outcome(step, DONE.result) for step in plan.steps if step.id in done}
+        summary = replace(summary, outcomes={**left_out, **summary.outcomes})
+        _finish(journal, summary)
     return summary
+
+
+def _begin(journal: Journal, plan: Plan) -> None:
+    try:
+        journal.begin(plan.steps)
+    except (KafkaException, TimeoutError) as failure:
+        raise Failure(
+            error(
+                f"the journal of this apply cannot be written, so nothing was changed: {explain(failure)}",
+                f"the topic {naming.HISTORY} needs a leader and enough replicas in sync; then apply again",
+            )
+        ) from failure
 
 
 def _told(outcome: Outcome) -> StepResult:

@@ -33,16 +33,16 @@ class Journal:
             self._write(cluster, [history_log.started(self._applied), *history_log.planned(own)])
 
     def sent(self, cluster: str, step_ids: Iterable[str]) -> None:
-        self._write(cluster, [history_log.sent(step_ids)])
+        self._write(cluster, history_log.sent(step_ids))
 
     def ended(self, cluster: str, results: Mapping[str, StepResult]) -> None:
-        self._write(cluster, [history_log.ended(results)])
+        self._write(cluster, history_log.ended(results))
 
     def finish(self, result: str, at_ms: int) -> None:
         for cluster in self._producers:
             self._write(cluster, [history_log.finished(result, at_ms)])
 
-    def _write(self, cluster: str, values: Sequence[bytes]) -> None:
+    def _write(self, cluster: str, values: Iterable[bytes]) -> None:
         key = self._applied.id.encode()
         log.append(self._producers[cluster], HISTORY, [(key, value) for value in values], WRITE_SECONDS)
 

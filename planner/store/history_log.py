@@ -4,15 +4,18 @@ An apply writes `started`, then its steps in chunks (`planned`), `sent` before a
 batch, and `finished`. An apply that was killed simply has no more events.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from planner.model.applied import Applied, StepResult
 from planner.model.step import Step
 from planner.store.codec import decode, encode
 
-STEPS_IN_A_RECORD = 500
+# Well below the 1 MB that a client sends in one record by default.
+RECORD_BYTES = 256 * 1024
 
 DecodeStep = Callable[[Mapping[str, Any]], Step]
 
@@ -35,20 +38,32 @@ def started(applied: Applied) -> bytes:
     )
 
 
-def planned(steps: Sequence[Mapping[str, Any]]) -> Iterable[bytes]:
-    for first in range(0, len(steps), STEPS_IN_A_RECORD):
-        yield encode({"event": "planned", "steps": list(steps[first : first + STEPS_IN_A_RECORD])})
+def planned(steps: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
+    return (encode({"event": "planned", "steps": some}) for some in _pieces(steps))
 
 
-def sent(step_ids: Iterable[str]) -> bytes:
-    return encode({"event": "sent", "steps": list(step_ids)})
+def sent(step_ids: Iterable[str]) -> Iterable[bytes]:
+    return (encode({"event": "sent", "steps": some}) for some in _pieces(step_ids))
 
 
-def ended(results: Mapping[str, StepResult]) -> bytes:
-    told = {
-        step_id: [result.result, result.why, round(result.seconds, 3)] for step_id, result in results.items()
-    }
-    return encode({"event": "ended", "steps": told})
+def ended(results: Mapping[str, StepResult]) -> Iterable[bytes]:
+    told = ((step_id, [one.result, one.why, round(one.seconds, 3)]) for step_id, one in results.items())
+    return (encode({"event": "ended", "steps": dict(some)}) for some in _pieces(told))
+
+
+def _pieces(items: Iterable[Any]) -> Iterable[list[Any]]:
+    """As many together as one record holds."""
+    piece: list[Any] = []
+    size = 0
+    for item in items:
+        weight = len(msgspec.json.encode(item))
+        if piece and size + weight > RECORD_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(item)
+        size += weight
+    if piece:
+        yield piece
 
 
 def finished(result: str, at_ms: int) -> bytes:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt
 from planner.apply.hands import Hands
 from planner.apply.visible import await_everywhere, led
-from planner.kafka import explain, topic_id_text
+from planner.kafka import explain
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import CreateTopic
 
@@ -48,20 +48,7 @@ def perform(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]:
     for step in made:
         if step.topic in waiting:
             verdicts[step.id] = failed(f"created, but not everywhere yet: {waiting[step.topic]}; apply again")
-    remember_ids(hands, [step.topic for step in made])
     return verdicts
-
-
-def remember_ids(hands: Hands, topics: Sequence[str]) -> None:
-    """The registry keeps the new topics' ids, so that a topic recreated behind our back is recognised."""
-    if not topics:
-        return
-    described = hands.client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_SECONDS)
-    for name, answer in described.items():
-        try:
-            hands.topic_ids[name] = topic_id_text(answer.result().topic_id)
-        except KafkaException:
-            hands.topic_ids.pop(name, None)
 
 
 def _as_wanted(hands: Hands, step: CreateTopic) -> Verdict:

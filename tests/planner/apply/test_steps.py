@@ -83,7 +83,6 @@ def test_topics_are_there_with_leaders_once_create_returns(hands, fresh):
     assert perform(hands, *[create(name) for name in names]) == [DONE] * 3
     known = hands.client.list_topics(timeout=10).topics
     assert [len(known[name].partitions) for name in names] == [2, 2, 2]
-    assert hands.topic_ids == {name: id_of(hands, name) for name in names}
 
 
 def test_a_topic_that_exists_as_wanted_is_success(hands, fresh):
