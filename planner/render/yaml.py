@@ -17,7 +17,7 @@ from planner.model.topology import (
 )
 from planner.render.yaml_acls import acl_values
 from planner.render.yaml_flows import duration, flow_value
-from planner.render.yaml_text import WIDTH, Bare, Value, item, pair, setting
+from planner.render.yaml_text import WIDTH, Bare, Value, item, pair, printable, setting
 from planner.render.yaml_topics import defaults_value, topic_defaults, topic_values
 
 _USUAL_RETENTION_MS = 30 * 86_400_000
@@ -137,6 +137,8 @@ def _policies(policies: Policies) -> list[str]:
 def _comments(lines: Iterable[str]) -> Iterator[str]:
     """Each text as a comment; a longer one goes on below, further in."""
     for line in lines:
-        parts = wrap(line, WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        parts = wrap(
+            printable(line), WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
         for part in parts or [""]:
             yield f"# {part}".rstrip()

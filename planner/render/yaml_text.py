@@ -11,7 +11,7 @@ _BARE_VALUE = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?|\d+(ms|s|m|h|d|w|B|[KMGT]i?B)(
 _HOST_PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*:\d{1,5}")
 # What one YAML reader or another takes for something else than text.
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "~", ".nan", ".inf"})
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,11 @@ def scalar(value: str | int | bool | Bare) -> str:
             return str(value)
         case str():
             return _text(value)
+
+
+def printable(text: str) -> str:
+    """For a comment: what a reader of YAML would refuse is a question mark."""
+    return _UNPRINTABLE.sub("?", text.replace("\n", " "))
 
 
 def setting(value: str) -> str | Bare:
