@@ -65,6 +65,8 @@ class Care:
 
     def stop(self, copy: PartitionCopy, state: State, why: str) -> None:
         """Until someone acts; looked at again in case the cause went away."""
+        if state is State.RECORD_TOO_LARGE:
+            why = f"{why}; raise max.message.bytes of {copy.at.topic} at the destination"
         self._halted(copy, state, why)
         self._after(copy, self._settings.stop_retry_ms / 1000)
 

@@ -1,0 +1,172 @@
+"""An assignment changes while a slot runs: what stays is not disturbed, what leaves is let go cleanly."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.status import PartitionState as State
+from runtime.copy.assignment import Assignment
+from runtime.copy.slot import Outdated, Slot, Stopped
+from tests.runtime.copy.workload import mixed
+from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+
+async def in_force(slot: Slot, version: int, within_s: float = 30) -> None:
+    deadline = time.monotonic() + within_s
+    while slot.status().assignment < version:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+def test_partitions_move_between_slots_while_records_come(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 4)
+    driver = Driver(sides, job=fresh("job"))
+    mixed(sides["dc1"], topic, 4, seed=1, count=200)
+
+    async def copy() -> None:
+        partitions = assigned(flow.name, topic, 4)
+        whole = await driver.take_over(flow, partitions, slots=2)
+        held = [partitions[:2], partitions[2:]]
+        first, second = (replace(whole, partitions=each) for each in held)
+        async with driver.running(first, 0) as one, driver.running(second, 1) as two:
+            for version, index in enumerate((0, 2, 1, 0, 3, 2), start=2):
+                writing = asyncio.create_task(
+                    asyncio.to_thread(mixed, sides["dc1"], topic, 4, seed=version, count=60)
+                )
+                moved = partitions[index]
+                source = 0 if moved in held[0] else 1
+                held[source] = [each for each in held[source] if each != moved]
+                held[1 - source] = [*held[1 - source], moved]
+                for slot, each in sorted(
+                    zip((one, two), held, strict=True), key=lambda pair: moved in pair[1]
+                ):  # the one that lets go comes first
+                    slot.assign(Assignment(version, whole.flows, each))
+                    await in_force(slot, version)
+                await writing
+            ends = [end for _, end in sides["dc1"].ends(topic, 4)]
+            await until(one, at_end(ends))
+            await until(two, at_end(ends))
+
+    asyncio.run(copy())
+    assert sides["dc2"].read(topic, 4) == sides["dc1"].read(topic, 4)
+
+
+def test_flows_come_and_go_without_disturbing_each_other(sides: dict[str, Side], fresh: Fresh) -> None:
+    first, second = flow_spec(fresh("first")), flow_spec(fresh("second"))
+    topics = {first.name: fresh("a"), second.name: fresh("b")}
+    for side in sides.values():
+        for topic in topics.values():
+            side.create(topic)
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> None:
+        one = await driver.take_over(first, assigned(first.name, topics[first.name]))
+        async with driver.running(one) as slot:
+            sides["dc1"].write(topics[first.name], [{"value": b"1"}])
+            await until(slot, at_end([1]))
+            two = await driver.take_over(second, assigned(second.name, topics[second.name]))
+            both = Assignment(two.version, one.flows | two.flows, one.partitions + two.partitions)
+            slot.assign(both)
+            sides["dc1"].write(topics[second.name], [{"value": b"2"}])
+            await until(slot, at_end([1]))
+            assert [flow.aborts for flow in slot.status().flows] == [0, 0]
+            slot.assign(replace(one, version=both.version + 1))
+            await in_force(slot, both.version + 1)
+            sides["dc1"].write(topics[first.name], [{"value": b"3"}])
+            await until(slot, at_end([2]))
+            assert [one.flow for one in slot.status().partitions] == [first.name]
+
+    asyncio.run(copy())
+
+
+def test_a_flow_whose_source_does_not_answer_disturbs_no_other(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow, dead = fresh("orders"), flow_spec(fresh("flow")), flow_spec(fresh("dead"), source="dead")
+    for side in sides.values():
+        side.create(topic)
+    nobody = replace_side(sides["dc1"], bootstrap="127.0.0.1:9")
+    driver = Driver({**sides, "dead": nobody}, job=fresh("job"))
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        also = replace(assignment.flows[flow.name], spec=dead)
+        flows = {**assignment.flows, dead.name: also}
+        partitions = [*assignment.partitions, *assigned(dead.name, "anything")]
+        async with driver.running(Assignment(assignment.version, flows, partitions)) as slot:
+            await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"1"}])
+            await until(slot, lambda one: one.flow == dead.name or one.position == 1)
+            await until(slot, lambda one: one.flow != dead.name or in_state(State.RETRYING)(one))
+
+    asyncio.run(copy())
+
+
+def replace_side(side: Side, bootstrap: str) -> Side:
+    return Side("dead", bootstrap, {**side.client, "bootstrap.servers": bootstrap})
+
+
+def test_the_rate_limit_is_kept(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"), rate_limit=500_000)
+    for side in sides.values():
+        side.create(topic)
+    sides["dc1"].write(
+        topic, ({"value": b"x" * 1_000} for _ in range(2_000)), batch_size=50_000, linger_ms=20
+    )
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> float:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        async with driver.running(assignment) as slot:
+            began = time.monotonic()
+            await until(slot, at_end([2_000]))
+            assert slot.status().flows[0].throttled_ms > 0
+            return time.monotonic() - began
+
+    took = asyncio.run(copy())
+    assert 1.5 < took < 12  # 2 MB at 0.5 MB/s, of which the first fetch may come at once
+
+
+def test_a_stopped_slot_has_ended_its_transactions(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    mixed(sides["dc1"], topic, count=300)
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        slot = Slot(driver.spec(), assignment, {})
+        running = asyncio.create_task(slot.run())
+        await until(slot, lambda one: one.position > 0)
+        slot.stop()
+        assert await asyncio.wait_for(running, 20) == Stopped()
+
+    asyncio.run(copy())
+    (progress,) = asyncio.run(driver.progress(flow.name)).values()
+    (_, committed), (_, written) = (
+        *sides["dc2"].ends(topic),
+        *sides["dc2"].ends(topic, committed=False),
+    )
+    assert committed == written >= progress.destination_end > 0
+
+
+def test_a_slot_without_the_newest_generation_ends(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> None:
+        older = await driver.take_over(flow, assigned(flow.name, topic))
+        await driver.take_over(flow, assigned(flow.name, topic))
+        end = await asyncio.wait_for(Slot(driver.spec(), older, {}).run(), 30)
+        assert isinstance(end, Outdated)
+        assert "is 2, active; this slot's is 1" in end.why
+
+    asyncio.run(copy())

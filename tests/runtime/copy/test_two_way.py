@@ -1,0 +1,92 @@
+"""R5: two clusters copy one topic to each other; nothing returns, and nothing goes round when all is
+still.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from runtime.contract.jobspec import ProvenanceMode, TemplateRule
+from tests.runtime.copy.workload import mixed
+from tests.runtime.copy.world import Driver, Side, assigned, flow_spec
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+
+@pytest.mark.parametrize("mode", ["batch", "headers"])
+def test_active_active_under_one_name(sides: dict[str, Side], fresh: Fresh, mode: ProvenanceMode) -> None:
+    topic = fresh("shared")
+    there = flow_spec(fresh("there"), "dc1", "dc2", provenance=mode, shared=True)
+    back = flow_spec(fresh("back"), "dc2", "dc1", provenance=mode, shared=True)
+    for side in sides.values():
+        side.create(topic, 2)
+    mixed(sides["dc1"], topic, 2, seed=1, count=150)
+    mixed(sides["dc2"], topic, 2, seed=2, count=150)
+    born = {name: sorted(_numbers(side, topic)) for name, side in sides.items()}
+
+    async def copy() -> tuple[list[int], list[int]]:
+        one, two = Driver(sides, "dc2", fresh("job")), Driver(sides, "dc1", fresh("job"))
+        first = await one.take_over(there, assigned(there.name, topic, 2))
+        second = await two.take_over(back, assigned(back.name, topic, 2))
+        async with one.running(first) as slot, two.running(second) as other:
+
+            def commits() -> list[int]:
+                return [each.commits for one in (slot, other) for each in one.status().flows]
+
+            deadline = time.monotonic() + 60
+            still_since, seen = time.monotonic(), commits()
+            while time.monotonic() - still_since < 3:  # tails move once a second at most, then nothing does
+                assert time.monotonic() < deadline, commits()
+                await asyncio.sleep(0.1)
+                if commits() != seen:
+                    still_since, seen = time.monotonic(), commits()
+            ends = [side.ends(topic, 2) for side in sides.values()]
+            await asyncio.sleep(2)
+            assert commits() == seen
+            assert [side.ends(topic, 2) for side in sides.values()] == ends
+            return seen, [each.dropped for one in (slot, other) for each in one.status().flows]
+
+    commits, dropped = asyncio.run(copy())
+    assert min(commits) > 0
+    assert dropped == [len(born["dc2"]), len(born["dc1"])]
+    both = sorted(born["dc1"] + born["dc2"])
+    assert [sorted(_numbers(side, topic)) for side in sides.values()] == [both, both]
+
+
+def test_names_that_do_not_cycle_are_all_copied(sides: dict[str, Side], fresh: Fresh) -> None:
+    """Batch provenance drops only what would return under its own name: a replica of a replica is not
+    that.
+    """
+    topic = fresh("orders")
+    there = flow_spec(fresh("there"), "dc1", "dc2", rename=TemplateRule(text="{topic}.r"))
+    back = flow_spec(fresh("back"), "dc2", "dc1", provenance="batch", rename=TemplateRule(text="{topic}.b"))
+    sides["dc1"].create(topic)
+    sides["dc2"].create(f"{topic}.r")
+    sides["dc1"].create(f"{topic}.r.b")
+    sides["dc1"].write(topic, [{"value": b"%d" % one} for one in range(20)])
+
+    async def copy() -> None:
+        one, two = Driver(sides, "dc2", fresh("job")), Driver(sides, "dc1", fresh("job"))
+        first = await one.take_over(there, assigned(there.name, topic, destination_topic=f"{topic}.r"))
+        second = await two.take_over(
+            back, assigned(back.name, f"{topic}.r", destination_topic=f"{topic}.r.b")
+        )
+        async with one.running(first), two.running(second) as slot:
+            deadline = time.monotonic() + 30
+            while slot.status().flows[0].records < 20 if slot.status().flows else True:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+
+    asyncio.run(copy())
+    assert len(sides["dc1"].read(f"{topic}.r.b")[0]) == 20
+
+
+def _numbers(side: Side, topic: str) -> list[tuple[bytes, int]]:
+    return [
+        (next(value for name, value in row.headers if name == "n") or b"", row.timestamp)
+        for rows in side.read(topic, 2)
+        for row in rows
+    ]
