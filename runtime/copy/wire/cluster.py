@@ -25,7 +25,7 @@ from runtime.copy.wire.protocol.metadata import (
 )
 from runtime.copy.wire.protocol.request import Request
 from runtime.copy.wire.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
-from runtime.copy.wire.timing import in_time
+from runtime.copy.wire.timing import Shared, in_time
 from runtime.copy.wire.topics import TopicCache
 
 R = TypeVar("R")
@@ -45,6 +45,7 @@ class Cluster:
         self._topics = TopicCache(settings.metadata_max_age_s)
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._asking = asyncio.Lock()
+        self._relearning: Shared[MetadataResponse] = Shared()
         self._addresses_doubted = False
 
     @classmethod
@@ -67,6 +68,7 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
+        await self._relearning.stop()
         await self._links.close()
 
     async def connection(self, node: int, purpose: str, within: float | None = None) -> Connection:
@@ -84,7 +86,11 @@ class Cluster:
     async def _connection(self, node: int, purpose: str) -> Connection:
         if self._addresses_doubted or node not in self.brokers:
             self._addresses_doubted = False
-            await self.ask_any(MetadataRequest(()))
+            try:
+                await self._relearning.run(lambda: self.ask_any(MetadataRequest(())))
+            except ConnectionFailure:
+                if node not in self.brokers:
+                    raise
         return await self._links.connection(node, purpose)
 
     async def call(

@@ -96,13 +96,11 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if self._why is not None or transport is None or transport.is_closing():
             why = str(self._why) if self._why else "the connection is closing"
-            answer.set_exception(Disconnected(self.where, why, sent=False))
-            return answer
+            return _failed(answer, Disconnected(self.where, why, sent=False))
         try:
             version = self.version_of(request)
         except Unsupported as error:
-            answer.set_exception(error)
-            return answer
+            return _failed(answer, error)
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         flexible = version >= request.FLEXIBLE
         body = request.body(version)
@@ -233,8 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         if late is None:
             return
         why = f"no answer to {late.request.API.name} in {wait:g} s"
-        if not late.answer.done():
-            late.answer.set_exception(TimedOut(self.where, why, sent=True))
+        _failed(late.answer, TimedOut(self.where, why, sent=True))
         self._fail(Disconnected(self.where, why, sent=True))
 
     def _fail(self, why: WireError, abort: bool = True) -> None:
@@ -245,8 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         pending, self._pending = self._pending, deque()
         for one in pending:
             one.timer.cancel()
-            if not one.answer.done():
-                one.answer.set_exception(why)
+            _failed(one.answer, why)
         self._idle.set()
         self._writable.set()
         self._body = None
@@ -255,6 +251,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.abort()
             else:
                 self._transport.close()
+
+
+def _failed(answer: asyncio.Future[R], why: WireError) -> asyncio.Future[R]:
+    """A caller that dropped its request does not care how it ended: that is not worth a line in a log."""
+    if not answer.done():
+        answer.set_exception(why)
+        answer.exception()
+    return answer
 
 
 def _lost(where: str, exc: Exception | None) -> WireError:

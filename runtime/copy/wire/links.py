@@ -10,14 +10,14 @@ from runtime.copy.wire.connection import Connection
 from runtime.copy.wire.dial import Dialer
 from runtime.copy.wire.errors import AuthenticationFailed, ConnectionFailure, Disconnected
 from runtime.copy.wire.protocol.metadata import Broker
-from runtime.copy.wire.timing import jittered
+from runtime.copy.wire.timing import Shared, jittered
 
 _IDLE_S = 240.0  # brokers close what was idle for ten minutes; a request must not meet that moment
 
 
 @dataclass(slots=True)
 class _Link:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    making: Shared[Connection] = field(default_factory=Shared)
     connection: Connection | None = None
 
 
@@ -47,16 +47,18 @@ class Links:
     async def connection(self, node: int, purpose: str) -> Connection:
         """One that is open and introduced. A caller that can't wait sets its own limit around this."""
         link = self._links.setdefault((node, purpose), _Link())
-        async with link.lock:
-            if link.connection is not None:
-                if self._usable(link.connection):
-                    return link.connection  # made while this caller waited
-                # The answers still due come first, so that what is produced stays in order.
-                await link.connection.idle()
-                await link.connection.close()
-                link.connection = None
-            link.connection = await self._dial(node, purpose)
+        if link.connection is not None and self._usable(link.connection):
             return link.connection
+        return await link.making.run(lambda: self._make(link, node, purpose))
+
+    async def _make(self, link: _Link, node: int, purpose: str) -> Connection:
+        if link.connection is not None:
+            # The answers still due come first, so that what is produced stays in order.
+            await link.connection.idle()
+            await link.connection.close()
+            link.connection = None
+        link.connection = await self._dial(node, purpose)
+        return link.connection
 
     def connected(self, purpose: str) -> list[int]:
         """The brokers that a usable connection for this purpose leads to."""
@@ -74,6 +76,7 @@ class Links:
     async def close(self) -> None:
         self._closed = True
         links, self._links = self._links, {}
+        await asyncio.gather(*(link.making.stop() for link in links.values()))
         await asyncio.gather(*(link.connection.close() for link in links.values() if link.connection))
 
     def _usable(self, connection: Connection) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 from runtime.copy.wire.errors import TimedOut
 
@@ -19,6 +19,33 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float, where: str) -> T
             return await work
     except TimeoutError:
         raise TimedOut(where, f"not done in {seconds:g} s", sent=False) from None
+
+
+class Shared(Generic[T]):
+    """Work that many may want at once: who comes while it is under way gets its outcome, good or bad.
+
+    A caller that gives up leaves the work to the others.
+    """
+
+    def __init__(self) -> None:
+        self._work: asyncio.Task[T] | None = None
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._work is None:
+            self._work = asyncio.ensure_future(work())
+            self._work.add_done_callback(self._done)
+        return await asyncio.shield(self._work)
+
+    async def stop(self) -> None:
+        work = self._work
+        if work is not None:
+            work.cancel()
+            await asyncio.wait({work})
+
+    def _done(self, work: asyncio.Task[T]) -> None:
+        self._work = None
+        if not work.cancelled():
+            work.exception()  # whoever waited was told; if nobody did, nobody needs to be
 
 
 def jittered(pause: float) -> float:
