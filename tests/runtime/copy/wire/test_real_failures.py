@@ -36,6 +36,11 @@ Fresh = Callable[[str], str]
 SOON = {"socket.timeout.ms": "5000", "reconnect.backoff.max.ms": "500"}
 
 
+async def fetch_for_ever(session: FetchSession) -> None:
+    while True:
+        await session.fetch()
+
+
 async def elected(cluster: Cluster, topic: str, not_by: int) -> int:
     """The leader, once it is another."""
     while True:
@@ -146,8 +151,7 @@ def test_a_broker_that_hangs_is_a_timeout_and_others_answer(own_lab: MakeLab, fr
             session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
             session.want(known.id, 0, FetchFrom(0))
             with pytest.raises(TimedOut) as failure:
-                while True:  # an answer may have been on its way
-                    await session.fetch()
+                await fetch_for_ever(session)
             assert failure.value.sent
             assert await list_offsets(cluster, {here: LATEST}, within=1) == {
                 here: ErrorCode.NETWORK_EXCEPTION
