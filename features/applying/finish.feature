@@ -1,0 +1,51 @@
+Feature: Crashes, drift and colleagues
+  An apply that is cut anywhere is finished by the next one; nothing is lost, nothing is done twice.
+
+  Scenario: Killed in the middle, finished by the next apply
+    Given a topology with 40 topics of its own that are deleted when they leave
+    When an apply is killed after its first step
+    And the pipeline applies the topology with --auto-approve
+    Then the exit code is 0
+    And all topics of its own exist at dc1
+    When the pipeline plans with --detailed-exitcode
+    Then the exit code is 0
+
+  Scenario: A killed saved plan is finished with the same plan
+    Given a topology with 40 topics of its own that are deleted when they leave
+    When the pipeline plans with --out plan.bin
+    And an apply of plan.bin is killed after its first step
+    And the pipeline applies plan.bin
+    Then the exit code is 0
+    And all topics of its own exist at dc1
+
+  Scenario: Drift is repaired
+    Given a topology with the topic orders of 3 partitions at dc1
+    And orders is declared with "config: {retention.ms: 1d}"
+    And the topology was applied
+    When somebody sets retention.ms of orders at dc1 to 5000
+    And the pipeline asks for drift
+    Then the exit code is 2
+    And the output says "retention.ms"
+    When the pipeline applies the topology with --auto-approve
+    Then the exit code is 0
+    And retention.ms of orders at dc1 is 86400000
+
+  Scenario: Two engineers at once
+    Given a topology with the topic orders of 3 partitions at dc1
+    And somebody else is applying to dc1
+    When the pipeline applies the topology with --auto-approve and --lock-timeout 1s
+    Then the exit code is 1
+    And the errors say "is being applied to by"
+    And the errors say "--lock-timeout"
+    And orders does not exist at dc1
+
+  Scenario: An apply is taken back
+    Given a topology with the topic orders of 3 partitions at dc1
+    And orders is declared with "config: {retention.ms: 1d}"
+    And the topology was applied
+    And orders is declared with "config: {retention.ms: 2d}"
+    And the topology was applied
+    When the pipeline plans a rollback of the last apply with --out plan.bin
+    And the pipeline applies plan.bin
+    Then the exit code is 0
+    And retention.ms of orders at dc1 is 86400000

@@ -1,0 +1,49 @@
+Feature: Guards
+  What would lose data is refused, and the refusal names the guard and the way out.
+
+  Scenario: A protected topic whose block was removed
+    Given a topology with the topic orders of 3 partitions at dc1
+    And orders is declared with "protect: true, on_remove: delete"
+    And the topology was applied
+    When orders leaves the topology
+    And the pipeline applies the topology with --auto-approve
+    Then the exit code is 3
+    And the errors say "protected when it was applied last"
+    And orders at dc1 has 3 partitions
+
+  Scenario: More deletes than the policy allows
+    Given a topology with 3 topics of its own that are deleted when they leave
+    And the policy max_deletes is 2
+    And the topology was applied
+    When all topics of its own leave the topology
+    And the pipeline applies the topology with --auto-approve
+    Then the exit code is 3
+    And the errors say "policies.max_deletes is 2"
+
+  Scenario: A topic that another topology owns
+    Given a topology with the topic orders of 3 partitions at dc1
+    And the topology was applied
+    And another topology declares orders at dc1 with 6 partitions
+    When the pipeline applies the other topology with --auto-approve
+    Then the exit code is 3
+    And the errors say "owned by the topology"
+    And orders at dc1 has 3 partitions
+
+  Scenario: A topic that is only forgotten
+    Given a topology with the topic orders of 3 partitions at dc1
+    And the topology was applied
+    When orders leaves the topology
+    And the pipeline applies the topology with --auto-approve
+    Then the exit code is 0
+    And orders at dc1 has 3 partitions
+    And the registry of dc1 does not know orders
+
+  Scenario: A topic is deleted as it asked for when it was applied
+    Given a topology with the topic orders of 3 partitions at dc1
+    And orders is declared with "on_remove: delete"
+    And the topology was applied
+    When orders leaves the topology
+    And the pipeline applies the topology with --auto-approve
+    Then the exit code is 0
+    And the output ends with "1 destroyed."
+    And orders does not exist at dc1

@@ -1,0 +1,290 @@
+"""Steps of features/applying: the real command, and the cluster as its own clients see it."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pytest_bdd import given, parsers, scenarios, then, when
+
+from planner.model.address import topic_address
+from planner.model.topology import Internal
+from planner.store import log
+from planner.store.lease import Lease
+from planner.store.lease_log import Holder
+from planner.store.registry import read_registry
+from runtime.contract.naming import LEASE
+from runtime.lab.lab import Lab
+from tests.commands import begin, repl
+from tests.endpoints import endpoint
+from tests.records import create_topic, wait_for
+from tests.topologies import Topology, at
+
+pytestmark = pytest.mark.integration
+
+scenarios("applying")
+
+ENV = {"LOGNAME": "bdd", "USER": "bdd"}
+
+
+@dataclass
+class Story:
+    """What a scenario has to remember. Topics have short names in the text and fresh ones at the cluster."""
+
+    lab: Lab
+    folder: Path
+    fresh: Callable[[str], str]
+    topology: Topology
+    names: dict[str, str] = field(default_factory=dict)
+    own: list[str] = field(default_factory=list)
+    other: Topology | None = None
+    done: CompletedProcess[str] | None = None
+    open: ExitStack = field(default_factory=ExitStack)
+
+    def name(self, word: str) -> str:
+        return self.names.setdefault(word, self.fresh(word))
+
+    def run(self, *arguments: str) -> None:
+        self.done = repl(*arguments, env=ENV)
+
+    def last(self) -> CompletedProcess[str]:
+        assert self.done is not None
+        return self.done
+
+    def plan_file(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def options(self, text: str) -> list[str]:
+        """Options as the scenario writes them; files are in its folder."""
+        return [self.plan_file(word) if word.endswith(".bin") else word for word in text.split()]
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        return AdminClient(self.lab.clusters["dc1"].client)
+
+    def topics(self) -> dict[str, int]:
+        return {
+            name: len(topic.partitions) for name, topic in self.admin.list_topics(timeout=10).topics.items()
+        }
+
+
+@pytest.fixture
+def story(lab: Lab, fresh: Callable[[str], str], tmp_path: Path) -> Iterator[Story]:
+    made = Story(lab, tmp_path, fresh, at(lab, fresh("shop"), tmp_path))
+    with made.open:
+        yield made
+
+
+# Given
+
+
+@given(parsers.parse("a topology with the topic {word} of {count:d} partitions at dc1"))
+def _(story: Story, word: str, count: int) -> None:
+    story.topology.topic(story.name(word), partitions=count)
+    story.topology.write()
+
+
+@given(parsers.parse('{word} is declared with "{text}"'))
+def _(story: Story, word: str, text: str) -> None:
+    declared = yaml.safe_load("{" + text + "}")
+    kept = next(one for one in story.topology.topics if one["name"] == story.name(word))
+    story.topology.topic(**{**kept, **declared})
+    story.topology.write()
+
+
+@given(parsers.parse("a topology with {count:d} topics of its own that are deleted when they leave"))
+def _(story: Story, count: int) -> None:
+    story.own = [story.fresh("own") for _ in range(count)]
+    for name in story.own:
+        story.topology.topic(name, partitions=1, on_remove="delete")
+    story.topology.write()
+
+
+@given(parsers.parse("the policy {policy} is {value:d}"))
+def _(story: Story, policy: str, value: int) -> None:
+    story.topology.more["policies"] = {policy: value}
+    story.topology.write()
+
+
+@given("the topology was applied")
+def _(story: Story) -> None:
+    story.run("apply", str(story.topology.file), "--auto-approve")
+    assert story.last().returncode == 0, story.last().stderr
+
+
+@given(parsers.parse("another topology declares {word} at dc1 with {count:d} partitions"))
+def _(story: Story, word: str, count: int) -> None:
+    story.other = at(story.lab, story.fresh("other"), story.folder)
+    story.other.topic(story.name(word), partitions=count)
+    story.other.write()
+
+
+@given("somebody else is applying to dc1")
+def _(story: Story) -> None:
+    place = endpoint(story.lab, "dc1")
+    log.ensure(place, [LEASE], Internal())
+    holder = Holder(story.fresh("lease"), "ada", "ops1", 7, "another", "a plan")
+    story.open.enter_context(Lease(place, holder).acquire(30, lambda _held: None))
+
+
+# When
+
+
+@when(parsers.parse("the pipeline plans with {options}"))
+def _(story: Story, options: str) -> None:
+    story.run("plan", str(story.topology.file), *story.options(options))
+
+
+@when(parsers.parse("the pipeline plans a rollback of the last apply with {options}"))
+def _(story: Story, options: str) -> None:
+    told = repl("history", str(story.topology.file), "--json", env=ENV)
+    applies = [one for one in json.loads(told.stdout)["applies"] if one["topology"] == story.topology.name]
+    story.run("plan", str(story.topology.file), "--rollback", applies[-1]["id"], *story.options(options))
+    assert story.last().returncode == 0, story.last().stderr
+
+
+@when(parsers.re(r"the pipeline applies (?P<file>\w+\.bin)"))
+def _(story: Story, file: str) -> None:
+    story.run("apply", story.plan_file(file))
+
+
+@when("the pipeline applies the topology without --auto-approve")
+def _(story: Story) -> None:
+    story.run("apply", str(story.topology.file))
+
+
+@when(parsers.parse("the pipeline applies the topology with --auto-approve"))
+def _(story: Story) -> None:
+    story.run("apply", str(story.topology.file), "--auto-approve")
+
+
+@when(parsers.parse("the pipeline applies the topology with --auto-approve and {options}"))
+def _(story: Story, options: str) -> None:
+    story.run("apply", str(story.topology.file), "--auto-approve", *options.split())
+
+
+@when("the pipeline applies the other topology with --auto-approve")
+def _(story: Story) -> None:
+    assert story.other is not None
+    story.run("apply", str(story.other.file), "--auto-approve")
+
+
+@when("the pipeline asks for drift")
+def _(story: Story) -> None:
+    story.run("drift", str(story.topology.file))
+
+
+@when("an apply is killed after its first step")
+def _(story: Story) -> None:
+    kill_after_first_step("apply", str(story.topology.file), "--auto-approve", "--json")
+
+
+@when(parsers.parse("an apply of {file} is killed after its first step"))
+def _(story: Story, file: str) -> None:
+    kill_after_first_step("apply", story.plan_file(file), "--json")
+
+
+def kill_after_first_step(*arguments: str) -> None:
+    process = begin(*arguments, env=ENV)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    process.kill()
+    process.communicate()
+    assert json.loads(first)["event"] == "step"
+
+
+@when(parsers.parse("somebody creates {word} at dc1 with {count:d} partition"))
+def _(story: Story, word: str, count: int) -> None:
+    create_topic(story.lab.clusters["dc1"].client, story.name(word), count)
+
+
+@when(parsers.parse("somebody sets {key} of {word} at dc1 to {value}"))
+def _(story: Story, key: str, word: str, value: str) -> None:
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, story.name(word), incremental_configs=[entry])
+    story.admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+    wait_for(lambda: config(story, word, key) == value)
+
+
+@when("somebody asks for the history")
+def _(story: Story) -> None:
+    story.run("history", str(story.topology.file))
+
+
+@when(parsers.parse("{word} leaves the topology"))
+def _(story: Story, word: str) -> None:
+    leave(story, {story.name(word)})
+
+
+@when("all topics of its own leave the topology")
+def _(story: Story) -> None:
+    leave(story, set(story.own))
+
+
+def leave(story: Story, names: set[str]) -> None:
+    """A topology that declares nothing is an input error, so one topic stays."""
+    story.topology.topics = [one for one in story.topology.topics if one["name"] not in names]
+    story.topology.topic(story.name("stays"), partitions=1)
+    story.topology.write()
+
+
+# Then
+
+
+@then(parsers.parse("the exit code is {code:d}"))
+def _(story: Story, code: int) -> None:
+    done = story.last()
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+
+
+@then(parsers.parse('the output says "{text}"'))
+def _(story: Story, text: str) -> None:
+    assert text in story.last().stdout
+
+
+@then(parsers.parse('the output ends with "{text}"'))
+def _(story: Story, text: str) -> None:
+    assert story.last().stdout.rstrip().endswith(text)
+
+
+@then(parsers.parse('the errors say "{text}"'))
+def _(story: Story, text: str) -> None:
+    assert text in story.last().stderr
+
+
+@then(parsers.parse("{word} at dc1 has {count:d} partitions"))
+@then(parsers.parse("{word} at dc1 has {count:d} partition"))
+def _(story: Story, word: str, count: int) -> None:
+    assert story.topics()[story.name(word)] == count
+
+
+@then(parsers.parse("{word} does not exist at dc1"))
+def _(story: Story, word: str) -> None:
+    assert story.name(word) not in story.topics()
+
+
+@then("all topics of its own exist at dc1")
+def _(story: Story) -> None:
+    assert set(story.own) <= story.topics().keys()
+
+
+@then(parsers.parse("{key} of {word} at dc1 is {value}"))
+def _(story: Story, key: str, word: str, value: str) -> None:
+    assert config(story, word, key) == value
+
+
+@then(parsers.parse("the registry of dc1 does not know {word}"))
+def _(story: Story, word: str) -> None:
+    known = {entry.address for entry in read_registry(endpoint(story.lab, "dc1"))}
+    assert topic_address("dc1", story.name(word)) not in known
+
+
+def config(story: Story, word: str, key: str) -> str:
+    resource = ConfigResource(ResourceType.TOPIC, story.name(word))
+    return str(story.admin.describe_configs([resource])[resource].result(timeout=30)[key].value)

@@ -1,0 +1,47 @@
+"""A topology in a file that a test changes between runs of the real command."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runtime.lab.lab import Lab
+
+
+@dataclass
+class Topology:
+    """`write()` before each run. JSON is YAML too."""
+
+    name: str
+    file: Path
+    clusters: dict[str, dict[str, Any]]
+    topics: list[dict[str, Any]] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def write(self) -> Path:
+        body = {"apiVersion": "repl/v1", "name": self.name, "clusters": self.clusters, "topics": self.topics}
+        self.file.write_text(json.dumps({**body, **self.more}, indent=1))
+        return self.file
+
+    def topic(self, name: str, cluster: str = "dc1", **declared: Any) -> dict[str, Any]:
+        """Declare one more, or replace its declaration."""
+        self.topics = [one for one in self.topics if one["name"] != name]
+        self.topics.append({"name": name, "cluster": cluster, **declared})
+        return self.topics[-1]
+
+
+def at(lab: Lab, name: str, folder: Path, clusters: Iterable[str] = ("dc1",)) -> Topology:
+    """A topology over clusters of a plain lab."""
+    known = {cluster: {"bootstrap": lab.clusters[cluster].bootstrap} for cluster in clusters}
+    return Topology(name, folder / f"{name}.yaml", known)
+
+
+def secured(
+    lab: Lab, name: str, folder: Path, user: str, password: Mapping[str, str], cluster: str = "dc1"
+) -> Topology:
+    """The same over a SASL lab, as `user`; `password` is the reference that stands in the topology."""
+    client = {key: value for key, value in lab.clusters[cluster].client.items() if key != "bootstrap.servers"}
+    client |= {"sasl.username": user, "sasl.password": password}
+    known = {cluster: {"bootstrap": lab.clusters[cluster].bootstrap, "client": client}}
+    return Topology(name, folder / f"{name}.yaml", known)
