@@ -80,4 +80,4 @@ def failing_as_json(as_json: bool) -> Iterator[None]:
         from planner.render.json import failure_tree
 
         click.echo(rendered(failure_tree(failure.diagnostics)))
-        raise SystemExit(int(failure.exit_code)) from None
+        raise click.exceptions.Exit(int(failure.exit_code)) from None

@@ -26,8 +26,7 @@ from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Step
 from planner.observe.parallel import for_each
 
-PARTITIONS_A_REQUEST = 10_000  # brokers refuse more than these in one
-TOPICS_A_REQUEST = 2_000
+RECORDS_A_REQUEST = 9_000  # of metadata: brokers refuse what would make more than 10,000 of one request
 UNDECLARED_PARTITIONS = 10  # what the broker may give a topic that says nothing, for the size of a request
 MAY_NOT = frozenset(
     {
@@ -70,25 +69,26 @@ def batches(steps: Sequence[Checkable]) -> Iterator[list[Checkable]]:
     """Of one kind each, and no larger than a broker takes."""
     for _, alike in groupby(sorted(steps, key=lambda step: (type(step).__name__, step.id)), key=type):
         batch: list[Checkable] = []
-        partitions = 0
+        records = 0
         for step in alike:
-            weight = _partitions(step)
-            if batch and (partitions + weight > PARTITIONS_A_REQUEST or len(batch) >= TOPICS_A_REQUEST):
+            weight = _records(step)
+            if batch and records + weight > RECORDS_A_REQUEST:
                 yield batch
-                batch, partitions = [], 0
+                batch, records = [], 0
             batch.append(step)
-            partitions += weight
+            records += weight
         yield batch
 
 
-def _partitions(step: Checkable) -> int:
+def _records(step: Checkable) -> int:
+    """What a broker writes for it: the topic, its partitions, each of its settings."""
     match step:
         case CreateTopic():
-            return step.partitions or UNDECLARED_PARTITIONS
+            return 1 + (step.partitions or UNDECLARED_PARTITIONS) + len(step.config)
         case GrowPartitions():
             return step.new - step.old
         case AlterConfigs():
-            return 0
+            return len(step.set) + len(step.unset)
 
 
 def _ask(client: AdminClient, batch: Sequence[Checkable], timeout_s: float) -> Iterator[Refusal]:

@@ -1,0 +1,240 @@
+"""Steps of features/planning: `repl plan`, `repl show` and `repl drift` against real brokers."""
+
+import json
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pytest_bdd import given, parsers, scenarios, then, when
+
+from planner.cli.app import run
+from runtime.lab.lab import Lab
+from tests.records import create_topic, wait_for
+from tests.topologies import Topology, at
+
+pytestmark = pytest.mark.integration
+
+scenarios("planning")
+
+REPORTS = ["--detailed-exitcode", "--markdown", "c.md", "--html", "p.html", "--out", "saved", "--json"]
+
+
+@dataclass
+class Story:
+    """What a scenario has to remember. Topics have names of their own; people read the short ones."""
+
+    lab: Lab
+    folder: Path
+    topology: Topology
+    other: Topology
+    fresh: Callable[[str], str]
+    capture: pytest.CaptureFixture[str]
+    names: dict[str, str] = field(default_factory=dict)
+    code: int = 0
+    out: str = ""
+    err: str = ""
+
+    def full(self, name: str) -> str:
+        return self.names.setdefault(name, self.fresh(name))
+
+    def repl(self, *arguments: str) -> None:
+        self.capture.readouterr()
+        self.code = run(arguments)
+        self.out, self.err = self.capture.readouterr()
+
+    def short(self, text: str) -> str:
+        """The output with the names that the scenario uses."""
+        for name, full in self.names.items():
+            text = text.replace(full, name)
+        return text
+
+    def admin(self, cluster: str = "dc1") -> AdminClient:
+        return AdminClient(self.lab.clusters[cluster].client)
+
+    def partitions(self, name: str, cluster: str) -> int | None:
+        topic = self.admin(cluster).list_topics(timeout=10).topics.get(self.full(name))
+        return None if topic is None else len(topic.partitions)
+
+
+@pytest.fixture
+def story(
+    lab: Lab,
+    fresh: Callable[[str], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Story:
+    monkeypatch.chdir(tmp_path)
+    both = ("dc1", "dc2")
+    topology, other = (at(lab, fresh(name), tmp_path, both) for name in ("shop", "billing"))
+    return Story(lab, tmp_path, topology, other, fresh, capsys)
+
+
+@given("the topology was applied with the topic orders at dc1")
+def _(story: Story) -> None:
+    story.topology.topic(story.full("orders"), partitions=3, config={"retention.ms": "7d"})
+    story.repl("apply", "--auto-approve", str(story.topology.write()))
+    assert story.code == 0, story.err
+
+
+@given("orders exists at dc1 with 3 partitions")
+def _(story: Story) -> None:
+    create_topic(story.lab.clusters["dc1"].client, story.full("orders"), partitions=3)
+
+
+@when(parsers.re(r"the team declares (?P<name>\w+) at dc1 with (?P<count>\d+) partitions?"))
+def _(story: Story, name: str, count: str) -> None:
+    story.topology.topic(story.full(name), partitions=int(count), **_kept(story, name))
+
+
+def _kept(story: Story, name: str) -> dict[str, Any]:
+    """What stood there besides the partitions."""
+    there = [one for one in story.topology.topics if one["name"] == story.full(name)]
+    return {"config": there[0]["config"]} if there and "config" in there[0] else {}
+
+
+@when("the team declares payments at dc1 with the setting no.such.key")
+def _(story: Story) -> None:
+    story.topology.topic(story.full("payments"), config={"no.such.key": "x"})
+
+
+@when("the team adds the flow dc1-to-dc2 of orders")
+def _(story: Story) -> None:
+    included = {"include": [story.full("orders")]}
+    story.topology.more["flows"] = [{"name": "dc1-to-dc2", "from": "dc1", "to": "dc2", "topics": included}]
+
+
+@when("the team takes retention.ms of orders out of the topology")
+def _(story: Story) -> None:
+    story.topology.topic(story.full("orders"), partitions=3)
+
+
+@when("the team writes partitons instead of partitions")
+def _(story: Story) -> None:
+    story.topology.topic(story.full("orders"), partitons=3)
+
+
+@when("the team declares a topic at dc3, where nothing answers")
+def _(story: Story) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    story.topology.clusters["dc3"] = {"bootstrap": f"127.0.0.1:{port}"}
+    story.topology.topic(story.full("far"), "dc3")
+
+
+@when("dc1 is pinned to the id another-cluster")
+def _(story: Story) -> None:
+    story.topology.clusters["dc1"]["id"] = "another-cluster"
+
+
+@when("another team declares orders at dc1 in a topology of its own")
+def _(story: Story) -> None:
+    story.other.topic(story.full("orders"), partitions=3)
+
+
+@when(parsers.parse("somebody sets {key} of orders at dc1 to {value}"))
+def _(story: Story, key: str, value: str) -> None:
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, story.full("orders"), incremental_configs=[entry])
+    admin = story.admin()  # its futures live no longer than it does
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
+
+
+@when("somebody deletes orders at dc1")
+def _(story: Story) -> None:
+    admin = story.admin()
+    for future in admin.delete_topics([story.full("orders")]).values():
+        future.result(30)
+    wait_for(lambda: story.partitions("orders", "dc1") is None)
+
+
+@when("the topology is planned")
+def _(story: Story) -> None:
+    story.repl("plan", str(story.topology.write()))
+
+
+@when("the other topology is planned")
+def _(story: Story) -> None:
+    story.repl("plan", str(story.other.write()))
+
+
+@when(parsers.parse("the topology is planned with the target {name}"))
+def _(story: Story, name: str) -> None:
+    story.repl("plan", "--target", f"topic.dc1.{story.full(name)}", str(story.topology.write()))
+
+
+@when("drift is asked for")
+def _(story: Story) -> None:
+    story.repl("drift", str(story.topology.write()))
+
+
+@when("the pipeline plans with --detailed-exitcode, --markdown, --html, --out and --json")
+def _(story: Story) -> None:
+    story.repl("plan", *REPORTS, str(story.topology.write()))
+
+
+@then(parsers.parse("the exit code is {code:d}"))
+def _(story: Story, code: int) -> None:
+    assert story.code == code, story.out + story.err
+
+
+@then(parsers.parse('the plan says "{words}"'))
+def _(story: Story, words: str) -> None:
+    assert words in story.short(story.out), story.out + story.err
+
+
+@then(parsers.parse('the plan ends with "{words}"'))
+def _(story: Story, words: str) -> None:
+    assert story.short(story.out).rstrip().endswith(words), story.out + story.err
+
+
+@then(parsers.parse('the errors say "{words}"'))
+def _(story: Story, words: str) -> None:
+    assert words in story.short(story.err), story.err
+
+
+@then(parsers.parse("{name} does not exist at {cluster}"))
+def _(story: Story, name: str, cluster: str) -> None:
+    assert story.partitions(name, cluster) is None
+
+
+@then(parsers.parse("{name} at {cluster} has {count:d} partitions"))
+def _(story: Story, name: str, cluster: str, count: int) -> None:
+    assert story.partitions(name, cluster) == count
+
+
+@then(parsers.parse('the comment begins with "{words}"'))
+def _(story: Story, words: str) -> None:
+    first = (story.folder / "c.md").read_text().splitlines()[0]
+    assert first.endswith(words)
+
+
+@then("the page shows the change of payments")
+def _(story: Story) -> None:
+    assert f"topic.dc1.{story.full('payments')}" in (story.folder / "p.html").read_text()
+
+
+@then("the JSON creates payments")
+def _(story: Story) -> None:
+    actions = {one["address"]: one["change"]["actions"] for one in json.loads(story.out)["resource_changes"]}
+    assert actions[f"topic.dc1.{story.full('payments')}"] == ["create"]
+    assert actions[f"topic.dc1.{story.full('orders')}"] == ["no-op"]
+
+
+@then("the JSON says that it is errored")
+def _(story: Story) -> None:
+    told = json.loads(story.out)
+    assert (told["errored"], told["applyable"]) == (True, False)
+    assert "partitons" in told["diagnostics"][0]["summary"]
+
+
+@then("the saved plan shows the same again")
+def _(story: Story) -> None:
+    planned = json.loads(story.out)
+    story.repl("show", "--json", "saved")
+    assert json.loads(story.out) == planned

@@ -1,0 +1,170 @@
+"""How long `repl plan` takes, and what it costs: topics of dc1 mirrored to dc2, on a lab of its own.
+
+python -m tests.bench.bench_plan [--sizes 1000,10000]
+
+For each size: a plan that creates every mirror, one without changes after they were applied, one that
+changes a setting of each. Wall time is the whole command's, from the shell's point of view; memory is its
+largest resident set. The table is printed, build/bench-plan.json keeps it.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from runtime.lab.lab import Lab
+from runtime.lab.spec import ClusterSpec
+
+REPL = Path(sys.executable).with_name("repl")
+RESULTS = Path("build/bench-plan.json")
+PARTITIONS = 2
+BATCH = 1_000
+BROKERS = 2  # of each cluster: one process may not open as many files as 20,000 partitions need
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    what: str
+    topics: int
+    seconds: float
+    megabytes: float
+    most_seconds: float | None = None  # what it may take
+    most_megabytes: float | None = None
+
+    @property
+    def within(self) -> bool:
+        slow = self.most_seconds is not None and self.seconds > self.most_seconds
+        large = self.most_megabytes is not None and self.megabytes > self.most_megabytes
+        return not (slow or large)
+
+
+def timed(*arguments: str) -> tuple[float, float, str]:
+    """Seconds, megabytes and output of one command."""
+    begun = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen([str(REPL), *arguments], stdout=output, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begun
+        output.seek(0)
+        text = output.read()
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, 2):
+        raise SystemExit(f"repl {' '.join(arguments)} ended with {code}:\n{text[-2000:]}")
+    return seconds, usage.ru_maxrss / 1024, text
+
+
+def best(rounds: int, *arguments: str) -> tuple[float, float, str]:
+    """The quickest of some: what else runs on this machine is not what is measured."""
+    return min((timed(*arguments) for _ in range(rounds)), key=lambda one: one[0])
+
+
+def topology(lab: Lab, folder: Path, retention: str = "7d") -> Path:
+    file = folder / "bench.yaml"
+    clusters = "".join(f"  {name}: {{bootstrap: '{one.bootstrap}'}}\n" for name, one in lab.clusters.items())
+    file.write_text(
+        f"apiVersion: repl/v1\nname: bench\nclusters:\n{clusters}"
+        "flows:\n"
+        "  - {name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: ['bench\\..*']}}\n"
+        "topics:\n"
+        f"  - {{name: one, cluster: dc1, config: {{retention.ms: {retention}}}}}\n",
+        encoding="utf-8",
+    )
+    return file
+
+
+def create(lab: Lab, first: int, last: int) -> None:
+    """What the source holds; each topic has two settings of its own."""
+    admin = AdminClient(lab.clusters["dc1"].client)
+    for start in range(first, last, BATCH):
+        names = [f"bench.{number:05}" for number in range(start, min(start + BATCH, last))]
+        config = {"retention.ms": "86400000", "max.message.bytes": "2000000"}
+        asked = admin.create_topics(
+            [NewTopic(name, PARTITIONS, 1, config=config) for name in names], request_timeout=120
+        )
+        for future in asked.values():
+            future.result(180)
+    # A broker says "created" long before it lists what was created.
+    deadline = time.monotonic() + 600
+    while len(admin.list_topics(timeout=60).topics) < last:
+        assert time.monotonic() < deadline, "the broker does not list the topics"
+        time.sleep(1)
+
+
+def measure(sizes: Sequence[int]) -> list[Row]:
+    rows = small()
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(Path(folder) / "lab")
+        lab.up([ClusterSpec(name, brokers=BROKERS, heap="1g") for name in ("dc1", "dc2")])
+        try:
+            there = 0
+            for size in sizes:
+                create(lab, there, size)
+                rows += of_size(lab, Path(folder), size, there)
+                there = size
+        finally:
+            lab.down(purge=True)
+    return rows
+
+
+def small() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        timed("init", folder)
+        validate = best(3, "validate", folder)
+        begun = best(3, "--help")
+    return [Row("--help", 0, *begun[:2], 0.4), Row("validate, small", 0, *validate[:2], 0.6)]
+
+
+def of_size(lab: Lab, folder: Path, size: int, there: int) -> list[Row]:
+    most = {"most_megabytes": 500.0}
+    file = str(topology(lab, folder))
+    seconds, megabytes, text = timed("plan", file)
+    expected = f"{size - there + (there == 0)} to add"
+    assert expected in text, f"{expected!r} is not in: {text[-500:]}"
+    limit = 20.0 * (size - there) / 10_000 if size >= 10_000 else None
+    rows = [Row(f"plan, {size - there:,} creates", size, seconds, megabytes, limit, **most)]
+    seconds, megabytes, _ = timed("apply", "--auto-approve", file)
+    rows.append(Row(f"apply, {size - there:,} creates", size, seconds, megabytes))
+    seconds, megabytes, text = best(2, "plan", file)
+    assert "No changes." in text, text[-500:]
+    rows.append(Row("plan, no changes", size, seconds, megabytes, 15.0 if size >= 10_000 else None, **most))
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = [f"{'':32} {'topics':>8} {'seconds':>9} {'MB':>7}  limit"]
+    for row in rows:
+        limits = [f"{row.most_seconds:g} s"] if row.most_seconds is not None else []
+        limits += [f"{row.most_megabytes:g} MB"] if row.most_megabytes is not None else []
+        verdict = f"{', '.join(limits)}: {'ok' if row.within else 'OVER'}" if limits else ""
+        lines.append(f"{row.what:32} {row.topics:>8,} {row.seconds:>9.2f} {row.megabytes:>7.0f}  {verdict}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", default="1000,10000")
+    sizes = [int(size) for size in parser.parse_args().sizes.split(",")]
+    rows = measure(sizes)
+    print(table(rows))
+    RESULTS.parent.mkdir(exist_ok=True)
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
+    RESULTS.write_text(
+        json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2) + "\n",
+        encoding="utf-8",
+    )
+    return 0 if all(row.within for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
