@@ -207,7 +207,10 @@ class _Reader:
             given = dict(_pairs("sasl.oauthbearer.config", self.text("sasl.oauthbearer.config") or ""))
             if "principal" not in given:
                 raise ClientSettingsError("sasl.oauthbearer.config", "names no principal=…")
-            return UnsecuredToken(given["principal"], int(given.get("lifeSeconds", "3600")), extensions)
+            lifetime = given.get("lifeSeconds", "3600")
+            if not lifetime.isdecimal():
+                raise ClientSettingsError("sasl.oauthbearer.config", "lifeSeconds is not a whole number")
+            return UnsecuredToken(given["principal"], int(lifetime), extensions)
         why = f"OAUTHBEARER needs {TOKEN_COMMAND}, or sasl.oauthbearer.method oidc with its endpoint"
         raise ClientSettingsError("sasl.mechanism", why)
 

@@ -146,6 +146,15 @@ def test_ways_to_say_who_we_are(client: dict[str, str], expected: Sasl) -> None:
 @pytest.mark.parametrize(
     ("client", "why"),
     [
+        (
+            SASL
+            | {
+                "sasl.mechanism": "OAUTHBEARER",
+                "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                "sasl.oauthbearer.config": "principal=app lifeSeconds=soon",
+            },
+            "sasl.oauthbearer.config: lifeSeconds is not a whole number",
+        ),
         ({"security.protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         (SASL, "GSSAPI is not spoken by the data path; PLAIN, SCRAM"),
         (SASL | {"sasl.mechanism": "PLAIN"}, "sasl.username: is missing; sasl.mechanism PLAIN needs it"),
