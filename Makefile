@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: help setup java demo demo-down test fast lint format types imports unit integration lock clean
+.PHONY: help setup java demo demo-down test fast lint format types imports unit integration bench-plan lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ types: $(READY) ## mypy, strict
 
 imports: $(READY) ## the arrows of docs/architecture.md
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+bench-plan: setup ## how long a plan over 10,000 topics takes; build/bench-plan.json keeps it
+	@$(BIN)/python -m tests.bench.bench_plan
 
 lock: $(READY) ## write requirements.lock again from pyproject.toml
 	@$(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras \
