@@ -1,0 +1,147 @@
+"""The brokers check a plan without changing anything; who may not alter is warned, not refused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from planner.kafka import Endpoint
+from planner.model.address import topic_address
+from planner.model.diagnostic import Severity
+from planner.model.step import AlterConfigs, CreateTopic, Disown, GrowPartitions, Step
+from planner.observe import verify_on_broker as module
+from planner.observe.verify_on_broker import RECORDS_A_REQUEST, Checkable, batches, verify_on_broker
+from runtime.lab.lab import Lab
+from tests.endpoints import endpoint
+from tests.records import create_topic
+
+Fresh = Callable[[str], str]
+
+
+def create(
+    name: str, partitions: int | None = 1, replication: int | None = None, **config: str
+) -> CreateTopic:
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    return CreateTopic(
+        f"create:{name}", topic_address("dc1", name), "dc1", name, partitions, replication, settings
+    )
+
+
+def alter(name: str, *unset: str, **config: str) -> AlterConfigs:
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    return AlterConfigs(f"alter:{name}", topic_address("dc1", name), "dc1", name, settings, unset)
+
+
+def grow(name: str, old: int, new: int) -> GrowPartitions:
+    return GrowPartitions(f"grow:{name}", topic_address("dc1", name), "dc1", name, old, new)
+
+
+def said(steps: list[Step], *endpoints: Endpoint) -> list[tuple[str | None, Severity, str]]:
+    found = verify_on_broker(steps, {one.cluster: one for one in endpoints}, 10.0)
+    return [(one.address, one.severity, one.summary) for one in found]
+
+
+def test_a_request_is_never_larger_than_a_broker_takes() -> None:
+    steps: list[Checkable] = [grow("g", 1, 3), alter("a", "x"), alter("b"), create("u", None, vendor_key="x")]
+    steps += [create(f"t{number:04}", 4_000) for number in range(5)]
+
+    found = [[step.id for step in batch] for batch in batches(steps)]
+
+    assert found == [
+        ["alter:a", "alter:b"],
+        ["create:t0000", "create:t0001"],
+        ["create:t0002", "create:t0003"],
+        ["create:t0004", "create:u"],
+        ["grow:g"],
+    ]
+    assert list(batches([create("huge", RECORDS_A_REQUEST * 2)])) == [[create("huge", RECORDS_A_REQUEST * 2)]]
+
+
+@pytest.mark.parametrize(
+    ("failure", "severity", "address"),
+    [
+        (KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "no")), Severity.ERROR, "topic.dc1.t"),
+        (KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), Severity.WARNING, None),
+        (KafkaException(KafkaError(KafkaError._TIMED_OUT)), Severity.WARNING, None),
+        (TimeoutError(), Severity.WARNING, None),
+    ],
+)
+def test_what_each_answer_means(failure, severity, address) -> None:
+    (found,) = module._diagnostics("dc1", [(create("t"), failure)])
+
+    assert (found.severity, found.address) == (severity, address)
+
+
+def test_many_that_may_not_be_altered_are_one_warning() -> None:
+    refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    (found,) = module._diagnostics("dc1", [(create(f"t{number}"), refused) for number in range(5)])
+
+    assert "topic.dc1.t0, topic.dc1.t1, topic.dc1.t2 and 2 more: not checked" in found.summary
+
+
+def test_nothing_to_check() -> None:
+    assert said([Disown("d", topic_address("dc1", "t"), "dc1", "shop")]) == []
+    assert said([create("t")]) == []  # a cluster that is not at hand
+
+
+@pytest.mark.integration
+def test_what_the_broker_takes_and_what_it_refuses(lab: Lab, fresh: Fresh) -> None:
+    there, new = fresh("there"), fresh("new")
+    create_topic(lab.clusters["dc1"].client, there, partitions=2)
+    at = endpoint(lab, "dc1")
+
+    assert (
+        said(
+            [
+                create(new, 3, retention_ms="1"),
+                alter(there, "segment.ms", retention_ms="1"),
+                grow(there, 2, 4),
+            ],
+            at,
+        )
+        == []
+    )
+
+    refusals = said(
+        [
+            create(new, 1, 3),
+            create(f"{new}-2", no_such_key="x"),
+            alter(there, retention_ms="soon"),
+            grow(there, 2, 1),
+        ],
+        at,
+    )
+    assert [(address, severity) for address, severity, _ in refusals] == [
+        (f"topic.dc1.{there}", Severity.ERROR),
+        (f"topic.dc1.{new}", Severity.ERROR),
+        (f"topic.dc1.{new}-2", Severity.ERROR),
+        (f"topic.dc1.{there}", Severity.ERROR),
+    ]
+    assert "Unknown topic config name: no.such.key" in refusals[2][2]
+    topics = AdminClient(lab.clusters["dc1"].client).list_topics(timeout=10).topics
+    assert new not in topics
+    assert len(topics[there].partitions) == 2
+
+
+@pytest.mark.integration
+def test_who_may_not_alter_is_warned(lab_sasl: Lab, fresh: Fresh) -> None:
+    client = lab_sasl.clusters["dc1"].client_of("app")
+    settings = {key: str(value) for key, value in client.items() if key != "bootstrap.servers"}
+    at = replace(endpoint(lab_sasl, "dc1"), settings=settings)
+
+    ((address, severity, summary),) = said([create(fresh("new"))], at)
+
+    assert (address, severity) == (None, Severity.WARNING)
+    assert "this principal may not alter there" in summary
+
+
+@pytest.mark.integration
+def test_a_broker_that_is_silent_is_told_once(lab: Lab) -> None:
+    nowhere = replace(endpoint(lab, "dc1"), bootstrap="127.0.0.1:1")
+
+    found = verify_on_broker([create(f"t{number}") for number in range(3)], {"dc1": nowhere}, 1.0)
+
+    assert [one.code for one in found] == ["broker-check"]
