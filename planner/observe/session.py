@@ -25,6 +25,7 @@ class Session:
         self._timeout_s = timeout_s
         self._known: list[Address] = list(dict.fromkeys(settings.bootstrap))
         self._open: Connection | None = None
+        self._dialling: Connection | None = None
         self._deadline = 0.0
         self._closed = False
 
@@ -41,7 +42,7 @@ class Session:
 
     def dial(self, address: Address, timeout_s: float) -> Connection:
         """A connection of the caller's own to this very broker; `timeout_s` bounds the dialling alone."""
-        dialled = Connection(*address, self._settings, min(timeout_s, self._timeout_s))
+        dialled = Connection(*address, self._settings, min(timeout_s, self._timeout_s)).open()
         dialled.bear(self._timeout_s)
         return dialled
 
@@ -62,6 +63,8 @@ class Session:
         """Also from another thread: what is being waited for ends."""
         self._closed = True
         self._forget()
+        if self._dialling is not None:
+            self._dialling.close()
 
     def _forget(self) -> None:
         broken, self._open = self._open, None
@@ -80,7 +83,8 @@ class Session:
                 if last is not None and (left <= 0 or self._closed):
                     raise last
                 try:
-                    return Connection(*address, self._settings, self._patience(left))
+                    self._dialling = Connection(*address, self._settings, self._patience(left))
+                    return self._dialling.open()
                 except (NoConnection, NoAnswer, Closed) as failure:
                     last = failure
             if attempt + 1 < _ROUNDS:

@@ -27,7 +27,6 @@ class Connection:
     """Used by one thread; `close` may be called from another one and ends a pending read."""
 
     def __init__(self, host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
-        """Dials and logs in; a WireFailure says why that can't be done."""
         self.where = f"{host}:{port}"
         self.address = (host, port)
         self.versions: dict[int, tuple[int, int]] = {}
@@ -35,21 +34,36 @@ class Connection:
         self._timeout_s = timeout_s
         self._correlation = 0
         self._answered = False  # anything beyond ApiVersions and the login
-        self._socket = _dial(host, port, timeout_s)
+        self._dialled: socket.socket | None = None
+        self._ended = False
+
+    def open(self) -> "Connection":
+        """Dials and logs in; a WireFailure says why that can't be done."""
+        self._dialled = _dial(*self.address, self._timeout_s)
         try:
-            if settings.security.tls:
+            if self._ended:  # closed by another thread meanwhile
+                raise Closed(f"the connection to {self.where} is not wanted any more")
+            if self._settings.security.tls:
                 self._secure()
             self.versions = self._api_versions()
-            if settings.sasl is not None:
-                log_in(self, settings.sasl, timeout_s)
+            if self._settings.sasl is not None:
+                log_in(self, self._settings.sasl, self._timeout_s)
         except BaseException:
             self.close()
             raise
+        return self
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._ended = True
+        if self._dialled is not None:
+            with contextlib.suppress(OSError):
+                self._dialled.shutdown(socket.SHUT_RDWR)
+            self._dialled.close()
+
+    @property
+    def _socket(self) -> socket.socket:
+        assert self._dialled is not None, "open it first"
+        return self._dialled
 
     def bear(self, timeout_s: float) -> None:
         """From now on, silence for so long."""
@@ -75,7 +89,7 @@ class Connection:
             answer = self._receive()
         except TimeoutError:
             raise NoAnswer(
-                f"{self.where} accepts connections but has not answered for {self._timeout_s:g} s",
+                f"{self.where} accepts connections but has not answered for {self._timeout_s:.3g} s",
                 "it is overloaded, paused, or something between drops the answers; --timeout waits longer",
             ) from None
         except OSError as broken:
@@ -87,10 +101,11 @@ class Connection:
         assert self._settings.tls is not None
         host = self.address[0]
         try:
-            self._socket = tls_context(self._settings.tls).wrap_socket(self._socket, server_hostname=host)
+            context = tls_context(self._settings.tls)
+            self._dialled = context.wrap_socket(self._socket, server_hostname=host)
         except TimeoutError:
             raise NoAnswer(
-                f"{self.where} did not answer the TLS handshake within {self._timeout_s:g} s"
+                f"{self.where} did not answer the TLS handshake within {self._timeout_s:.3g} s"
             ) from None
         except OSError as wrong:
             certain = refusal(self.where, host, wrong) if isinstance(wrong, ssl.SSLError) else None
@@ -151,7 +166,7 @@ def _dial(host: str, port: int, timeout_s: float) -> socket.socket:
         ) from None
     except TimeoutError:
         raise NoConnection(
-            f"{where} did not answer a connection attempt within {timeout_s:g} s",
+            f"{where} did not answer a connection attempt within {timeout_s:.3g} s",
             "look at the network, a firewall, or the cluster's bootstrap",
         ) from None
     except OSError as wrong:

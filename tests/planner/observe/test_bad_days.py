@@ -1,0 +1,165 @@
+"""Brokers that keep silent, die while they are read, or are no brokers at all."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from planner.kafka import Endpoint
+from planner.model.observed import ConfigsWanted, ObservedCluster, Unreachable, Wanted
+from planner.model.topology import Cluster
+from planner.observe import Observer
+from tests.conftest import MakeLab
+from tests.endpoints import endpoint
+from tests.labs import spec
+from tests.records import create_topic
+
+
+def observer(*endpoints: Endpoint, timeout_s: float = 10.0) -> Observer:
+    clusters = {one.cluster: Cluster(one.cluster, one.bootstrap) for one in endpoints}
+    return Observer(clusters, {one.cluster: one for one in endpoints}, timeout_s=timeout_s)
+
+
+def unreachable(one: Endpoint, timeout_s: float = 10.0) -> Unreachable:
+    with observer(one, timeout_s=timeout_s) as reading:
+        found = reading.names().clusters[one.cluster]
+    assert isinstance(found, Unreachable), found
+    return found
+
+
+@pytest.fixture
+def listener() -> Iterator["Listen"]:
+    """listener(what a port does with each connection) → the endpoint of that port."""
+    opened: list[socket.socket] = []
+
+    def listen(behave: Callable[[socket.socket], object]) -> Endpoint:
+        server = socket.create_server(("127.0.0.1", 0))
+        opened.append(server)
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                opened.append(connection)
+                if behave(connection) is not KEEP:
+                    connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return Endpoint("dc1", f"127.0.0.1:{server.getsockname()[1]}")
+
+    yield listen
+    for one in opened:
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
+
+
+Listen = Callable[[Callable[[socket.socket], object]], Endpoint]
+KEEP = "keep the connection open, and say nothing"
+
+
+def test_a_host_that_nobody_knows() -> None:
+    found = unreachable(Endpoint("dc1", "no-such-host.invalid:9092"))
+    assert found.why.startswith("the host name no-such-host.invalid is not known")
+    assert found.way_out == "look at the cluster's bootstrap"
+
+
+def test_a_bootstrap_that_is_none() -> None:
+    assert "is not host:port" in unreachable(Endpoint("dc1", "broker")).why
+
+
+def test_a_port_that_hangs_up_is_no_broker(listener: Listen) -> None:
+    found = unreachable(listener(lambda connection: None))
+    assert "closed the connection before answering" in found.why
+    assert found.way_out == "is it a Kafka broker?"
+
+
+def test_a_port_that_speaks_another_protocol(listener: Listen) -> None:
+    def web_server(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    assert "what it answers is not Kafka's protocol" in unreachable(listener(web_server)).why
+
+
+def test_a_port_that_keeps_silent_is_given_up_in_time(listener: Listen) -> None:
+    before = time.monotonic()
+    found = unreachable(listener(lambda connection: KEEP), timeout_s=1.0)
+    assert time.monotonic() - before < 5
+    assert "accepts connections but has not answered for 1 s" in found.why
+    assert "--timeout" in found.way_out
+
+
+def test_leaving_ends_a_read_that_waits(listener: Listen) -> None:
+    """Ctrl-C: closing the observer does not wait for a silent broker."""
+    connected = threading.Event()
+
+    def hold(connection: socket.socket) -> object:
+        connected.set()
+        return KEEP
+
+    reading = observer(listener(hold), timeout_s=60)
+    ended = threading.Event()
+
+    def read() -> None:
+        reading.names()
+        ended.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    assert connected.wait(10)
+    reading.__exit__()
+    assert ended.wait(10)
+
+
+@pytest.mark.integration
+def test_a_paused_cluster_is_unreachable_and_the_other_is_read(own_lab: MakeLab) -> None:
+    lab = own_lab(spec("dc1"), spec("dc2"))
+    lab.pause("dc1")
+    try:
+        with observer(endpoint(lab, "dc1"), endpoint(lab, "dc2"), timeout_s=5) as reading:
+            observed = reading.details(reading.names(), {})
+    finally:
+        lab.unpause("dc1")
+    silent = observed.clusters["dc1"]
+    assert isinstance(silent, Unreachable)
+    assert "has not answered for 5 s" in silent.why
+    assert isinstance(observed.clusters["dc2"], ObservedCluster)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("end", ["kill", "pause"])
+def test_a_cluster_that_dies_between_names_and_details(own_lab: MakeLab, end: str) -> None:
+    lab = own_lab(spec("dc1"), spec("dc2"))
+    for name in ("dc1", "dc2"):
+        create_topic(lab.clusters[name].client, "orders")
+    wanted = Wanted({"orders": ConfigsWanted(explicit=True)})
+    with observer(endpoint(lab, "dc1"), endpoint(lab, "dc2"), timeout_s=5) as reading:
+        names = reading.names()
+        getattr(lab, end)("dc1")
+        before = time.monotonic()
+        observed = reading.details(names, {"dc1": wanted, "dc2": wanted})
+        took = time.monotonic() - before
+    if end == "pause":
+        lab.unpause("dc1")
+    dead = observed.clusters["dc1"]
+    assert isinstance(dead, Unreachable)
+    assert took < 12
+    assert isinstance(observed.clusters["dc2"], ObservedCluster)
+
+
+@pytest.mark.integration
+def test_the_death_of_one_broker_of_three_is_not_the_clusters(own_lab: MakeLab) -> None:
+    lab = own_lab(spec("dc1", brokers=3))
+    create_topic(lab.clusters["dc1"].client, "orders", 3, 3)
+    with observer(endpoint(lab, "dc1")) as reading:
+        names = reading.names()
+        lab.kill("dc1:1")  # the one that we talk to
+        observed = reading.details(names, {"dc1": Wanted({"orders": ConfigsWanted(effective=True)})})
+    cluster = observed.reachable("dc1")
+    assert cluster is not None, observed.clusters["dc1"]
+    assert cluster.topics["orders"].config

@@ -1,0 +1,184 @@
+"""Reading real clusters: names, details, pins; one that is down never keeps the other from being read."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from planner.kafka import Endpoint, topic_id_text
+from planner.model.diagnostic import ExitCode, Failure
+from planner.model.observed import (
+    FEATURE_TOPIC_IDS,
+    FEATURE_TRANSACTIONS,
+    ConfigSource,
+    ConfigsWanted,
+    Observed,
+    ObservedCluster,
+    Request,
+    Unreachable,
+    Wanted,
+)
+from planner.model.owned import Owned
+from planner.model.topology import Cluster
+from planner.observe import Observer
+from runtime.contract.naming import REGISTRY
+from runtime.lab.lab import Lab
+from tests.endpoints import endpoint
+from tests.records import create_topic, write
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+
+def observer(endpoints: Mapping[str, Endpoint], pins: Mapping[str, str] | None = None, **more) -> Observer:
+    clusters = {name: Cluster(name, one.bootstrap, (pins or {}).get(name)) for name, one in endpoints.items()}
+    return Observer(clusters, endpoints, **more)
+
+
+def both(lab: Lab) -> dict[str, Endpoint]:
+    return {name: endpoint(lab, name) for name in ("dc1", "dc2")}
+
+
+def create(lab: Lab, cluster: str, name: str, partitions: int = 1, **config: str) -> None:
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    create_topic(lab.clusters[cluster].client, name, partitions, config=settings)
+
+
+def read(lab: Lab, request: Request) -> Observed:
+    with observer(both(lab)) as reading:
+        return reading.details(reading.names(), request)
+
+
+def dc1(observed: Observed) -> ObservedCluster:
+    cluster = observed.reachable("dc1")
+    assert cluster is not None, observed.clusters["dc1"]
+    return cluster
+
+
+def test_names_tell_who_the_cluster_is_and_what_it_holds(lab: Lab, fresh: Fresh) -> None:
+    name = fresh("orders")
+    create(lab, "dc1", name, 3)
+    with observer(both(lab)) as reading:
+        observed = reading.names({"dc1": {fresh("absent")}})
+    cluster = dc1(observed)
+    assert cluster.id == lab.clusters["dc1"].cluster_id
+    assert cluster.topics[name].replicas == ((1,), (1,), (1,))
+    described = AdminClient(lab.clusters["dc1"].client)
+    assert cluster.topics[name].id == topic_id(described, name)
+    assert cluster.default_partitions == 1
+    assert cluster.defaults["retention.ms"] == "604800000"
+    assert {FEATURE_TRANSACTIONS, FEATURE_TOPIC_IDS} <= cluster.features
+    assert cluster.hidden == frozenset()
+    assert observed.diagnostics == ()
+    assert observed.reachable("dc2") is not None
+
+
+def topic_id(admin: AdminClient, name: str) -> str:
+    return topic_id_text(admin.describe_topics(TopicCollection([name]))[name].result(30).topic_id)
+
+
+def test_details_are_what_was_asked_for_and_no_more(lab: Lab, fresh: Fresh) -> None:
+    explicit, keys, every = fresh("explicit"), fresh("keys"), fresh("every")
+    for name in (explicit, keys, every):
+        create(lab, "dc1", name, retention_ms="1000", segment_bytes="1048576")
+    wanted = {
+        explicit: ConfigsWanted(frozenset({"cleanup.policy"}), explicit=True),
+        keys: ConfigsWanted(frozenset({"retention.ms", "cleanup.policy"})),
+        every: ConfigsWanted(effective=True),
+    }
+    topics = dc1(read(lab, {"dc1": Wanted(wanted)})).topics
+    assert {key: value.source for key, value in topics[explicit].config.items()} == {
+        "cleanup.policy": ConfigSource.DEFAULT,
+        "retention.ms": ConfigSource.TOPIC,
+        "segment.bytes": ConfigSource.TOPIC,
+    }
+    assert set(topics[keys].config) == {"retention.ms", "cleanup.policy"}
+    assert len(topics[every].config) > 25
+
+
+def test_sizes_groups_and_acls_are_read_only_when_wanted(lab: Lab, fresh: Fresh) -> None:
+    full, empty = fresh("full"), fresh("empty")
+    create(lab, "dc1", full, 2)
+    create(lab, "dc1", empty)
+    write(lab.clusters["dc1"].client, full, [b"x" * 1000] * 10)
+    nothing = dc1(read(lab, {}))
+    assert (nothing.sizes, nothing.group_topics, nothing.acls) == (None, None, None)
+    wanted = Wanted(sizes=frozenset({full, empty}), acls=True, every_group=True)
+    cluster = dc1(read(lab, {"dc1": wanted}))
+    assert cluster.sizes is not None
+    assert cluster.sizes[full] > 5_000
+    assert cluster.sizes[empty] == 0
+    assert cluster.group_topics is not None
+    assert cluster.acls is None  # no authorizer
+    assert cluster.unreadable == {}
+
+
+def test_the_registry_is_read_where_there_is_one(lab: Lab) -> None:
+    asked: list[str] = []
+
+    def registry(of: Endpoint) -> tuple[Owned, ...]:
+        asked.append(of.cluster)
+        return ()
+
+    with observer(both(lab), read_registry=registry) as reading:
+        observed = reading.names()
+    there = [
+        name
+        for name in ("dc1", "dc2")
+        if (cluster := observed.reachable(name)) and REGISTRY in cluster.internal_topics
+    ]
+    assert sorted(asked) == there
+
+
+def test_another_cluster_than_the_pinned_one_is_refused_before_anything_else(lab: Lab) -> None:
+    shown: list[str] = []
+
+    def progress(cluster: str, what: str, done: int, total: int) -> None:
+        shown.append(what)
+
+    with (
+        observer(both(lab), {"dc1": "somebody-else"}, progress=progress) as reading,
+        pytest.raises(Failure) as refused,
+    ):
+        reading.names()
+    assert refused.value.exit_code is ExitCode.REFUSED
+    assert "dc1 is pinned to cluster id somebody-else" in str(refused.value)
+    assert set(shown) == {"connecting"}
+
+
+def test_a_cluster_that_is_down_is_named_and_the_other_is_read(lab: Lab) -> None:
+    endpoints = {"dc1": Endpoint("dc1", "127.0.0.1:1"), "dc2": endpoint(lab, "dc2")}
+    with observer(endpoints) as reading:
+        observed = reading.details(reading.names(), {})
+    assert observed.clusters["dc1"] == Unreachable(
+        "dc1", "127.0.0.1:1 refused the connection: nothing listens there", "look at the cluster's bootstrap"
+    )
+    assert observed.reachable("dc2") is not None
+
+
+def test_one_of_several_bootstrap_servers_is_enough(lab: Lab) -> None:
+    real = endpoint(lab, "dc1")
+    with observer(
+        {"dc1": Endpoint("dc1", f"127.0.0.1:1,no-such-host.invalid:9092,{real.bootstrap}")}
+    ) as reading:
+        assert dc1(reading.names()).id == lab.clusters["dc1"].cluster_id
+
+
+def test_two_names_for_one_cluster_are_said_aloud(lab: Lab) -> None:
+    same = endpoint(lab, "dc1").bootstrap
+    with observer({"dc1": Endpoint("dc1", same), "dc2": Endpoint("dc2", same)}) as reading:
+        (only,) = reading.names().diagnostics
+    assert only.code == "same-cluster"
+
+
+def test_a_topic_that_vanishes_between_names_and_details_is_gone(lab: Lab, fresh: Fresh) -> None:
+    name = fresh("brief")
+    create(lab, "dc1", name)
+    with observer(both(lab)) as reading:
+        observed = reading.names()
+        admin = AdminClient(lab.clusters["dc1"].client)
+        admin.delete_topics([name])[name].result(30)
+        after = dc1(reading.details(observed, {"dc1": Wanted({name: ConfigsWanted(explicit=True)})}))
+    assert name not in after.topics
+    assert name not in after.hidden

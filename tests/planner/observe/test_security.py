@@ -1,0 +1,189 @@
+"""Credentials, TLS and rights that are not as they should be: each is told apart, with its way out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from planner.kafka import Endpoint
+from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Unreachable, Wanted
+from planner.model.topology import AclRule, Cluster
+from planner.observe import Observer
+from runtime.lab.lab import Lab
+from tests.endpoints import endpoint
+from tests.records import create_topic
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+
+def observe(one: Endpoint, wanted: Wanted | None = None, named: frozenset[str] = frozenset()) -> Observed:
+    with Observer({"dc1": Cluster("dc1", one.bootstrap)}, {"dc1": one}) as reading:
+        observed = reading.names({"dc1": named})
+        return reading.details(observed, {"dc1": wanted or Wanted()})
+
+
+def cluster(observed: Observed) -> ObservedCluster:
+    found = observed.reachable("dc1")
+    assert found is not None, observed.clusters["dc1"]
+    return found
+
+
+def unreachable(one: Endpoint) -> Unreachable:
+    found = observe(one).clusters["dc1"]
+    assert isinstance(found, Unreachable), found
+    return found
+
+
+def changed(one: Endpoint, *without: str, **settings: str) -> Endpoint:
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    kept = {key: value for key, value in one.settings.items() if key not in without}
+    return replace(one, settings={**kept, **named})
+
+
+def as_user(lab: Lab, user: str) -> Endpoint:
+    found = lab.clusters["dc1"]
+    settings = {key: str(value) for key, value in found.client_of(user).items() if key != "bootstrap.servers"}
+    return Endpoint("dc1", found.bootstrap, settings)
+
+
+def allow(lab: Lab, user: str, topic: str, *operations: AclOperation) -> None:
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for operation in operations
+    ]
+    admin = AdminClient(lab.clusters["dc1"].client)
+    for done in admin.create_acls(bindings).values():
+        done.result(30)
+
+
+def test_scram_logs_in_and_the_acls_are_read(lab_sasl: Lab, fresh: Fresh) -> None:
+    name = fresh("orders")
+    allow(lab_sasl, "app", name, AclOperation.READ)
+    found = cluster(observe(endpoint(lab_sasl, "dc1"), Wanted(acls=True)))
+    assert found.acls is not None
+    assert AclRule("dc1", "TOPIC", name, "LITERAL", "User:app", "*", "READ", "ALLOW") in found.acls
+
+
+@pytest.mark.parametrize(
+    ("settings", "why", "way_out"),
+    [
+        ({"sasl_password": "wrong"}, "refused the credentials of 'admin' (SCRAM-SHA-512", "sasl.password"),
+        ({"sasl_mechanism": "PLAIN"}, "does not take PLAIN: it offers SCRAM-SHA-512", "sasl.mechanism"),
+        (
+            {"security_protocol": "PLAINTEXT"},
+            "wants a SASL login (it offers SCRAM-SHA-512)",
+            "SASL_PLAINTEXT",
+        ),
+        ({"security_protocol": "SASL_SSL"}, "does not speak TLS", "SASL_PLAINTEXT"),
+        ({"sasl_mechanism": "GSSAPI"}, "GSSAPI is not spoken", "client:"),
+    ],
+    ids=["password", "mechanism", "no-login", "tls", "kerberos"],
+)
+def test_a_wrong_login_is_told_apart(
+    lab_sasl: Lab, settings: Mapping[str, str], why: str, way_out: str
+) -> None:
+    found = unreachable(changed(endpoint(lab_sasl, "dc1"), **settings))
+    assert why in found.why
+    assert way_out in found.way_out
+    assert "wrong" not in found.why  # the password itself is never repeated
+
+
+def test_a_login_where_none_is_asked_for(lab: Lab) -> None:
+    one = changed(
+        endpoint(lab, "dc1"),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="u",
+        sasl_password="p",
+    )
+    found = unreachable(one)
+    assert "asks for no SASL login" in found.why
+    assert "PLAINTEXT" in found.way_out
+
+
+def test_tls_with_a_client_certificate(lab_tls: Lab) -> None:
+    assert cluster(observe(endpoint(lab_tls, "dc1"))).id == lab_tls.clusters["dc1"].cluster_id
+
+
+def test_certificates_may_be_given_as_text(lab_tls: Lab) -> None:
+    from pathlib import Path
+
+    one = endpoint(lab_tls, "dc1")
+    texts = {
+        f"{name}.pem": Path(one.settings[f"{name}.location"]).read_text()
+        for name in ("ssl.ca", "ssl.certificate", "ssl.key")
+    }
+    given = replace(one, settings={"security.protocol": "ssl", **texts})
+    assert cluster(observe(given)).id == lab_tls.clusters["dc1"].cluster_id
+
+
+def test_a_certificate_that_is_not_trusted(lab_tls: Lab) -> None:
+    found = unreachable(changed(endpoint(lab_tls, "dc1"), "ssl.ca.location"))
+    assert "is not trusted" in found.why
+    assert "ssl.ca.location" in found.way_out
+
+
+def test_a_broker_that_wants_a_client_certificate(lab_tls: Lab) -> None:
+    without = changed(endpoint(lab_tls, "dc1"), "ssl.certificate.location", "ssl.key.location")
+    found = unreachable(without)
+    assert "wants a client certificate" in found.why
+    assert "ssl.certificate.location" in found.way_out
+
+
+def test_plaintext_against_a_tls_port(lab_tls: Lab) -> None:
+    found = unreachable(Endpoint("dc1", lab_tls.clusters["dc1"].bootstrap))
+    assert "speaks TLS, and the client plaintext" in found.why
+    assert "SSL" in found.way_out
+
+
+def test_tls_against_a_plaintext_port(lab: Lab) -> None:
+    found = unreachable(changed(endpoint(lab, "dc1"), security_protocol="SSL"))
+    assert "does not speak TLS: it answers in plaintext" in found.why
+    assert "PLAINTEXT" in found.way_out
+
+
+def test_a_file_of_tls_that_is_not_there(lab_tls: Lab) -> None:
+    found = unreachable(changed(endpoint(lab_tls, "dc1"), ssl_ca_location="/no/such/ca.pem"))
+    assert "TLS settings can't be used" in found.why
+    assert "/no/such/ca.pem" in found.way_out
+
+
+def test_topics_that_an_acl_hides_are_hidden_and_never_absent(lab_sasl: Lab, fresh: Fresh) -> None:
+    seen, secret, absent, blind = fresh("seen"), fresh("secret"), fresh("absent"), fresh("blind")
+    for name in (seen, secret, blind):
+        create_topic(lab_sasl.clusters["dc1"].client, name)
+    allow(lab_sasl, "app", seen, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    allow(lab_sasl, "app", blind, AclOperation.DESCRIBE)
+    wanted = {name: ConfigsWanted(explicit=True) for name in (seen, secret, blind)}
+    found = cluster(observe(as_user(lab_sasl, "app"), Wanted(wanted, acls=True), frozenset({secret, absent})))
+    assert seen in found.topics
+    assert seen not in found.hidden
+    assert secret not in found.topics
+    # Kafka says the same of a topic that is hidden and of one that is not there: it is not for us to know.
+    assert {secret, absent, blind} <= found.hidden
+    assert found.unreadable[f"topic.{blind}"] == "not authorized to describe its configs"
+    assert "not authorized to describe the ACLs of dc1" in found.unreadable["acls"]
+    assert "defaults" in found.unreadable
+
+
+def test_without_any_right_the_registry_is_not_taken_for_empty(lab_sasl: Lab) -> None:
+    observed = observe(as_user(lab_sasl, "app"))
+    assert "registry" in cluster(observed).unreadable
+    assert [one.code for one in observed.diagnostics] == ["registry-hidden"]
