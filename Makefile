@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: help setup java demo demo-down test fast lint format types imports unit integration bench-plan lock clean
+.PHONY: help setup java demo demo-down test fast lint format types imports unit integration bench-plan lock clean bench-copy chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,12 @@ bench-plan: setup ## how long a plan over 10,000 topics takes; build/bench-plan.
 lock: $(READY) ## write requirements.lock again from pyproject.toml
 	@$(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+
+bench-copy: setup ## speed against MirrorMaker 2, about an hour on a quiet machine; ARGS='--quick --rounds 1'
+	@$(BIN)/python -m tests.bench.copy $(ARGS)
+
+chaos: setup ## 1,000 kills and cuts while records are copied; ARGS='--seed 7 --blows 100'
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 clean: ## remove what builds leave, not the clusters' data
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.* .import_linter_cache

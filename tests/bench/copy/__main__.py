@@ -1,0 +1,148 @@
+"""The copy against MirrorMaker 2: python -m tests.bench.copy [--rounds 3] [--quick] [--only 1k-lz4 …]"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+
+from runtime.lab.lab import Lab
+from runtime.lab.spec import ClusterSpec
+from tests.bench.copy import fill, table
+from tests.bench.copy.latency import Latency, at_a_thousand
+from tests.bench.copy.loaded import at_rate
+from tests.bench.copy.mirror import MirrorMaker
+from tests.bench.copy.run import Run, Side
+from tests.bench.copy.slots import Slots
+from tests.bench.copy.throughput import Measured, measure
+from tests.bench.copy.workloads import LATENCY, THROUGHPUT, Workload
+from tests.labs import WITH_PARENT
+
+JSON = Path("build/bench-copy.json")
+RATE = 1_000
+
+
+class Bench:
+    def __init__(self, lab: Lab, options: argparse.Namespace) -> None:
+        self.options = options
+        self.folder = lab.home.parent
+        self.source, self.destination = (lab.clusters[name].client for name in ("dc1", "dc2"))
+        known: dict[str, Side] = {
+            side.name: side
+            for side in (Slots(), MirrorMaker(exactly_once=False), MirrorMaker(exactly_once=True))
+        }
+        self.sides = [known[name] for name in options.sides]
+        self.rows: list[table.Row] = []
+        self._number = 0
+
+    def run(self) -> None:
+        for side in self.sides:
+            if isinstance(side, MirrorMaker):
+                shown = side.configuration(self._run(LATENCY, "TOPIC", side)).items()
+                print(
+                    f"\n{side.name}:\n" + "\n".join(f"  {key} = {value}" for key, value in shown), flush=True
+                )
+        for workload in THROUGHPUT:
+            if self._chosen(workload.name):
+                self._throughput(workload)
+        if self._chosen(LATENCY.name):
+            self._latency()
+        if self._chosen("latency-half"):
+            self._half()
+
+    def _chosen(self, name: str) -> bool:
+        return not self.options.only or name in self.options.only
+
+    def _throughput(self, workload: Workload) -> None:
+        workload = replace(workload, megabytes=int(workload.megabytes * self.options.scale))
+        at_source = fill.preload(self.source, workload)
+        window_s = 5.0 if self.options.quick else 12.0
+        for number in range(self.options.rounds):
+            for side in self._order(number):
+                run = self._run(workload, workload.topic, side)
+                self._keep(measure(side, run, at_source, window_s))
+                self._forget(self.destination, run.mirror_topic)
+        self._forget(self.source, workload.topic)
+
+    def _latency(self) -> None:
+        warm_s, window_s = (10.0, 10.0) if self.options.quick else (60.0, 30.0)
+        for number in range(self.options.rounds):
+            for side in self._order(number):
+                run = self._run(LATENCY, f"latency-{self._number}", side)
+                self._keep(at_a_thousand(side, run, RATE, warm_s, window_s))
+
+    def _half(self) -> None:
+        """Each side at half of its own maximum of 1k-none."""
+        most = {
+            side: facts["records_per_s"]
+            for (workload, side), facts in table.medians(self.rows).items()
+            if workload == "1k-none"
+        }
+        workload = replace(THROUGHPUT[0], name="latency-half", megabytes=60)
+        fill.preload(self.source, workload)
+        warm_s, window_s = (5.0, 5.0) if self.options.quick else (20.0, 15.0)
+        for side in self.sides:
+            rate = most.get(side.name)
+            if rate:
+                run = self._run(workload, f"half-{self._number}", side)
+                self._keep(at_rate(side, run, workload.topic, rate / 2, warm_s, window_s))
+                self._forget(self.destination, run.mirror_topic)
+                self._forget(self.source, run.topic)
+
+    def _order(self, number: int) -> list[Side]:
+        return self.sides if number % 2 == 0 else self.sides[::-1]
+
+    def _run(self, workload: Workload, topic: str, side: Side) -> Run:
+        self._number += 1
+        here, there = (str(client["bootstrap.servers"]) for client in (self.source, self.destination))
+        return Run(f"r{self._number}-{side.name}", workload, topic, here, there, self.folder)
+
+    def _keep(self, row: Measured | Latency) -> None:
+        self.rows.append(row)
+        load, _, _ = os.getloadavg()
+        print(f"{row}  (load {load:.1f})", flush=True)
+        table.write_json(table.medians(self.rows), JSON)
+
+    def _forget(self, client: dict[str, Any], topic: str) -> None:
+        admin = AdminClient(client)  # its futures need it alive
+        admin.delete_topics([topic])[topic].result(30)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="short windows: a first look, not a result")
+    parser.add_argument("--only", nargs="*", default=[], help="workloads, or latency-half")
+    parser.add_argument("--sides", nargs="*", default=["slot", "mm2", "mm2-eos"])
+    parser.add_argument("--scale", type=float, default=1.0, help="of the preloaded data")
+    options = parser.parse_args()
+    today, python = datetime.now(UTC).date(), sys.version.split()[0]
+    print(f"{today}, {os.cpu_count()} cores, {platform.platform()}, Python {python}")
+    with tempfile.TemporaryDirectory(prefix="bench-copy-") as home:
+        lab = Lab(Path(home) / "lab")
+        properties = {"log.retention.ms": "-1", "file.delete.delay.ms": "1000"}
+        lab.up(
+            [
+                ClusterSpec(name, heap="1g", prefix=WITH_PARENT, properties=properties)
+                for name in ("dc1", "dc2")
+            ]
+        )
+        bench = Bench(lab, options)
+        try:
+            bench.run()
+        finally:
+            lab.down(purge=True)
+            if bench.rows:
+                print("\n" + table.text(table.medians(bench.rows)))
+
+
+if __name__ == "__main__":
+    main()

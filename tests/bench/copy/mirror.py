@@ -1,0 +1,85 @@
+"""The side of MirrorMaker 2 in dedicated mode, tuned; at least once, or in its exactly-once mode."""
+
+from __future__ import annotations
+
+from runtime.lab import jars
+from runtime.lab.java import find_java
+from tests.bench.copy.processes import Running
+from tests.bench.copy.run import Run
+
+# Those of Kafka's own start script.
+_JVM = (
+    "-Xms256m",
+    "-Xmx2g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-Djava.awt.headless=true",
+)
+
+_LOGGING = """\
+rootLogger.level=INFO
+rootLogger.appenderRef.out.ref=OUT
+appender.out.type=Console
+appender.out.name=OUT
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{ISO8601} %p %m (%c{1})%n
+"""
+
+
+class MirrorMaker:
+    def __init__(self, *, exactly_once: bool) -> None:
+        self.name = "mm2-eos" if exactly_once else "mm2"
+        # The just-in-time compiler has settled by then.
+        self.warm_s = 15.0
+        self._exactly_once = exactly_once
+
+    def configuration(self, run: Run) -> dict[str, str]:
+        """A fresh alias for each run makes all of it fresh: topics, offsets, groups."""
+        here, flow = run.tag, f"{run.tag}->dst"
+        config = {
+            "clusters": f"{here}, dst",
+            f"{here}.bootstrap.servers": run.source,
+            "dst.bootstrap.servers": run.destination,
+            f"{flow}.enabled": "true",
+            f"{flow}.topics": run.topic,
+            f"dst->{here}.enabled": "false",
+            "tasks.max": "4",
+            "dst.producer.batch.size": "131072",
+            "dst.producer.linger.ms": "20",
+            "dst.producer.compression.type": run.workload.compression,
+            **dict.fromkeys(
+                [
+                    "replication.factor",
+                    "checkpoints.topic.replication.factor",
+                    "heartbeats.topic.replication.factor",
+                    "offset-syncs.topic.replication.factor",
+                    "config.storage.replication.factor",
+                    "offset.storage.replication.factor",
+                    "status.storage.replication.factor",
+                ],
+                "1",
+            ),
+        }
+        if self._exactly_once:
+            config |= {
+                "dedicated.mode.enable.internal.rest": "true",
+                "listeners": "http://127.0.0.1:0",
+                "dst.exactly.once.source.support": "enabled",
+                # One transaction for each poll would be the default: slower still.
+                f"{flow}.transaction.boundary": "interval",
+                f"{flow}.transaction.boundary.interval.ms": "1000",
+            }
+        return config
+
+    def start(self, run: Run) -> Running:
+        file, logging = run.folder / f"{run.tag}.properties", run.folder / "mirror-log4j2.properties"
+        file.write_text("".join(f"{key} = {value}\n" for key, value in self.configuration(run).items()))
+        logging.write_text(_LOGGING)
+        java = find_java()
+        command = [
+            *(java, *_JVM, f"-Dlog4j2.configurationFile={logging}"),
+            *("-cp", jars.classpath(java, jars.MIRROR)),
+            *("org.apache.kafka.connect.mirror.MirrorMaker", str(file)),
+        ]
+        return Running.start(command, run.mirror_topic, run.folder / f"{run.tag}.log")

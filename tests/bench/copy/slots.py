@@ -1,0 +1,63 @@
+"""Our side without Spark: the same slot, in processes of its own. The difference to `repl` is Spark's."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+
+import msgspec
+
+from runtime.contract.jobspec import CopySettings, FlowSpec, SelectionSpec, TemplateRule
+from runtime.copy.assignment import Assignment, SlotSpec
+from tests.bench.copy.processes import Running
+from tests.bench.copy.run import Run
+from tests.bench.copy.workloads import PARTITIONS
+from tests.runtime.copy.world import Driver, Side, assigned
+
+
+class Work(msgspec.Struct):
+    spec: SlotSpec
+    assignment: Assignment
+
+
+def flow_of(run: Run) -> FlowSpec:
+    return FlowSpec(
+        name=run.tag,
+        source="here",
+        destination="there",
+        topics=SelectionSpec(include=[run.topic.replace(".", r"\.")]),
+        rename=TemplateRule(text=f"{run.tag}.{{topic}}"),
+        provenance=run.workload.provenance,
+    )
+
+
+class Slots:
+    """One process for each slot, each with its share of the partitions."""
+
+    name = "slot"
+    warm_s = 3.0
+
+    def __init__(self, *, profile: bool = False, copy: CopySettings | None = None) -> None:
+        self._profile = profile
+        self._copy = copy or CopySettings()
+
+    def start(self, run: Run) -> Running:
+        sides = {
+            "here": Side("here", run.source, {"bootstrap.servers": run.source}),
+            "there": Side("there", run.destination, {"bootstrap.servers": run.destination}),
+        }
+        sides["there"].create_internal()
+        sides["there"].create(run.mirror_topic, PARTITIONS)
+        driver = Driver(sides, "there", f"{run.tag}-{uuid.uuid4().hex[:6]}", self._copy)
+        partitions = assigned(run.tag, run.topic, PARTITIONS, destination_topic=run.mirror_topic)
+        whole = asyncio.run(driver.take_over(flow_of(run), partitions, slots=run.slots))
+        files = []
+        for slot in range(run.slots):
+            share = Assignment(whole.version, whole.flows, partitions[slot :: run.slots])
+            files.append(run.folder / f"{run.tag}-{slot}.json")
+            files[-1].write_bytes(msgspec.json.encode(Work(driver.spec(slot), share)))
+        command = [sys.executable, "-m", "tests.bench.copy.slot_process"]
+        if self._profile:
+            command.append(f"--profile={run.folder / run.tag}.profile")
+        return Running.start([*command, *map(str, files)], run.mirror_topic, run.folder / f"{run.tag}.log")
