@@ -1,0 +1,117 @@
+"""A broker of another age: real sockets and Kafka's own encoding, with the API versions that a test wants."""
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from kafka.protocol.admin import DescribeConfigsResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+
+API_VERSIONS, METADATA, DESCRIBE_CONFIGS = 18, 3, 32
+UNSUPPORTED_VERSION = 35
+CLUSTER_ID = "an-old-cluster"
+_HEADER = struct.Struct(">hhi")
+_FIRST_FLEXIBLE = {API_VERSIONS: 3, METADATA: 9, DESCRIBE_CONFIGS: 4}
+
+Entry = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
+
+
+class OldBroker:
+    """Knows the topic "orders" with `retention.ms` set to 1000, and the setting num.partitions: 4.
+
+    `versions`: API key → the highest version it speaks.
+    """
+
+    def __init__(self, versions: Mapping[int, int]) -> None:
+        self._versions = dict(versions)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = [self._server]
+        self.port: int = self._server.getsockname()[1]
+        self.asked: list[tuple[int, int]] = []  # API key and version of each request
+
+    def __enter__(self) -> "OldBroker":
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for one in self._open:
+            with contextlib.suppress(OSError):  # never connected, or gone already
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            self._open.append(connection)
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        try:
+            with connection.makefile("rb") as requests:
+                while size := requests.read(4):
+                    request = requests.read(struct.unpack(">i", size)[0])
+                    key, version, correlation = _HEADER.unpack_from(request)
+                    self.asked.append((key, version))
+                    answer = self._answer(key, version)
+                    answer.with_header(correlation_id=correlation)
+                    data = answer.encode(header=True, framed=True)
+                    connection.sendall(data)
+        except OSError:
+            return
+
+    def _answer(self, key: int, version: int) -> Any:
+        if key == API_VERSIONS and version > self._versions[API_VERSIONS]:
+            return ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[], version=0)
+        match key:
+            case 18:
+                known = [
+                    ApiVersionsResponse.ApiVersion(api_key=one, min_version=0, max_version=highest)
+                    for one, highest in self._versions.items()
+                ]
+                return ApiVersionsResponse(error_code=0, api_keys=known, version=version)
+            case 3:
+                return self._metadata(version)
+            case 32:
+                return self._configs(version)
+            case _:
+                raise AssertionError(f"nobody told this broker of API {key}")
+
+    def _metadata(self, version: int) -> Any:
+        broker = MetadataResponse.MetadataResponseBroker(
+            node_id=1, host="127.0.0.1", port=self.port, rack=None
+        )
+        topic = MetadataResponse.MetadataResponseTopic
+        orders = topic(
+            error_code=0,
+            name="orders",
+            is_internal=False,
+            partitions=[
+                topic.MetadataResponsePartition(
+                    error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+                )
+            ],
+        )
+        return MetadataResponse(
+            brokers=[broker], cluster_id=CLUSTER_ID, controller_id=1, topics=[orders], version=version
+        )
+
+    def _configs(self, version: int) -> Any:
+        result = DescribeConfigsResponse.DescribeConfigsResult
+        entries = (("retention.ms", "1000", 1), ("num.partitions", "4", 4))
+        configs = [
+            Entry(name=name, value=value, read_only=False, config_source=source, synonyms=[])
+            for name, value, source in entries
+        ]
+        found = result(
+            error_code=0, error_message=None, resource_type=2, resource_name="orders", configs=configs
+        )
+        return DescribeConfigsResponse(results=[found], version=version)

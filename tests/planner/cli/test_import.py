@@ -1,0 +1,91 @@
+"""`repl import` as a person runs it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import repl
+from tests.records import create_topic
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "declare" / "mm2" / "example.properties"
+
+
+def test_mm2_goes_to_stdout_and_what_it_lost_to_stderr() -> None:
+    done = repl("import", "--mm2", str(EXAMPLE))
+    assert done.returncode == 0, done.stderr
+    assert "name: primary-to-backup" in done.stdout
+    assert "# some.thing.unheard.of (line 29): it has no counterpart" in done.stdout
+    assert "example.properties:29:1: some.thing.unheard.of: it has no counterpart" in done.stderr
+    assert "w:ord" not in done.stdout + done.stderr
+
+
+def test_mm2_into_a_file_that_validates_and_never_over_another(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    done = repl("import", "--mm2", str(EXAMPLE), "-o", str(file), "--name", "shop")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Wrote {file}: 1 flow of example.properties.")
+    assert repl("validate", str(file)).returncode == 0
+    again = repl("import", "--mm2", str(EXAMPLE), "-o", str(file))
+    assert again.returncode == 1
+    assert "is there already" in again.stderr
+
+
+def test_mm2_as_json() -> None:
+    done = repl("import", "--mm2", str(EXAMPLE), "--json")
+    told = json.loads(done.stdout)
+    assert told["format_version"] == 1
+    assert "flows:" in told["yaml"]
+    assert {one["severity"] for one in told["diagnostics"]} == {"note", "warning"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "which cluster?"),
+        (("dc1", "--mm2", str(EXAMPLE)), "--mm2 reads a file and asks no cluster"),
+        (("--mm2", "no-such-file"), "no-such-file can't be read"),
+        (("dc3", "--path", "plans/examples/active-active.yaml"), "the topology has no cluster 'dc3'"),
+        (("dc1", "dc2", "--bootstrap", "a:1"), "--bootstrap is for one cluster"),
+        (("dc1", "--bootstrap", "a:1", "--topics", "("), "is no regex"),
+        (("dc1", "--bootstrap", "127.0.0.1:1"), "refused the connection: nothing listens there"),
+        (("dc1", "--client-config", "x"), "--client-config goes with --bootstrap"),
+        (("dc1", "--bootstrap", "a:1", "--client-config", "no-such-file"), "no-such-file can't be read"),
+    ],
+)
+def test_what_can_not_be_imported_is_said_in_one_line(arguments: tuple[str, ...], why: str) -> None:
+    done = repl("import", *arguments)
+    assert done.returncode == 1
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.integration
+def test_planning_what_was_imported_changes_nothing(own_lab, tmp_path: Path) -> None:
+    from tests.labs import spec
+
+    lab = own_lab(spec("dc1"), spec("dc2"))
+    for cluster in ("dc1", "dc2"):
+        create_topic(lab.clusters[cluster].client, "orders", 3, config={"retention.ms": "604800000"})
+    create_topic(lab.clusters["dc1"].client, "events", 1, config={"cleanup.policy": "compact,delete"})
+    topology = tmp_path / "have" / "topology.yaml"
+    topology.parent.mkdir()
+    topology.write_text(
+        "apiVersion: repl/v1\nname: have\nclusters:\n"
+        + "".join(f"  {name}: {{bootstrap: '{one.bootstrap}'}}\n" for name, one in lab.clusters.items())
+        + "topics: [{name: any, cluster: dc1}]\n"
+    )
+    file = tmp_path / "imported.yaml"
+    done = repl("import", "dc1", "dc2", "--path", str(topology), "-o", str(file))
+    assert done.returncode == 0, done.stderr
+    text = file.read_text()
+    assert "- {name: orders, cluster: [dc1, dc2], config: {retention.ms: 7d}}" in text or (
+        "- {name: orders, cluster: [dc1, dc2], partitions: 3, config: {retention.ms: 7d}}" in text
+    )
+    assert f"id: {lab.clusters['dc1'].cluster_id}" in text.replace('"', "")
+    planned = repl("plan", str(file), "--json")
+    assert planned.returncode == 0, planned.stderr
+    actions = [one["change"]["actions"] for one in json.loads(planned.stdout)["resource_changes"]]
+    assert len(actions) == 3
+    assert all(one == ["no-op"] for one in actions)

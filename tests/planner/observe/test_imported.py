@@ -1,0 +1,106 @@
+"""What a live cluster holds → a topology that says the same, and what is left out of it, aloud."""
+
+import pytest
+
+from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster
+from planner.model.topology import AclRule, Cluster
+from planner.observe.imported import imported, wanted_of
+from planner.render.yaml import topology_yaml
+from tests.fakes.states import cluster, live
+
+DC1, DC2 = Cluster("dc1", "a:9092"), Cluster("dc2", "b:9092")
+READ = AclRule("dc1", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
+
+
+def text_of(*clusters: ObservedCluster, pattern: str | None = None) -> str:
+    found = imported("t", {"dc1": DC1, "dc2": DC2}, clusters, pattern)
+    return topology_yaml(found.topology)
+
+
+def said(*clusters: ObservedCluster, pattern: str | None = None) -> list[str]:
+    return [one.summary for one in imported("t", {"dc1": DC1, "dc2": DC2}, clusters, pattern).diagnostics]
+
+
+def test_only_what_is_set_explicitly_is_written_in_words_that_people_use() -> None:
+    topic = live("orders", retention_ms="604800000", inherited={"segment.bytes": "1073741824"})
+    assert text_of(cluster(topic)) == (
+        "apiVersion: repl/v1\n"
+        "name: t\n\n"
+        "clusters:\n"
+        '  dc1: {bootstrap: "a:9092", id: cluster-dc1}\n\n'
+        "topics:\n"
+        "  - {name: orders, cluster: dc1, partitions: 6, replication: 3, config: {retention.ms: 7d}}\n"
+    ).replace('"a:9092"', "a:9092")
+
+
+def test_what_most_have_goes_to_the_defaults_and_equal_topics_join() -> None:
+    first = cluster(
+        live("a", 6, 3, retention_ms="1"),
+        live("b", 6, 3, retention_ms="1"),
+        live("c", 12, 3, retention_ms="2"),
+    )
+    second = cluster(live("a", 6, 3, retention_ms="1"), name="dc2")
+    lines = text_of(first, second).splitlines()
+    assert "  topic: {partitions: 6, replication: 3, config: {retention.ms: 1}}" in lines
+    assert lines[-3:] == [
+        "  - {name: a, cluster: [dc1, dc2]}",
+        "  - {name: b, cluster: dc1}",
+        "  - {name: c, cluster: dc1, partitions: 12, config: {retention.ms: 2}}",
+    ]
+
+
+def test_a_setting_that_one_topic_lacks_is_no_default() -> None:
+    text = text_of(cluster(live("a", retention_ms="1"), live("b", retention_ms="1"), live("c")))
+    assert "defaults:\n  topic: {partitions: 6, replication: 3}\n" in text
+    assert "- {name: a, cluster: dc1, config: {retention.ms: 1}}" in text
+    assert "- {name: c, cluster: dc1}" in text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [(None, ["orders", "payments"]), ("__.*", ["__debezium"]), ("pay.*", ["payments"]), ("pay", [])],
+)
+def test_which_topics_are_taken(pattern: str | None, names: list[str]) -> None:
+    there = cluster(live("orders"), live("payments"), live("__debezium"))
+    found = imported("t", {"dc1": DC1}, [there], pattern).topology
+    assert [topic.name for topic in found.topics] == names
+    assert sorted(wanted_of(there, pattern).configs) == names
+
+
+def test_what_is_left_out_is_said() -> None:
+    throttled = live("orders", leader_replication_throttled_replicas="*")
+    observed = cluster(
+        throttled, live("__debezium"), hidden=frozenset({"secret"}), unreadable={"acls": "no right"}
+    )
+    assert "throttled" not in text_of(observed)
+    assert said(observed) == [
+        "not authorized to describe 1 of dc1's topics: secret",
+        "left out 1 of dc1's topics that begin with __: __debezium",
+        "the ACLs of dc1 are left out: no right",
+        "left out the replication throttles of dc1's orders: they pass",
+    ]
+
+
+def test_a_listed_topic_whose_settings_are_hidden_is_not_written_without_them() -> None:
+    observed = cluster(live("orders"), live("blind"), hidden=frozenset({"blind"}))
+    assert "blind" not in text_of(observed)
+
+
+def test_bindings_join_and_those_without_a_word_are_said() -> None:
+    strange = AclRule("dc1", "TRANSACTIONAL_ID", "t", "LITERAL", "User:a", "*", "TWO_PHASE_COMMIT", "ALLOW")
+    describe = AclRule("dc1", "TOPIC", "orders", "LITERAL", "User:app", "*", "DESCRIBE", "ALLOW")
+    other = AclRule("dc1", "TOPIC", "bills", "LITERAL", "User:app", "*", "READ", "ALLOW")
+    observed = cluster(live("orders"), acls=[READ, describe, other, strange])
+    text = text_of(observed)
+    assert '- {cluster: dc1, principal: "User:app", allow: [READ], topic: bills}' in text
+    assert '- {cluster: dc1, principal: "User:app", allow: [DESCRIBE, READ], topic: orders}' in text
+    assert "TWO_PHASE_COMMIT" not in text
+    assert any("TWO_PHASE_COMMIT can't be declared" in one for one in said(observed))
+
+
+def test_a_value_that_the_broker_keeps_to_itself_is_not_written() -> None:
+    topic = live("orders")
+    kept = {"vendor.secret": ConfigValue(None, ConfigSource.TOPIC, sensitive=True)}
+    from dataclasses import replace
+
+    assert "vendor.secret" not in text_of(cluster(replace(topic, config=kept)))

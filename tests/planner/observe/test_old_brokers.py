@@ -1,0 +1,64 @@
+"""Brokers of other ages are read as far as they can be, and named where they are too old."""
+
+from planner.kafka import Endpoint
+from planner.model.observed import (
+    FEATURE_INCREMENTAL,
+    FEATURE_TRANSACTIONS,
+    ConfigSource,
+    ConfigsWanted,
+    Observed,
+    Wanted,
+)
+from planner.model.topology import Cluster
+from planner.observe import Observer
+from tests.fakes.old_broker import API_VERSIONS, CLUSTER_ID, DESCRIBE_CONFIGS, METADATA, OldBroker
+
+KAFKA_2_3 = {0: 7, 1: 11, METADATA: 8, API_VERSIONS: 2, 22: 1, 24: 1, 26: 1, DESCRIBE_CONFIGS: 2, 44: 0}
+KAFKA_0_11 = {0: 3, 1: 5, METADATA: 4, API_VERSIONS: 1, 22: 0, 24: 0, 26: 0, DESCRIBE_CONFIGS: 1}
+KAFKA_0_10 = {0: 2, 1: 3, METADATA: 2, API_VERSIONS: 0}
+
+
+def observe(broker: OldBroker) -> Observed:
+    there = Endpoint("dc1", f"127.0.0.1:{broker.port}")
+    with Observer({"dc1": Cluster("dc1", there.bootstrap)}, {"dc1": there}) as reading:
+        wanted = Wanted({"orders": ConfigsWanted(explicit=True)})
+        return reading.details(reading.names(), {"dc1": wanted})
+
+
+def test_the_oldest_that_will_do_is_read_in_its_own_versions() -> None:
+    with OldBroker(KAFKA_2_3) as broker:
+        observed = observe(broker)
+        cluster = observed.reachable("dc1")
+    assert cluster is not None, observed.clusters["dc1"]
+    assert cluster.id == CLUSTER_ID
+    assert cluster.features >= {FEATURE_TRANSACTIONS, FEATURE_INCREMENTAL}
+    orders = cluster.topics["orders"]
+    assert (orders.id, orders.partitions, orders.replication) == ("", 1, 1)
+    assert {key: (one.value, one.source) for key, one in orders.config.items()} == {
+        "retention.ms": ("1000", ConfigSource.TOPIC)
+    }
+    assert cluster.default_partitions == 4
+    assert observed.diagnostics == ()
+    assert {(METADATA, 8), (DESCRIBE_CONFIGS, 2)} <= set(broker.asked)
+
+
+def test_a_broker_without_incremental_changes_is_read_and_named() -> None:
+    with OldBroker(KAFKA_0_11) as broker:
+        observed = observe(broker)
+    assert observed.reachable("dc1") is not None, observed.clusters["dc1"]
+    (only,) = observed.diagnostics
+    assert only.code == "broker-too-old"
+    assert only.summary.endswith("is too old: it lacks incremental config changes (Kafka 2.3)")
+    assert f"broker 1 (127.0.0.1:{broker.port}) of dc1" in only.summary
+
+
+def test_a_broker_from_before_transactions_is_named_with_all_that_it_lacks() -> None:
+    with OldBroker(KAFKA_0_10) as broker:
+        here = Endpoint("dc1", f"127.0.0.1:{broker.port}")
+        with Observer({"dc1": Cluster("dc1", here.bootstrap)}, {"dc1": here}) as reading:
+            observed = reading.names()
+    (only,) = observed.diagnostics
+    assert "message format v2 (Kafka 0.11) and transactions (Kafka 0.11)" in only.summary
+    cluster = observed.reachable("dc1")
+    assert cluster is not None
+    assert "too old" in cluster.unreadable["defaults"]
