@@ -24,7 +24,18 @@ def print_plan(plan: Plan) -> None:
     width = shutil.get_terminal_size().columns if on_terminal else None
     lines = text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR"))
     while some := list(islice(lines, LINES_A_WRITE)):
-        click.echo("\n".join(some))
+        if not _said("\n".join(some)):
+            return
+
+
+def _said(words: str) -> bool:
+    """Whether somebody still reads (repl plan | head): if not, the exit code is all that is left to tell."""
+    try:
+        click.echo(words)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def output(plan: Plan, *, as_json: bool) -> None:
@@ -32,7 +43,7 @@ def output(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         from planner.render.json import json_text
 
-        click.echo(json_text(plan))
+        _said(json_text(plan))
         return
     print_plan(plan)
     show([one for one in plan.diagnostics if one.severity is Severity.ERROR])

@@ -1,0 +1,181 @@
+"""A plan on terminals and pipes, in files, and as an exit code; the real command, and no broker."""
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.cli.app import run
+from planner.cli.plan_output import exit_code, write_reports
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.plan import Mode, Plan
+from planner.plan import with_diagnostics
+from planner.store import planfile
+from tests.planner.render.scenes import drifted, errored, everything, many, nothing, silent
+
+REPL = [sys.executable, "-m", "planner"]
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    planfile.write(everything(), tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def on_a_terminal(columns: int, *arguments: str, **environment: str) -> str:
+    """The output of a command whose stdout is a terminal of this width."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as reader:
+        process = subprocess.Popen(
+            [*REPL, *arguments],
+            stdout=theirs,
+            env={**os.environ, "COLUMNS": str(columns), "LINES": "24", **environment},
+        )
+        os.close(theirs)
+        parts = []
+        try:
+            while part := reader.read(65_536):
+                parts.append(part)
+        except OSError:  # how a terminal says that the other side went away
+            pass
+        assert process.wait(30) == 0
+    return b"".join(parts).decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("plan", "code"),
+    [
+        (nothing(), ExitCode.DONE),
+        (replace(everything(), unknown={}), ExitCode.DONE),
+        (everything(), ExitCode.ERROR),
+        (silent(), ExitCode.ERROR),
+        (errored(), ExitCode.ERROR),
+        (with_diagnostics(errored(), [error("no", exit=ExitCode.REFUSED)]), ExitCode.REFUSED),
+        (drifted(), ExitCode.DIFFERENT),
+        (replace(drifted(), changes=()), ExitCode.DONE),
+    ],
+)
+def test_the_exit_code(plan: Plan, code: ExitCode) -> None:
+    assert exit_code(plan) == code
+
+
+def test_the_detailed_exit_code_tells_of_changes() -> None:
+    assert exit_code(replace(everything(), unknown={}), detailed=True) == ExitCode.DIFFERENT
+    assert exit_code(nothing(), detailed=True) == ExitCode.DONE
+    assert exit_code(silent(), detailed=True) == ExitCode.ERROR
+
+
+def test_a_pipe_gets_no_colours_and_no_broken_lines(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", str(saved)]) == 0
+
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) > 80
+
+
+def test_a_narrow_terminal(saved: Path) -> None:
+    shown = on_a_terminal(40, "show", str(saved), NO_COLOR="")
+
+    assert "\x1b[32m" in shown
+    words = [line for line in ANSI.sub("", shown).splitlines() if " " in line.strip().lstrip("#+~-.? ")]
+    assert max(map(len, words)) <= 40
+
+
+def test_no_colour_where_it_is_not_wanted(saved: Path) -> None:
+    assert "\x1b" not in on_a_terminal(100, "show", str(saved), NO_COLOR="1")
+
+
+def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
+    planfile.write(many(800), tmp_path / "saved")
+
+    shown = subprocess.Popen(
+        [*REPL, "show", str(tmp_path / "saved")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert shown.stdout is not None
+    assert shown.stderr is not None
+    assert shown.stdout.readline().startswith("shop: to make the clusters match")
+    shown.stdout.close()
+
+    assert shown.wait(30) == 0
+    assert shown.stderr.read() == ""
+    shown.stderr.close()
+
+
+def test_errors_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planfile.write(errored(), tmp_path / "saved")
+
+    run(["show", str(tmp_path / "saved")])
+
+    out, err = capsys.readouterr()
+    assert "This plan can't be applied: 2 errors." in out
+    assert "partitions only grow" in err
+
+
+def test_a_failure_is_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "--json", str(tmp_path / "absent")]) == ExitCode.ERROR
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["errored"]
+    assert "can't be read" in told["diagnostics"][0]["summary"]
+
+
+def test_reports_again_from_a_saved_plan(saved: Path, tmp_path: Path) -> None:
+    assert run(["show", str(saved), "--markdown", str(tmp_path / "m"), "--html", str(tmp_path / "h")]) == 0
+
+    assert (tmp_path / "m").read_text().startswith("### shop: Plan: 3 to add")
+    assert "<svg" in (tmp_path / "h").read_text()
+
+
+def test_a_report_that_has_no_place(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="can't be written"):
+        write_reports(nothing(), tmp_path / "absent" / "m", None)
+
+
+def test_an_empty_folder_plans_nothing_and_deletes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", str(tmp_path)]) == ExitCode.ERROR
+
+    assert capsys.readouterr().out == ""
+
+
+def test_an_apply_is_taken_back_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["init", str(tmp_path)])
+
+    code = run(["plan", "--rollback", "x", "--target", "topic.dc1.orders", str(tmp_path)])
+
+    assert code == ExitCode.ERROR
+    assert "leave out --target" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_a_cluster_keeps_silent(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        file = tmp_path / "shop.yaml"
+        file.write_text(
+            f"apiVersion: repl/v1\nname: shop\nclusters: {{dc1: {{bootstrap: '127.0.0.1:{port}'}}}}\n"
+            "topics: [{name: orders, cluster: dc1}]\n"
+        )
+        planning = subprocess.Popen(
+            [*REPL, "plan", "--timeout", "60s", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        connection, _ = mute.accept()
+        planning.send_signal(signal.SIGINT)
+        out, err = planning.communicate(timeout=20)
+        connection.close()
+
+    assert planning.returncode == ExitCode.INTERRUPTED
+    assert (out, err.decode().strip()) == (b"", "Interrupted.")
+
+
+def test_a_mode_is_not_a_change() -> None:
+    assert exit_code(replace(nothing(), mode=Mode.DRIFT)) == ExitCode.DONE
