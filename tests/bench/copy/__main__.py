@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
 from tests.bench.copy import fill, table
+from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Latency, at_a_thousand
 from tests.bench.copy.loaded import at_rate
 from tests.bench.copy.mirror import MirrorMaker
@@ -37,7 +38,7 @@ class Bench:
         self.source, self.destination = (lab.clusters[name].client for name in ("dc1", "dc2"))
         known: dict[str, Side] = {
             side.name: side
-            for side in (Slots(), MirrorMaker(exactly_once=False), MirrorMaker(exactly_once=True))
+            for side in (Job(), Slots(), MirrorMaker(exactly_once=False), MirrorMaker(exactly_once=True))
         }
         self.sides = [known[name] for name in options.sides]
         self.rows: list[table.Row] = []
@@ -121,7 +122,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="short windows: a first look, not a result")
     parser.add_argument("--only", nargs="*", default=[], help="workloads, or latency-half")
-    parser.add_argument("--sides", nargs="*", default=["slot", "mm2", "mm2-eos"])
+    parser.add_argument("--sides", nargs="*", default=["repl", "mm2", "mm2-eos"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the preloaded data")
     options = parser.parse_args()
     today, python = datetime.now(UTC).date(), sys.version.split()[0]

@@ -1,0 +1,38 @@
+"""Our side as people run it: the Spark application, started with spark-submit from a job spec."""
+
+from __future__ import annotations
+
+from runtime.contract.jobspec import ClusterSpec, CopySettings, JobSpec, encode
+from tests.bench.copy.processes import Running
+from tests.bench.copy.run import Run
+from tests.bench.copy.slots import flow_of
+from tests.chaos.copiers import submit_command, submit_environ
+
+
+class Job:
+    """Exactly once, with every duty of a job: follow, heartbeats, status."""
+
+    name = "repl"
+    warm_s = 3.0
+
+    def __init__(self, copy: CopySettings | None = None) -> None:
+        self._copy = copy or CopySettings()
+
+    def start(self, run: Run) -> Running:
+        spec = JobSpec(
+            job=run.tag,
+            topology="bench",
+            destination="there",
+            clusters={
+                "here": ClusterSpec(bootstrap=run.source),
+                "there": ClusterSpec(bootstrap=run.destination),
+            },
+            flows=[flow_of(run)],
+            slots=run.slots,
+            copy=self._copy,
+            metrics_port=None,
+        )
+        file = run.folder / f"{run.tag}.json"
+        file.write_bytes(encode(spec))
+        command, log = submit_command(file, run.slots), run.folder / f"{run.tag}.log"
+        return Running.start(command, run.mirror_topic, log, submit_environ())

@@ -1,0 +1,85 @@
+"""A thousand blows: python -m tests.chaos [--seed N] [--blows 1000] [--brokers 3] [--without-spark]"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from runtime.lab.lab import Lab
+from tests.chaos.copiers import Copier, Kept, SlotCopier, SparkCopier, sides_of
+from tests.chaos.links import Links, links
+from tests.chaos.storm import PARTITIONS, Storm, Weather, cluster_specs, prepare, rage
+from tests.checker.report import Kind
+from tests.runtime.copy.world import Driver
+from tests.spark.job import flow_of, spec_of
+
+ROUND = 50  # blows between two comparisons
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--blows", type=int, default=1_000)
+    parser.add_argument("--brokers", type=int, default=3, help="of each cluster")
+    parser.add_argument("--without-spark", action="store_true", help="one bare slot, restarted when it ends")
+    parser.add_argument("--keep", type=Path, help="a folder for logs and clusters, left as they are")
+    options = parser.parse_args()
+    again = f"--seed {options.seed} --blows {options.blows} --brokers {options.brokers}"
+    print(f"chaos: {again}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="chaos-") as scratch, links() as given:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        lab = Lab(folder / "lab")
+        lab.up(cluster_specs(given, options.brokers))
+        try:
+            found = [_round(lab, given, folder, options, first) for first in range(0, options.blows, ROUND)]
+        finally:
+            lab.down(purge=options.keep is None)
+    return _verdict(found, again)
+
+
+def _round(lab: Lab, given: Links, folder: Path, options: argparse.Namespace, first: int) -> Weather:
+    topic, blows = f"chaos-{first}", min(ROUND, options.blows - first)
+    sides = sides_of({name: cluster.bootstrap for name, cluster in lab.clusters.items()})
+    prepare(sides, topic, mirror=options.without_spark)
+    flow = flow_of(topic, [topic])
+    copier: Copier
+    if options.without_spark:
+        copier = SlotCopier(Driver(sides, job=topic), flow, topic, PARTITIONS, folder)
+    else:
+        copier = SparkCopier(spec_of(lab, topic, [flow]), folder / f"{topic}.json")
+    began = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"  {time.monotonic() - began:6.1f} s  {what}", flush=True)
+
+    storm = Storm(blows, options.seed + first)
+    found = rage(lab, given, topic, storm, lambda: Kept(copier, given.prefix, folder / f"{topic}.log"), say)
+    print(f"{topic}: {found}", flush=True)
+    return found
+
+
+def _verdict(found: list[Weather], again: str) -> int:
+    dealt, kinds = Counter[str](), Counter[str]()
+    for weather in found:
+        dealt.update(weather.dealt)
+        kinds.update(finding.kind for finding in weather.report.findings)
+    records = sum(weather.report.records for weather in found)
+    print(f"\nchaos: {dealt.total()} blows, {records} records")
+    for what, count in sorted(dealt.items()):
+        print(f"  {count:5} × {what}")
+    for kind in (Kind.MISSING, Kind.DOUBLED, Kind.REORDERED, Kind.CHANGED, Kind.FOREIGN):
+        print(f"  {kinds[kind]} {'lost' if kind is Kind.MISSING else kind}")
+    if not kinds:
+        return 0
+    print(f"chaos: the copy is not exact; again with {again}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

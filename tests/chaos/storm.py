@@ -1,0 +1,87 @@
+"""A round: numbered records are written and copied, blows fall, then both sides are compared."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from runtime.lab.lab import Lab
+from runtime.lab.spec import ClusterSpec
+from tests import checker
+from tests.chaos.blows import Blows
+from tests.chaos.copiers import Kept
+from tests.chaos.links import CLUSTERS, Links
+from tests.labs import JVM, WITH_PARENT
+from tests.runtime.copy.world import Side
+
+PARTITIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """`pause_s` bounds the time between two blows; `rate` is in records per second."""
+
+    blows: int
+    seed: int
+    pause_s: float = 3.0
+    rate: float = 400.0
+    patience_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What a round did, and what the checker found."""
+
+    dealt: dict[str, int]
+    starts: int
+    report: checker.Report
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count} × {what}" for what, count in sorted(self.dealt.items()))
+        return f"{told}; {self.starts} starts\n{self.report}"
+
+
+def cluster_specs(links: Links, brokers: int) -> list[ClusterSpec]:
+    """Producers of the checker may be killed in their transactions too: those end soon."""
+    return [
+        ClusterSpec(name, brokers=brokers, host=links.hosts[name], jvm=JVM, prefix=WITH_PARENT)
+        for name in CLUSTERS
+    ]
+
+
+def prepare(sides: Mapping[str, Side], topic: str, *, mirror: bool) -> None:
+    """The topic at the source; without a driver to follow it, its mirror and the product's own topics too."""
+    config = {key.replace(".", "_"): value for key, value in checker.TOPIC_CONFIG.items()}
+    sides["dc1"].create(topic, PARTITIONS, **config)
+    if mirror:
+        sides["dc2"].create(topic, PARTITIONS, **config)
+        sides["dc2"].create_internal()
+
+
+def rage(
+    lab: Lab, links: Links, topic: str, storm: Storm, start: Callable[[], Kept], say: Callable[[str], None]
+) -> Weather:
+    dice = random.Random(storm.seed)
+    here, there = (lab.clusters[name].client for name in CLUSTERS)
+    spec = checker.Spec(records=10**9, rate=storm.rate, seed=storm.seed, large_every=400)
+    with start() as kept, checker.writing(here, topic, spec) as writer:
+        writer.wait_for(50)
+        blows = Blows(lab, links, kept, dice)
+        try:
+            for number in range(1, storm.blows + 1):
+                _wait(dice.uniform(0.0, storm.pause_s), blows)
+                say(f"{number}/{storm.blows} {blows.strike()}")
+        finally:
+            blows.mend()
+        report = checker.compare(here, there, topic, written=writer.written, patience=storm.patience_s)
+        return Weather(dict(blows.dealt), kept.starts, report)
+
+
+def _wait(seconds: float, blows: Blows) -> None:
+    """What was broken is mended meanwhile."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, 0.05))
+        blows.mend_due()
