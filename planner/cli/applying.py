@@ -64,6 +64,7 @@ def carry_out(plan: Plan, applying: Applying) -> int:
         for cluster in written:
             log.ensure(applying.endpoints[cluster], INTERNAL, plan.internal)
         leases = {cluster: held.enter_context(_leased(applied, applying, cluster)) for cluster in written}
+        applied = replace(applied, started_ms=_now_ms())  # waiting for the leases was not applying
         before = _earlier(plan, applying, written)
         remaining = _still_true(plan, applying, before)
         summary = _execute(plan, remaining, before, applied, applying, leases)
@@ -74,7 +75,7 @@ def carry_out(plan: Plan, applying: Applying) -> int:
 
 
 def _applied(plan: Plan, written: Sequence[str], folder: Path) -> Applied:
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = _now_ms()
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
     return Applied(
         id=f"{stamp}-{uuid.uuid4().hex[:6]}",
@@ -89,6 +90,10 @@ def _applied(plan: Plan, written: Sequence[str], folder: Path) -> Applied:
         total=len(plan.steps),
         started_ms=now_ms,
     )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _user() -> str:
@@ -199,7 +204,7 @@ def _execute(
             registry=RegistryWriter(producers[cluster]),
             guard=Guard(barred(cluster)),
             plan_digest=applied.plan,
-            now_ms=lambda: time.time_ns() // 1_000_000,
+            now_ms=_now_ms,
         )
         for cluster in leases
     }
@@ -241,6 +246,6 @@ def _told(outcome: Outcome) -> StepResult:
 def _finish(journal: Journal, summary: Summary) -> None:
     result = "done" if summary.complete else "interrupted" if summary.interrupted else "failed"
     try:
-        journal.finish(result, time.time_ns() // 1_000_000)
+        journal.finish(result, _now_ms())
     except (KafkaException, TimeoutError) as failure:
         show([warning(f"how the apply ended could not be written to its history: {explain(failure)}")])

@@ -1,0 +1,62 @@
+"""`repl apply PATH --auto-approve --json` with two things that only tests want: a short lease, and a signal
+that the process sends itself right after its first step ended.
+
+python apply_program.py PATH LEASE_MS [SIGNAL]
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from planner.cli.app import show
+from planner.cli.apply import look_again
+from planner.cli.apply_view import View
+from planner.cli.applying import Applying, carry_out
+from planner.cli.endpoints import endpoints_of
+from planner.cli.pipeline import apply_plan, see
+from planner.cli.validate import checked
+from planner.model.diagnostic import Failure
+from planner.model.outcome import Ended
+from planner.store import planfile
+
+TIMEOUT_MS = 10_000
+
+
+class Signalling(View):
+    """Sends the signal in the very moment between the first step's end and the next one's beginning."""
+
+    def __init__(self, number: signal.Signals | None) -> None:
+        super().__init__(as_json=True)
+        self._number = number
+
+    def ended(self, event: Ended) -> None:
+        super().ended(event)
+        number, self._number = self._number, None
+        if number is not None:
+            os.kill(os.getpid(), number)
+
+
+def main(path: Path, lease_ms: int, number: signal.Signals | None) -> int:
+    known = planfile.is_plan_file(path)
+    plan = planfile.read(path) if known else apply_plan(see(checked(path, ()).topology, TIMEOUT_MS))
+    endpoints = endpoints_of(plan.connections.values())
+    applying = Applying(
+        endpoints=endpoints,
+        look=look_again(endpoints, TIMEOUT_MS),
+        lock_timeout_ms=60_000,
+        view=Signalling(number),
+        finish_with=f"repl apply {path}",
+        folder=path.parent,
+        lease_ttl_ms=lease_ms,
+    )
+    try:
+        return carry_out(plan, applying)
+    except Failure as failure:
+        show(failure.diagnostics)
+        return int(failure.exit_code)
+
+
+if __name__ == "__main__":
+    wanted = signal.Signals[sys.argv[3]] if len(sys.argv) > 3 else None
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), wanted))

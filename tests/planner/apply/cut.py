@@ -1,0 +1,94 @@
+"""Applies that are cut short, and what a cluster holds afterwards: for the fault tests."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from planner.cli.pipeline import apply_plan, see
+from planner.cli.validate import checked
+from planner.kafka import topic_id_text
+from planner.model.applied import Applied
+from planner.model.owned import Owned
+from planner.model.plan import Plan
+from planner.store.history import read_history
+from planner.store.planfile import step_of
+from planner.store.registry import read_registry
+from runtime.lab.lab import Lab
+from tests.commands import environment
+from tests.endpoints import endpoint
+from tests.records import wait_for
+from tests.topologies import Topology
+
+PROGRAM = Path(__file__).with_name("apply_program.py")
+SHORT_LEASE_MS = 3_000
+LEASE_MS = 30_000
+ENV = {"LOGNAME": "ada", "USER": "ada"}
+
+
+def start(path: Path, lease_ms: int = SHORT_LEASE_MS, *signals: str) -> subprocess.Popen[str]:
+    """The apply program in a process group of its own; its events come from stdout."""
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(path), str(lease_ms), *signals],
+        env=environment(ENV),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+
+
+def await_stopped(process: subprocess.Popen[str]) -> None:
+    """Until it has stopped itself, as a laptop does when its lid is closed."""
+    wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def kill_after_lines(process: subprocess.Popen[str], lines: int) -> list[dict[str, Any]]:
+    """SIGKILL once that many steps were told of; fewer came if it ended by itself."""
+    assert process.stdout is not None
+    told = list(_first(process.stdout, lines))
+    process.kill()
+    process.communicate()
+    return [json.loads(line) for line in told]
+
+
+def _first(lines: Iterator[str], count: int) -> Iterator[str]:
+    for _ in range(count):
+        line = next(lines, "")
+        if line:
+            yield line
+
+
+def plan_now(path: Path) -> Plan:
+    return apply_plan(see(checked(path, ()).topology, 10_000))
+
+
+def topic_ids(lab: Lab, prefix: str, cluster: str = "dc1") -> dict[str, str]:
+    """By name; the same id before and after means that it was never made a second time."""
+    admin = AdminClient(lab.clusters[cluster].client)
+    names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
+    found = {}
+    for name, answer in admin.describe_topics(TopicCollection(names)).items() if names else ():
+        with suppress(KafkaException):  # a delete that was under way is over by now
+            found[name] = topic_id_text(answer.result(timeout=30).topic_id)
+    return found
+
+
+def registry(lab: Lab, topology: Topology, cluster: str = "dc1") -> dict[str, Owned]:
+    entries = read_registry(endpoint(lab, cluster))
+    return {entry.address.name: entry for entry in entries if entry.topology == topology.name}
+
+
+def history(lab: Lab, topology: Topology, cluster: str = "dc1") -> list[Applied]:
+    return [one for one in read_history(endpoint(lab, cluster), step_of) if one.topology == topology.name]

@@ -1,0 +1,121 @@
+"""kill -9 at every step and at any moment: the next apply brings the same end, and nothing comes twice."""
+
+import random
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from planner.model.outcome import Result
+from planner.model.owned import ID
+from planner.store import planfile
+from tests.commands import repl
+from tests.planner.apply.cut import history, kill_after_lines, plan_now, registry, start, topic_ids
+from tests.topologies import Topology, at
+
+pytestmark = pytest.mark.integration
+
+HOUR_MS = 3_600_000
+LINES = 12  # steps of one round: creates, config, partitions, deletes, each with its registry entry
+
+
+class Rounds:
+    """A topology that changes in every way from round to round."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.name = topology.name
+
+    def turn(self, number: int) -> None:
+        self.topology.topics = []
+        self.topology.topic(f"{self.name}-set", partitions=1, config={"retention.ms": (number + 1) * HOUR_MS})
+        self.topology.topic(f"{self.name}-grown", partitions=number + 1)
+        for which in "ab":
+            self.topology.topic(f"{self.name}-{which}{number}", partitions=1, on_remove="delete")
+        self.topology.write()
+
+    def declared(self) -> dict[str, int]:
+        return {one["name"]: one["partitions"] for one in self.topology.topics}
+
+
+@pytest.fixture
+def rounds(lab, fresh, tmp_path: Path) -> Rounds:
+    made = Rounds(at(lab, fresh("shop"), tmp_path))
+    made.turn(0)
+    done = repl("apply", str(made.topology.file), "--auto-approve")
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def assert_as_declared(lab, rounds: Rounds, before: dict[str, str]) -> None:
+    """The cluster is as declared, what was made before the kill is still the same, the registry is whole."""
+    declared = rounds.declared()
+    ids = topic_ids(lab, rounds.name)
+    assert ids.keys() == declared.keys()
+    assert {name: found for name, found in before.items() if name in declared}.items() <= ids.items()
+    entries = registry(lab, rounds.topology)
+    assert {name: entry.spec[ID] for name, entry in entries.items()} == ids
+    assert plan_now(rounds.topology.file).steps == ()
+
+
+def described(lab, name: str) -> dict[str, tuple[int, str]]:
+    """Partitions and settings as Kafka's own tool tells them."""
+    told = lab.tool("dc1", "TopicCommand", "--describe", "--topic", f"{name}.*")
+    lines = re.findall(r"Topic: (\S+)\s+TopicId: \S+\s+PartitionCount: (\d+).*Configs: (\S*)", told)
+    return {topic: (int(count), configs) for topic, count, configs in lines}
+
+
+def test_killed_after_each_step_in_turn(lab, rounds):
+    for number in range(1, LINES):
+        rounds.turn(number)
+        told = kill_after_lines(start(rounds.topology.file), number)
+        assert len(told) == number
+        before = topic_ids(lab, rounds.name)
+        done = repl("apply", str(rounds.topology.file), "--auto-approve")
+        assert done.returncode == 0, done.stderr
+        assert_as_declared(lab, rounds, before)
+    found = described(lab, rounds.name)
+    assert {name: count for name, (count, _) in found.items()} == rounds.declared()
+    assert f"retention.ms={LINES * HOUR_MS}" in found[f"{rounds.name}-set"][1]
+
+
+def test_a_killed_saved_plan_is_finished_by_itself(lab, rounds, tmp_path):
+    """The steps that the journal knows as done are not done again; the plan is not stale by its own work."""
+    for number in (2, 7):
+        rounds.turn(number)
+        saved = tmp_path / "plan.bin"
+        planfile.write(plan_now(rounds.topology.file), saved)
+        kill_after_lines(start(saved), number)
+        before = topic_ids(lab, rounds.name)
+        done = repl("apply", str(saved))
+        assert done.returncode == 0, done.stderr
+        assert_as_declared(lab, rounds, before)
+        assert_each_step_was_done_once(lab, rounds.topology)
+
+
+def assert_each_step_was_done_once(lab, topology: Topology) -> None:
+    killed, finished = history(lab, topology)[-2:]
+    done = [
+        {step_id for step_id, told in one.outcomes.items() if told.result == Result.DONE.value}
+        for one in (killed, finished)
+    ]
+    assert killed.result is None
+    assert finished.result == Result.DONE.value
+    assert not done[0] & done[1]
+    assert done[0] | done[1] == {step.id for step in finished.steps}
+
+
+def test_killed_at_any_moment(lab, rounds):
+    moments = random.Random(5)  # the same moments in every run
+    for number in range(1, 4):
+        rounds.turn(number)
+        process = start(rounds.topology.file)
+        cut = threading.Timer(moments.uniform(0.6, 1.8), process.kill)
+        cut.start()
+        process.communicate()
+        cut.join()
+        before = topic_ids(lab, rounds.name)
+        done = repl("apply", str(rounds.topology.file), "--auto-approve")
+        assert done.returncode == 0, done.stderr
+        assert_as_declared(lab, rounds, before)
