@@ -171,6 +171,7 @@ class FlowCopy:
         why = str(failure)
         for copy in parts:
             copy.aborts += 1
+            copy.trouble = why
         for copy in failure.copies:
             match decision.do:
                 case Do.STOP if decision.state is not None:

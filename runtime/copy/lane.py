@@ -115,6 +115,10 @@ class Lane:
         self._tails_due = 0.0
         self._wake.set()
 
+    def topics(self) -> set[str]:
+        """What every transaction writes to."""
+        return {self._place.ledger.topic, self._place.offset_map.topic}
+
     def drain(self) -> None:
         """No new transaction; `run` returns once the open one is ended."""
         self._draining = True

@@ -76,6 +76,7 @@ class PartitionCopy:
         self.state = State.STARTING
         self.since_ms = now_ms()
         self.why = ""
+        self.trouble = ""
         self.foreign_writes = False
         self.last_fetch_ms = 0
         self.last_commit_ms = 0
@@ -127,6 +128,7 @@ class PartitionCopy:
 
     def committed(self, progress: Progress) -> None:
         self.progress = progress
+        self.trouble = ""
         self.last_commit_ms = progress.written_at
         self.transactions += 1
 
@@ -155,9 +157,9 @@ class PartitionCopy:
             flow=self.key.flow,
             topic=self.key.topic,
             partition=self.key.partition,
-            state=self.state,
+            state=State.RETRYING if self.trouble and self.state in _MOVING else self.state,
             since_ms=self.since_ms,
-            why=self.why,
+            why=self.why or self.trouble,
             foreign_writes=self.foreign_writes,
             position=progress.position,
             destination_end=progress.destination_end,

@@ -59,7 +59,7 @@ class Recovery:
                 copy.rewind()
             lane.ended.set()
         if decision.refresh:
-            await self._refresh({copy.at.topic for copy in copies})
+            await self._refresh({copy.at.topic for copy in copies} | lane.topics())
         await self.begin_again(lane, release=not ambiguous)
         if ambiguous:
             await self._ask(lane, tx)

@@ -66,11 +66,15 @@ class Side:
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Nothing expires: tests write timestamps of the past."""
         settings = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in config.items()}
-        self._create([NewTopic(topic, partitions, 1, config=settings)])
+        self._create([NewTopic(topic, partitions, self._replication(), config=settings)])
 
     def create_internal(self) -> None:
         topics = (*internal_topics.at_destination(), *internal_topics.at_source())
-        self._create([NewTopic(one.name, one.partitions, 1, config=dict(one.config)) for one in topics])
+        copies = self._replication()
+        self._create([NewTopic(one.name, one.partitions, copies, config=dict(one.config)) for one in topics])
+
+    def _replication(self) -> int:
+        return min(3, len(self.admin().list_topics(timeout=10).brokers))
 
     def delete(self, topic: str) -> None:
         admin = self.admin()
@@ -82,7 +86,7 @@ class Side:
 
     def producer(self, **config: Any) -> Producer:
         named = {key.replace("_", "."): value for key, value in config.items()}
-        return Producer({**self.client, "linger.ms": 5, **named})
+        return Producer({**self.client, "linger.ms": 5, "log_level": 2, **named})
 
     def write(self, topic: str, rows: Iterable[Mapping[str, Any]], **config: Any) -> None:
         producer = self.producer(**config)
@@ -135,6 +139,7 @@ class Side:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 50,
+                "log_level": 2,
             }
         )
 

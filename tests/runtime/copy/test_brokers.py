@@ -1,0 +1,155 @@
+"""Brokers that die, hang and come back, leaders that move, replicas that are missing (fencing 4 and 5,
+R7).
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from runtime.contract.status import PartitionState as State
+from runtime.copy.slot import Slot
+from runtime.lab.lab import Lab
+from tests.conftest import MakeLab
+from tests.labs import spec
+from tests.runtime.copy.conftest import sides_of
+from tests.runtime.copy.workload import mixed
+from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
+
+pytestmark = pytest.mark.integration
+
+# Brokers end with the thread that started them, so that thread must outlive a test's event loop.
+_HANDS = ThreadPoolExecutor(1)
+
+
+async def by_hand(act: Callable[[str], None], address: str) -> None:
+    await asyncio.get_running_loop().run_in_executor(_HANDS, act, address)
+
+
+Fresh = Callable[[str], str]
+
+
+async def committed(slot: Slot, count: int) -> None:
+    while sum(one.records for one in slot.status().partitions) < count:
+        await asyncio.sleep(0.02)
+
+
+def test_both_brokers_are_killed_and_hang_while_records_are_copied(own_lab: MakeLab, fresh: Fresh) -> None:
+    """A hang loses the answers to requests that were carried out, the end of a transaction too (fencing
+    5).
+    """
+    lab = own_lab(spec("dc1"), spec("dc2"))
+    sides = sides_of(lab)
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 2)
+    driver = Driver(sides, job=fresh("job"))
+    mixed(sides["dc1"], topic, 2, seed=0, count=100)
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
+        async with driver.running(assignment) as slot:
+            for number, (name, disturb, mend) in enumerate(_disturbances(lab)):
+                feeding = asyncio.create_task(_trickle(sides["dc1"], topic, number, pause=name == "dc1"))
+                await asyncio.sleep(0.3)
+                await by_hand(disturb, name)
+                await asyncio.sleep(1.5)
+                await by_hand(mend, name)
+                await feeding
+                ends = [end for _, end in sides["dc1"].ends(topic, 2)]
+                await until(slot, at_end(ends), 90)
+
+    asyncio.run(copy())
+    assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
+
+
+def _disturbances(lab: Lab) -> list[tuple[str, Callable[[str], None], Callable[[str], None]]]:
+    start: Callable[[str], None] = lambda name: lab.start(name)  # noqa: E731
+    return [
+        (name, disturb, mend)
+        for disturb, mend in ((lab.kill, start), (lab.pause, lab.unpause))
+        for name in ("dc2", "dc1")
+    ]
+
+
+async def _trickle(side: Side, topic: str, seed: int, *, pause: bool) -> None:
+    """Records all the while; none while the source itself is disturbed."""
+    if pause:
+        await asyncio.to_thread(mixed, side, topic, 2, seed=seed, count=60)
+        return
+    for step in range(8):
+        await asyncio.to_thread(
+            side.write, topic, [{"value": b"%d-%d-%d" % (seed, step, one)} for one in range(50)]
+        )
+        await asyncio.sleep(0.2)
+
+
+def test_leaders_move_at_both_sides(own_lab: MakeLab, fresh: Fresh) -> None:
+    lab = own_lab(spec("dc1"), spec("dc2", brokers=3))
+    sides = sides_of(lab)
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    sides["dc1"].create(topic, 3)
+    sides["dc2"].create(topic, 3, min_insync_replicas="2")
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic, 3, min_in_sync=2))
+        async with driver.running(assignment) as slot:
+            for node in (1, 2, 3):
+                await by_hand(lab.kill, f"dc2:{node}")
+                await asyncio.to_thread(
+                    sides["dc1"].write,
+                    topic,
+                    [{"value": b"%d" % one, "partition": one % 3} for one in range(300)],
+                )
+                await asyncio.sleep(1)
+                await by_hand(lab.start, f"dc2:{node}")
+                await until(slot, at_end([100 * node] * 3), 90)
+
+    asyncio.run(copy())
+    assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
+
+
+def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
+    own_lab: MakeLab, fresh: Fresh
+) -> None:
+    """Fencing 4: a marker that can't be written holds one lane, not the flow. The ledger's own topics live
+    on.
+    """
+    lab = own_lab(spec("dc1"), spec("dc2", brokers=3))
+    sides = sides_of(lab)
+    topic, lonely, flow = fresh("orders"), fresh("lonely"), flow_spec(fresh("flow"))
+    for name in (topic, lonely):
+        sides["dc1"].create(name, 1)
+    driver, keeper, victim = Driver(sides, job=fresh("job")), 1, 3
+    _place(sides["dc2"], topic, [[keeper]])
+    _place(sides["dc2"], lonely, [[keeper, victim]], **{"min.insync.replicas": "2"})
+
+    async def copy() -> None:
+        partitions = [*assigned(flow.name, topic), *assigned(flow.name, lonely, min_in_sync=2)]
+        assignment = await driver.take_over(flow, partitions)
+        async with driver.running(assignment) as slot:
+            for name in (topic, lonely):
+                await asyncio.to_thread(sides["dc1"].write, name, [{"value": b"1"}] * 10)
+            await until(slot, at_end([10]))
+            await by_hand(lab.kill, f"dc2:{victim}")
+            for name in (lonely, topic):
+                await asyncio.to_thread(sides["dc1"].write, name, [{"value": b"2"}] * 10)
+            await until(slot, lambda one: one.topic == lonely or one.position == 20, 60)
+            await until(slot, lambda one: one.topic == topic or in_state(State.RETRYING)(one), 60)
+            await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"3"}] * 10)
+            await until(slot, lambda one: one.topic == lonely or one.position == 30, 60)
+            await by_hand(lab.start, f"dc2:{victim}")
+            await until(slot, lambda one: one.position == (20 if one.topic == lonely else 30), 60)
+
+    asyncio.run(copy())
+    for name in (topic, lonely):
+        assert sides["dc2"].read(name) == sides["dc1"].read(name)
+
+
+def _place(side: Side, topic: str, replicas: list[list[int]], **config: str) -> None:
+    side._create(
+        [NewTopic(topic, len(replicas), replica_assignment=replicas, config={"retention.ms": "-1", **config})]
+    )
