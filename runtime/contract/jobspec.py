@@ -139,6 +139,17 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     on_data_loss: Literal["stop", "skip"] = "stop"
 
 
+class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A flow of the topology as far as names go. `undoes`: what the flow that it brings home takes."""
+
+    name: str
+    source: str
+    destination: str
+    topics: SelectionSpec
+    rename: RenameRule = TemplateRule(text="{topic}")
+    undoes: SelectionSpec | None = None
+
+
 class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The product's own topics. None means: what the cluster can."""
 
@@ -172,7 +183,12 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All flows of a job go into `destination`. `slots` is a number or 0 for: as many as there are cores."""
+    """All flows of a job go into `destination`. `slots` is a number or 0 for: as many as there are cores.
+
+    `routes`: every flow of the topology, because what one takes depends on the others; empty when the job's
+    own are all there are. `declared`: topics of the destination with the settings that the topology declares
+    itself, which no flow may touch.
+    """
 
     version: int = VERSION
     job: str
@@ -183,6 +199,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     slots: int = 0
     copy: CopySettings = CopySettings()
     internal: InternalSpec = InternalSpec()
+    routes: list[RouteSpec] = []
+    declared: dict[str, list[str]] = {}
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = 9404
 

@@ -1,1 +1,1 @@
-"""The Spark application: discovery, assignment, generations, fencing and its duties."""
+"""The Spark application: discovery, assignment, generations, fencing, follow duties, status."""

@@ -1,0 +1,137 @@
+"""The status topic: what a job last said of itself, by key. See `status` for what a slot says.
+
+`["job", job]` → JobStatus, written about once a second in a transaction of the driver's: it is the job's
+heartbeat. `["spec", job]` → the JobSpec that the job runs by. `["slot", job, slot]` → SlotReport. The topic
+is compacted, so one read gives the newest of everything.
+"""
+
+import zlib
+from typing import Literal
+
+import msgspec
+
+from runtime.contract import jobspec
+from runtime.contract.jobspec import JobSpec
+from runtime.contract.status import SlotStatus
+
+_VERSION = b"\x01"
+
+JobState = Literal["starting", "running", "stopping", "stopped"]
+SlotState = Literal["idle", "waiting", "submitted", "unscheduled", "running"]
+
+
+class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A slot as the driver sees it. `waiting` backs off after a failure, `unscheduled` has no free core."""
+
+    slot: int
+    state: SlotState
+    since_ms: int
+    attempts: int = 0
+    partitions: int = 0
+    why: str = ""
+
+
+class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A flow as the driver sees it: `why` says what is in its way, `notes` what it could not do."""
+
+    flow: str
+    state: str
+    generation: int = 0
+    source_cluster_id: str = ""
+    destination_cluster_id: str = ""
+    source_answers: bool = False
+    topics: int = 0
+    partitions: int = 0
+    why: str = ""
+    notes: list[str] = []
+
+
+class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`driver` names one life of the application; `heard` is the last command that was carried out."""
+
+    job: str
+    topology: str
+    driver: str
+    state: JobState
+    at_ms: int
+    started_ms: int
+    application: str = ""
+    master: str = ""
+    host: str = ""
+    process: int = 0
+    heard: str = ""
+    trouble: str = ""
+    slots: list[SlotView] = []
+    flows: list[FlowView] = []
+
+
+class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`attempt` counts the times that the driver submitted the slot."""
+
+    driver: str
+    attempt: int
+    status: SlotStatus
+
+
+class JobKey(msgspec.Struct, frozen=True):
+    job: str
+
+
+class SpecKey(msgspec.Struct, frozen=True):
+    job: str
+
+
+class SlotKey(msgspec.Struct, frozen=True):
+    job: str
+    slot: int
+
+
+StatusKey = JobKey | SpecKey | SlotKey
+
+
+def encode_key(key: StatusKey) -> bytes:
+    match key:
+        case JobKey(job):
+            return msgspec.json.encode(["job", job])
+        case SpecKey(job):
+            return msgspec.json.encode(["spec", job])
+        case SlotKey(job, slot):
+            return msgspec.json.encode(["slot", job, slot])
+
+
+def decode_key(key: bytes | None) -> StatusKey | None:
+    """None for a key of a newer version: a reader ignores what it does not know."""
+    try:
+        match msgspec.json.decode(key or b""):
+            case ["job", str(job)]:
+                return JobKey(job)
+            case ["spec", str(job)]:
+                return SpecKey(job)
+            case ["slot", str(job), int(slot)]:
+                return SlotKey(job, slot)
+    except msgspec.DecodeError:
+        pass
+    return None
+
+
+def encode(value: JobStatus | SlotReport | JobSpec) -> bytes:
+    """Compressed: a slot with a thousand partitions says a lot, and says it again every second."""
+    return _VERSION + zlib.compress(msgspec.json.encode(value), 1)
+
+
+def decode_job(value: bytes) -> JobStatus:
+    return msgspec.json.decode(_text(value), type=JobStatus)
+
+
+def decode_slot(value: bytes) -> SlotReport:
+    return msgspec.json.decode(_text(value), type=SlotReport)
+
+
+def decode_spec(value: bytes) -> JobSpec:
+    return jobspec.decode(_text(value))
+
+
+def _text(value: bytes) -> bytes:
+    if value[:1] != _VERSION:
+        raise ValueError(f"status of version {value[:1].hex() or 'none'}, this runtime reads 01")
+    return zlib.decompress(value[1:])

@@ -1,0 +1,102 @@
+"""The way between driver and slots: words in the control topic, reports in the status topic.
+
+Both lie at the destination, which every slot must reach anyway: nothing new has to be opened, and what
+secures the clusters secures this. Here are the two halves: `post` a record, `Tail` a topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from runtime.batch import Batch, Where, walk
+from runtime.copy.ledger_writer import BATCH_BYTES, send
+from runtime.copy.records import Record, StoredRecord, build, chunks, plain, read
+from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.protocol.offsets import LATEST, ListedOffset, TopicPartition
+
+_WAIT_MS = 500
+_FETCH_BYTES = 4 << 20
+_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
+_PARTITION = 0  # control and status have one
+
+
+def at(topic: str) -> TopicPartition:
+    return TopicPartition(topic, _PARTITION)
+
+
+async def post(cluster: Cluster, topic: str, records: Sequence[Record], purpose: str = "post") -> None:
+    """Once, not in a transaction: who reads it knows older words from newer ones. Raises WireError."""
+    for chunk in chunks(records, BATCH_BYTES):
+        await send(cluster, at(topic), plain(build(chunk, int(time.time() * 1000))), purpose=purpose)
+
+
+async def end_of(cluster: Cluster, topic: str) -> int:
+    """What is written from now on begins here."""
+    found = (await list_offsets(cluster, {at(topic): LATEST}))[at(topic)]
+    if not isinstance(found, ListedOffset):
+        raise BrokerError(ErrorCode(found), topic)
+    return found.offset
+
+
+class Tail:
+    """Reads a topic on from an offset, as it grows: what is not transactional, which all words are."""
+
+    def __init__(self, cluster: Cluster, topic: str, offset: int) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._offset = offset
+        self._purpose = f"tail {topic}"
+
+    async def read(self) -> list[StoredRecord]:
+        """What is new, or nothing after half a second. Raises WireError; then try again."""
+        try:
+            answer = await self._fetch()
+        except BrokerError as error:
+            if error.code.retriable:
+                await self._cluster.topics([self._topic], fresh=True)
+            raise
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            # Retention passed us, or the topic is a new one.
+            self._offset = max(answer.log_start_offset, 0)
+            return []
+        if answer.error is not ErrorCode.NONE:
+            await self._cluster.topics([self._topic], fresh=True)
+            raise BrokerError(answer.error, self._topic)
+        walked = walk(answer.records, Where(self._topic, _PARTITION))
+        found: list[StoredRecord] = []
+        for batch in walked.sets:
+            if isinstance(batch, Batch) and batch.next_offset > self._offset:
+                if not (batch.control or batch.transactional):
+                    found.extend(one for one in read(batch) if one.offset >= self._offset)
+                self._offset = batch.next_offset
+        return found
+
+    async def _fetch(self) -> FetchedPartition:
+        topic = (await self._cluster.topics([self._topic]))[self._topic]
+        if topic.error is not ErrorCode.NONE:
+            raise BrokerError(topic.error, self._topic)
+        found = topic.partitions.get(_PARTITION)
+        if found is None or found.leader < 0:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, self._topic)
+        wanted = {(topic.id, _PARTITION): FetchFrom(self._offset, found.leader_epoch, -1, _FETCH_BYTES)}
+        request = FetchRequest(
+            _WAIT_MS, 1, _FETCH_BYTES, Isolation.READ_UNCOMMITTED, _NO_SESSION, _NO_SESSION_EPOCH, wanted
+        )
+        response = await self._cluster.call(found.leader, request, self._purpose)
+        if response.error is not ErrorCode.NONE:
+            raise BrokerError(response.error, self._topic)
+        (answer,) = response.partitions
+        return answer
+
+
+async def pause(seconds: float, until: asyncio.Event) -> None:
+    """So long, or until the event."""
+    waiting = asyncio.ensure_future(until.wait())
+    await asyncio.wait([waiting], timeout=seconds)
+    waiting.cancel()

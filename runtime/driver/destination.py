@@ -1,0 +1,90 @@
+"""What must be there before a job can begin: the destination, its internal topics, what was said before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.contract import internal_topics, job_status, naming
+from runtime.contract.internal_topics import InternalTopic
+from runtime.contract.job_status import JobKey, JobStatus, SpecKey
+from runtime.contract.jobspec import BadJobSpec, JobSpec
+from runtime.copy.ledger import Ledger
+from runtime.copy.scan import Scan
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError, WireError
+from runtime.driver.admin import Created
+from runtime.driver.clusters import Clusters
+
+_REPLICAS = 3
+_APPEAR_S = 20.0
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """`before` is the spec that the job ran by last, if it ever did."""
+
+    cluster: Cluster
+    ledger: Ledger
+    before: JobSpec | None
+
+
+async def open_destination(spec: JobSpec, clusters: Clusters) -> Destination:
+    """Raises WireError, ClientSettingsError: then again."""
+    cluster = await clusters.cluster(spec.destination)
+    await ensure(clusters, spec.destination, internal_topics.at_destination(spec.internal.retention_ms), spec)
+    before = await _before(cluster, spec.job)
+    return Destination(cluster, await Ledger.open(cluster), before)
+
+
+async def ensure(clusters: Clusters, name: str, topics: Sequence[InternalTopic], spec: JobSpec) -> None:
+    """Internal topics that are not there yet are made; those that are stay as they are."""
+    cluster = await clusters.cluster(name)
+    found = await cluster.topics([one.name for one in topics], fresh=True)
+    missing = [one for one in topics if found[one.name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    if not missing:
+        return
+    replicas = spec.internal.replication or min(_REPLICAS, max(len(cluster.brokers), 1))
+    wanted = [Created(one.name, one.partitions, one.config, replicas) for one in missing]
+    refused = await (await clusters.admin(name)).create(wanted)
+    if refused:
+        topic, why = next(iter(refused.items()))
+        raise WireError(f"{topic} can't be made at {name}: {why}")
+    await _appear(cluster, [one.name for one in missing])
+
+
+async def _appear(cluster: Cluster, names: Sequence[str]) -> None:
+    deadline = asyncio.get_running_loop().time() + _APPEAR_S
+    while True:
+        found = await cluster.topics(names, fresh=True)
+        waiting = [
+            name
+            for name, topic in found.items()
+            if topic.error or any(one.leader < 0 for one in topic.partitions.values())
+        ]
+        if not waiting:
+            return
+        if asyncio.get_running_loop().time() > deadline:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, waiting[0])
+        await asyncio.sleep(_POLL_S)
+
+
+async def last_status(cluster: Cluster, job: str) -> JobStatus | None:
+    """The job's newest committed heartbeat."""
+    scan = Scan(cluster, naming.STATUS, 0)
+    await scan.refresh()
+    value = scan.fold.get(job_status.encode_key(JobKey(job)))
+    return job_status.decode_job(value) if value is not None else None
+
+
+async def _before(cluster: Cluster, job: str) -> JobSpec | None:
+    scan = Scan(cluster, naming.STATUS, 0)
+    await scan.refresh()
+    value = scan.fold.get(job_status.encode_key(SpecKey(job)))
+    try:
+        return job_status.decode_spec(value) if value is not None else None
+    except (BadJobSpec, ValueError):
+        return None

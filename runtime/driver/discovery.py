@@ -1,0 +1,105 @@
+"""What a flow finds at both sides, and what follows: mirrors to make, to grow, partitions to copy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from runtime.contract import jobspec
+from runtime.contract.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
+from runtime.contract.route import Route, Router
+from runtime.contract.selection import Names, Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A topic of the source and what it is called at the destination."""
+
+    topic: str
+    there: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`create` and `grow` come before `copy`. `notes` say what is not done, and why."""
+
+    create: tuple[Mirror, ...]
+    grow: tuple[Mirror, ...]
+    copy: tuple[Mirror, ...]
+    notes: tuple[str, ...]
+
+
+def discover(
+    taken: Mapping[str, str],
+    source: Mapping[str, int],
+    destination: Mapping[str, int],
+    copied: Collection[str],
+    *,
+    replace_lost: bool = False,
+) -> Found:
+    """`taken`: the flow's topics at the source and their names at the destination. `source` and `destination`
+    are partitions by topic. `copied`: topics of the source that the ledger has progress of; a mirror of one
+    that is gone is not silently made anew, unless losses are accepted (R4).
+    """
+    owners: dict[str, str] = {}
+    create: list[Mirror] = []
+    grow: list[Mirror] = []
+    copy: list[Mirror] = []
+    notes: list[str] = []
+    for topic in sorted(taken):
+        there = taken[topic]
+        first = owners.setdefault(there, topic)
+        if first != topic:
+            notes.append(f"{topic} is not copied: {first} has the name {there} at the destination")
+            continue
+        mirror = Mirror(topic, there, source[topic])
+        have = destination.get(there)
+        if have is None and topic in copied and not replace_lost:
+            notes.append(f"{there} is gone from the destination and is not made anew by itself")
+        elif have is None:
+            create.append(mirror)
+        elif have < mirror.partitions:
+            grow.append(mirror)
+        copy.append(mirror)
+    return Found(tuple(create), tuple(grow), tuple(copy), tuple(notes))
+
+
+def router_of(spec: JobSpec) -> Router:
+    """Names as the whole topology has them; a job that was told no routes has only its own flows."""
+    if spec.routes:
+        known = {route.name for route in spec.routes}
+        own = [_route(_as_route(flow)) for flow in spec.flows if flow.name not in known]
+        return Router([*(_route(route) for route in spec.routes), *own])
+    return Router(_route(_as_route(flow)) for flow in spec.flows)
+
+
+def taken_by(flow: FlowSpec, router: Router, topics: Iterable[str]) -> dict[str, str]:
+    """The topics that the flow copies now: none that was promoted on its own."""
+    promoted = Names(flow.promoted)
+    found = {}
+    for topic in topics:
+        there = router.name_there(flow.name, topic)
+        if there is not None and not promoted.match(topic):
+            found[topic] = there
+    return found
+
+
+def _as_route(flow: FlowSpec) -> RouteSpec:
+    return RouteSpec(
+        name=flow.name,
+        source=flow.source,
+        destination=flow.destination,
+        topics=flow.topics,
+        rename=flow.rename,
+    )
+
+
+def _route(spec: RouteSpec) -> Route:
+    undoes = _rules(spec.undoes) if spec.undoes is not None else None
+    rename = jobspec.rename(spec.rename)
+    return Route(spec.name, spec.source, spec.destination, _rules(spec.topics), rename, undoes)
+
+
+def _rules(selection: SelectionSpec) -> Rules:
+    return Rules(tuple(selection.include), tuple(selection.exclude), selection.default_exclude)

@@ -1,0 +1,300 @@
+"""One flow in the driver: taken over once (R3), then followed: topics, partitions, settings, positions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from runtime.contract import heartbeat, naming
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.job_status import FlowView
+from runtime.contract.jobspec import CopySettings, FlowSpec, Latest, Start
+from runtime.contract.ledger import Generation, GenerationKey, PartitionKey, Progress
+from runtime.contract.route import Router
+from runtime.copy.assignment import AssignedPartition, transactional_ids
+from runtime.copy.first import commit_first_positions, first_positions
+from runtime.copy.ledger import Ledger
+from runtime.copy.ledger_writer import fence
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.metadata import Topic
+from runtime.driver.channel import pause
+from runtime.driver.clusters import Clusters
+from runtime.driver.discovery import Mirror, discover, taken_by
+from runtime.driver.mirrors import Mirrors
+from runtime.driver.pulse import Pulse
+from runtime.driver.writer import DriverWriter
+
+_RETRY_S, _LONGEST_S = 0.3, 10.0
+_NEVER_FOLLOW_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the flows of a job have in common."""
+
+    job: str
+    driver: str
+    slots: int
+    settings: CopySettings
+    clusters: Clusters
+    destination: Cluster
+    ledger: Ledger
+    writer: DriverWriter
+    pulse: Pulse
+    changed: Callable[[], None]
+
+
+class FlowWork:
+    """`run` until cancelled. `generation` is set once the flow is this driver's; `partitions` are to be
+    copied.
+
+    `resumed`: topics that are there but have no progress are new ones, they start at 0; otherwise the spec's
+    `start` is meant for them.
+    """
+
+    def __init__(
+        self,
+        spec: FlowSpec,
+        router: Router,
+        declared: Mapping[str, list[str]],
+        shared: Shared,
+        *,
+        resumed: bool,
+    ) -> None:
+        self.spec = spec
+        self.generation: int | None = None
+        self.partitions: dict[PartitionKey, AssignedPartition] = {}
+        self.accept_loss = False
+        self._router = router
+        self._shared = shared
+        self._mirrors = Mirrors(spec, shared.clusters, shared.pulse, declared)
+        self._initial: frozenset[str] | None = frozenset() if resumed else None
+        self._look_now = asyncio.Event()
+        self._cluster_ids = ("", "")
+        self._answers = False
+        self._superseded = False
+        self._why = ""
+        self._notes: tuple[str, ...] = ()
+
+    def inherit(self, before: FlowWork) -> None:
+        """Goes on where an older version of the same flow stood: same generation, same partitions."""
+        self.generation = before.generation
+        self.partitions = before.partitions
+        self._cluster_ids = before._cluster_ids
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def active(self) -> bool:
+        return self.spec.state == "active" and self.generation is not None and not self._superseded
+
+    def view(self) -> FlowView:
+        notes = [*self._notes, *(f"{name}: {why}" for name, why in self._mirrors.failed.items())]
+        return FlowView(
+            flow=self.name,
+            state=self.spec.state,
+            generation=self.generation or 0,
+            source_cluster_id=self._cluster_ids[0],
+            destination_cluster_id=self._cluster_ids[1],
+            source_answers=self._answers,
+            topics=len({key.topic for key in self.partitions}),
+            partitions=len(self.partitions),
+            why=self._why,
+            notes=notes[:50],
+        )
+
+    def look(self) -> None:
+        """Follow now, not in a while."""
+        self._look_now.set()
+
+    async def run(self) -> None:
+        if self.generation is None:
+            await self._until_done(self._take_over)
+        if self.spec.state != "active":
+            return
+        every = self.spec.follow_every_ms
+        while not self._superseded:
+            await self._until_done(self._follow)
+            self._look_now.clear()
+            await pause(every / 1000 if every is not None else _NEVER_FOLLOW_S, self._look_now)
+
+    async def _until_done(self, duty: Callable[[], object]) -> None:
+        """Tries again: what one flow waits for is no other flow's matter (R7). DriverFenced ends it."""
+        failures = 0
+        while True:
+            try:
+                result = duty()
+                if asyncio.iscoroutine(result):
+                    await result
+            except (WireError, ClientSettingsError) as error:
+                self._why = str(error)
+                failures += 1
+                await asyncio.sleep(min(_RETRY_S * 2 ** min(failures, 8), _LONGEST_S))
+            else:
+                self._why = ""
+                return
+
+    async def _source(self) -> Cluster:
+        """A paused flow, or one that failed over, needs no source to be told so."""
+        try:
+            cluster = await self._shared.clusters.cluster(self.spec.source)
+        except WireError:
+            self._answers = False
+            raise
+        self._answers = True
+        return cluster
+
+    async def _take_over(self) -> None:
+        """The generation record first, then every id of the one before it is fenced, until none is left that
+        could still write (fencing 3 and 4).
+        """
+        shared = self._shared
+        source_id = (await self._source()).cluster_id if self.spec.state == "active" else ""
+        await shared.ledger.refresh(self.name)
+        before = shared.ledger.generation(self.name)
+        number = before.number + 1 if before is not None else 1
+        if not source_id and before is not None:
+            source_id = before.source_cluster_id
+        mine = self._ids()
+        older = [one for one in (before.transactional_ids if before is not None else []) if one not in mine]
+        record = Generation(
+            number=number,
+            job=shared.job,
+            state=self.spec.state,
+            driver=shared.driver,
+            transactional_ids=[*mine, *older],
+            source_cluster_id=source_id,
+            destination_cluster_id=shared.destination.cluster_id,
+            written_at=int(time.time() * 1000),
+        )
+        await shared.writer.commit({GenerationKey(self.name): record})
+        stuck = await fence(shared.destination, before.transactional_ids if before is not None else ())
+        while stuck:
+            self._why = f"{stuck[0]} still waits for a partition that can't take its marker"
+            stuck = await fence(shared.destination, stuck)
+        if older:  # had this driver died before they were fenced, they were the next one's to fence
+            await shared.writer.commit({GenerationKey(self.name): replace(record, transactional_ids=mine)})
+        self._cluster_ids = (source_id, shared.destination.cluster_id)
+        self.generation = number
+        shared.changed()
+
+    def _ids(self) -> list[str]:
+        shared = self._shared
+        slots = range(shared.slots)
+        return [
+            one for slot in slots for one in transactional_ids(shared.job, slot, self.name, shared.settings)
+        ]
+
+    async def _follow(self) -> None:
+        shared = self._shared
+        source = await self._source()
+        await shared.ledger.refresh(self.name)
+        if self._taken_away():
+            return
+        there = _there(await shared.clusters.listing(self.spec.source))
+        here = _there(await shared.clusters.listing(self.spec.destination))
+        known = {key.topic for key in shared.ledger.all_progress(self.name)}
+        taken = taken_by(self.spec, self._router, there)
+        if self._initial is None:
+            self._initial = frozenset(taken.keys() - known)
+        if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in there:
+            taken[naming.HEARTBEATS] = heartbeat.topic_there(self.name)
+        replace_lost = self.spec.on_data_loss == "skip" or self.accept_loss
+        found = discover(taken, there, here, known, replace_lost=replace_lost)
+        await self._mirrors.bring(found.create, found.grow, found.copy)
+        self._notes = found.notes
+        wanted = self._wanted(found.copy)
+        await self._first(source, wanted)
+        self._admit(wanted)
+
+    def _taken_away(self) -> bool:
+        """Another job has the flow now: it is not this driver's any more."""
+        generation = self._shared.ledger.generation(self.name)
+        if generation is None or generation.number == self.generation:
+            return False
+        self._superseded = True
+        self._why = f"job {generation.job} has it now, as generation {generation.number}"
+        self.partitions = {}
+        self._shared.changed()
+        return True
+
+    def _wanted(self, mirrors: tuple[Mirror, ...]) -> dict[PartitionKey, AssignedPartition]:
+        """Of mirrors whose limits are known; what could not be made or grown is tried again."""
+        wanted: dict[PartitionKey, AssignedPartition] = {}
+        for mirror in mirrors:
+            limits = self._mirrors.limits(mirror.there)
+            before = [one for key, one in self.partitions.items() if key.topic == mirror.topic]
+            if mirror.there in self._mirrors.failed or limits is None:
+                wanted.update((one.key, one) for one in before)
+                continue
+            for number in range(mirror.partitions):
+                one = AssignedPartition(
+                    flow=self.name,
+                    topic=mirror.topic,
+                    partition=number,
+                    destination_topic=mirror.there,
+                    max_message_bytes=limits.max_message_bytes,
+                    min_in_sync=limits.min_in_sync,
+                    accept_loss=self.accept_loss,
+                )
+                wanted[one.key] = one
+        return wanted
+
+    async def _first(self, source: Cluster, wanted: Mapping[PartitionKey, AssignedPartition]) -> None:
+        """First positions of what has no progress yet, before any of it is copied (R1): all in one
+        transaction, or a crash would leave a flow half begun, and the rest would look like later arrivals.
+        """
+        shared = self._shared
+        new = [one for key, one in wanted.items() if shared.ledger.progress(key) is None]
+        if not new:
+            return
+        assert self.generation is not None
+        await shared.pulse.still()
+        first: dict[PartitionKey, Progress] = {}
+        for start, some in self._starts(new):
+            if some:
+                first |= await first_positions(source, shared.destination, some, start, self.generation)
+        await commit_first_positions(shared.writer, shared.ledger, first)
+
+    def _starts(self, new: list[AssignedPartition]) -> list[tuple[Start | None, list[AssignedPartition]]]:
+        """The spec's start is for topics that were there when the flow (or its edit) came, else it is 0."""
+        initial = self._initial or frozenset()
+        beats: list[AssignedPartition] = []
+        asked: list[AssignedPartition] = []
+        later: list[AssignedPartition] = []
+        for one in new:
+            if one.topic == naming.HEARTBEATS:
+                beats.append(one)
+            elif one.topic in initial and not self._grown(one):
+                asked.append(one)
+            else:
+                later.append(one)
+        return [(Latest(), beats), (self.spec.start, asked), (None, later)]
+
+    def _grown(self, one: AssignedPartition) -> bool:
+        """Another partition of its topic is copied already."""
+        return any(key.topic == one.topic for key in self.partitions)
+
+    def _admit(self, wanted: dict[PartitionKey, AssignedPartition]) -> None:
+        """What vanished at the source stays: its slot says so (R4), until the flow no longer names it."""
+        kept = {
+            key: one
+            for key, one in self.partitions.items()
+            if key not in wanted and self._router.name_there(self.name, key.topic) is not None
+        }
+        after = {**kept, **wanted}
+        if after != self.partitions:
+            self.partitions = after
+            self._shared.changed()
+
+
+def _there(topics: Mapping[str, Topic]) -> dict[str, int]:
+    return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is ErrorCode.NONE}

@@ -1,0 +1,132 @@
+"""The flows of a job: begun, edited, paused and let go, each without disturbing another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from runtime.contract.job_status import FlowView
+from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.ledger import GenerationKey, LedgerKey, LedgerValue
+from runtime.copy.ledger_writer import fence
+from runtime.driver.discovery import router_of
+from runtime.driver.flow import FlowWork, Shared
+from runtime.driver.membership import Membership
+from runtime.driver.tasks import Tasks
+
+_LET_GO_S = 60.0
+_POLL_S = 0.05
+
+
+class Flows:
+    """`run_by` a spec, and by another one later."""
+
+    def __init__(
+        self, shared: Shared, membership: Membership, tasks: Tasks, began: Callable[[FlowWork], None]
+    ) -> None:
+        self.by_name: dict[str, FlowWork] = {}
+        self._shared = shared
+        self._membership = membership
+        self._tasks = tasks
+        self._began = began
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    def views(self) -> list[FlowView]:
+        return [flow.view() for flow in self.by_name.values()]
+
+    def all(self) -> list[FlowWork]:
+        return list(self.by_name.values())
+
+    def begin(self, spec: JobSpec, before: JobSpec | None) -> None:
+        """What is new to a flow that this job already ran with the same selection came later."""
+        older = {flow.name: flow for flow in before.flows} if before is not None else {}
+        for flow in spec.flows:
+            known = older.get(flow.name)
+            self._start(self._made(flow, spec, resumed=known is not None and _alike(known, flow)))
+
+    async def run_by(self, spec: JobSpec) -> None:
+        """From now on these flows; what did not change is not touched. Raises WireError: then again."""
+        after = {flow.name: flow for flow in spec.flows}
+        for name in [name for name in self.by_name if name not in after]:
+            await self._let_go(name)
+            await self._nobody_copies([name])
+            del self.by_name[name]
+        for name, flow in after.items():
+            before = self.by_name.get(name)
+            if before is None:
+                self._start(self._made(flow, spec, resumed=False))
+            elif before.spec.state != flow.state:
+                await self._let_go(name)
+                self._start(self._made(flow, spec, resumed=_alike(before.spec, flow)))
+            else:
+                await self._edit(before, flow, spec)
+        self._shared.changed()
+
+    def accept_loss(self, name: str) -> None:
+        flow = self.by_name.get(name)
+        if flow is not None:
+            flow.accept_loss = True
+            flow.look()
+
+    async def goodbye(self) -> None:
+        """Nothing runs any more: the ledger says so, and every id is fenced. Raises WireError."""
+        for name in list(self.by_name):
+            await self._stop_task(name)
+        await self._nobody_copies([flow.name for flow in self.all() if flow.spec.state == "active"])
+
+    def _made(self, flow: FlowSpec, spec: JobSpec, *, resumed: bool) -> FlowWork:
+        return FlowWork(flow, router_of(spec), spec.declared, self._shared, resumed=resumed)
+
+    def _start(self, flow: FlowWork) -> None:
+        self.by_name[flow.name] = flow
+        self._running[flow.name] = self._tasks.spawn(flow.run(), f"flow {flow.name}")
+        self._began(flow)
+
+    async def _edit(self, before: FlowWork, flow: FlowSpec, spec: JobSpec) -> None:
+        """Even a flow that is the same may take other names: another one's route changed."""
+        after = self._made(flow, spec, resumed=_alike(before.spec, flow))
+        await self._stop_task(flow.name)
+        after.inherit(before)
+        self._start(after)
+
+    async def _let_go(self, name: str) -> None:
+        """Its slots release it: their transactions end. A slot that can't is fenced afterwards anyway."""
+        flow = self.by_name[name]
+        await self._stop_task(name)
+        flow.partitions = {}
+        self._shared.changed()
+        deadline = asyncio.get_running_loop().time() + _LET_GO_S
+        while self._membership.holds(name) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+
+    async def _nobody_copies(self, names: list[str]) -> None:
+        """The ledger says so first, then every id is fenced (R3). What another job has is left alone."""
+        shared = self._shared
+        records: dict[LedgerKey, LedgerValue | None] = {}
+        ids: list[str] = []
+        for name in names:
+            await shared.ledger.refresh(name)
+            last = shared.ledger.generation(name)
+            if last is None or last.driver != shared.driver:
+                continue
+            moment = int(time.time() * 1000)
+            records[GenerationKey(name)] = replace(
+                last, number=last.number + 1, state="stopped", written_at=moment
+            )
+            ids += last.transactional_ids
+        if records:
+            await shared.writer.commit(records)
+            await fence(shared.destination, ids)
+
+    async def _stop_task(self, name: str) -> None:
+        task = self._running.pop(name, None)
+        if task is not None:
+            await self._tasks.end(task)
+
+
+def _alike(before: FlowSpec, after: FlowSpec) -> bool:
+    """Whether both take the same topics: then what is new to the flow came later."""
+    return (before.topics, before.rename, before.source) == (after.topics, after.rename, after.source)

@@ -1,0 +1,294 @@
+"""The job: everything the driver does, put together. One event loop; each duty is a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from runtime.contract import control, job_status, naming
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.exits import JobExit
+from runtime.contract.job_status import FlowView, JobState, JobStatus, SpecKey
+from runtime.contract.jobspec import JobSpec
+from runtime.copy.records import Record
+from runtime.copy.wire.errors import WireError
+from runtime.driver.application import Application
+from runtime.driver.channel import Tail, end_of, pause, post
+from runtime.driver.clusters import Clusters
+from runtime.driver.destination import Destination, last_status, open_destination
+from runtime.driver.fleet import Fleet
+from runtime.driver.flow import FlowWork, Shared
+from runtime.driver.flows import Flows
+from runtime.driver.keeper import Surroundings
+from runtime.driver.membership import Membership
+from runtime.driver.pulse import Pulse
+from runtime.driver.side_duties import SideDuties
+from runtime.driver.tasks import Tasks
+from runtime.driver.writer import DriverFenced, DriverWriter
+
+_PAUSE_S = 1.0
+_GOODBYE_S = 10.0
+
+
+class Job:
+    """`run` until `stop`, a command, or a fence; it says how the process is to end."""
+
+    def __init__(self, spec: JobSpec, environ: Mapping[str, str]) -> None:
+        self.spec = spec
+        self.driver = uuid.uuid4().hex
+        self._clusters = Clusters(spec.job, spec.clusters, environ)
+        self._state: JobState = "starting"
+        self._started = time.time()
+        self._heard = ""
+        self._trouble = ""
+        self._stopping = asyncio.Event()
+        self._tasks = Tasks()
+        self._application: Application | None = None
+        self._pulse: Pulse | None = None
+        self._flows: Flows | None = None
+        self._fleet: Fleet | None = None
+        self._duties: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def run(self, application: asyncio.Future[Application]) -> JobExit:
+        destination: Destination | None = None
+        try:
+            destination = await self._opened()
+            if destination is None:
+                return JobExit.STOPPED
+            writer = await self._begun(destination)
+            self._pulse = Pulse(writer, self.status)
+            await self._insist(self._pulse.beat)
+            self._application = await application
+            await self._start(destination, writer, self._pulse)
+            stopping = asyncio.create_task(self._stopping.wait())
+            waiting: list[asyncio.Future[Any]] = [stopping, self._tasks.failed]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if self._tasks.failed.done():
+                self._tasks.failed.result()
+            await self._goodbye()
+        except DriverFenced as error:
+            return await self._fenced(error, destination)
+        else:
+            return JobExit.STOPPED
+        finally:
+            await self._tasks.end_all()
+            await self._clusters.close()
+
+    def status(self) -> JobStatus:
+        application = self._application
+        return JobStatus(
+            job=self.spec.job,
+            topology=self.spec.topology,
+            driver=self.driver,
+            state=self._state,
+            at_ms=int(time.time() * 1000),
+            started_ms=int(self._started * 1000),
+            application=application.id if application is not None else "",
+            master=application.master if application is not None else "",
+            host=socket.gethostname(),
+            process=os.getpid(),
+            heard=self._heard,
+            trouble=self._trouble,
+            slots=self._fleet.views() if self._fleet is not None else [],
+            flows=self._flow_views(),
+        )
+
+    def _flow_views(self) -> list[FlowView]:
+        views = self._flows.views() if self._flows is not None else []
+        found = []
+        for view in views:
+            duties = self._duties.get(view.flow)
+            notes = [f"{what}: {why}" for what, why in duties[0].notes.items()] if duties else []
+            found.append(msgspec.structs.replace(view, notes=[*view.notes, *notes]) if notes else view)
+        return found
+
+    async def _opened(self) -> Destination | None:
+        """Waits for the destination as long as it takes; None when stopped meanwhile."""
+        while not self._stopping.is_set():
+            try:
+                return await open_destination(self.spec, self._clusters)
+            except WireError as error:
+                say(f"waiting for {self.spec.destination}: {error}")
+                await pause(_PAUSE_S, self._stopping)
+        return None
+
+    async def _begun(self, destination: Destination) -> DriverWriter:
+        """From here on every older driver of the job is fenced (R10)."""
+        while True:
+            try:
+                return await DriverWriter.begin(destination.cluster, self.spec.job)
+            except WireError as error:
+                say(f"waiting for the coordinator at {self.spec.destination}: {error}")
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _insist(self, duty: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await duty()
+            except WireError as error:
+                self._trouble = str(error)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                self._trouble = ""
+                return
+
+    async def _start(self, destination: Destination, writer: DriverWriter, pulse: Pulse) -> None:
+        assert self._application is not None
+        spec, application = self.spec, self._application
+        slots = spec.slots or application.cores()
+        membership = Membership(range(slots))
+        around = Surroundings(
+            job=spec.job,
+            driver=self.driver,
+            destination=spec.destination,
+            settings=spec.copy,
+            clusters=lambda: self.spec.clusters,
+            cluster=destination.cluster,
+            application=application,
+            membership=membership,
+            pulse=pulse,
+            changed=self._changed,
+        )
+        shared = Shared(
+            job=spec.job,
+            driver=self.driver,
+            slots=slots,
+            settings=spec.copy,
+            clusters=self._clusters,
+            destination=destination.cluster,
+            ledger=destination.ledger,
+            writer=writer,
+            pulse=pulse,
+            changed=self._changed,
+        )
+        self._flows = Flows(shared, membership, self._tasks, self._began)
+        self._fleet = Fleet(slots, around, self._flows.all, self._tasks)
+        self._tasks.spawn(pulse.run(), "pulse")
+        status_offset = await end_of(destination.cluster, naming.STATUS)
+        control_offset = await end_of(destination.cluster, naming.CONTROL)
+        self._flows.begin(spec, destination.before)
+        self._fleet.start(status_offset)
+        await self._remember(destination)
+        self._tasks.spawn(self._obey(destination, control_offset), "commands")
+        self._state = "running"
+
+    def _changed(self) -> None:
+        if self._fleet is not None:
+            self._fleet.changed()
+
+    def _began(self, flow: FlowWork) -> None:
+        """The flow's small duties, begun anew with each version of it."""
+        for task in self._duties.pop(flow.name, (None, []))[1]:
+            task.cancel()
+        if flow.spec.state != "active":
+            return
+        duties = SideDuties(self.spec, flow.spec, self._clusters)
+        fleet = self._fleet
+        reports = fleet.reports.values if fleet is not None else list
+        tasks = [
+            self._tasks.spawn(duties.heartbeats(), f"heartbeats {flow.name}"),
+            self._tasks.spawn(duties.origin_commits(reports), f"origin commits {flow.name}"),
+        ]
+        self._duties[flow.name] = (duties, tasks)
+
+    async def _remember(self, destination: Destination) -> None:
+        record = Record(job_status.encode_key(SpecKey(self.spec.job)), job_status.encode(self.spec))
+        assert self._pulse is not None
+        await self._pulse.still()
+        await post(destination.cluster, naming.STATUS, [record])
+
+    async def _obey(self, destination: Destination, offset: int) -> None:
+        """Commands, one after the other, each until it is carried out."""
+        tail = Tail(destination.cluster, naming.CONTROL, offset)
+        mine = control.command_key(self.spec.job)
+        while True:
+            try:
+                found = await tail.read()
+            except WireError:
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            for record in found:
+                if record.key == mine and record.value is not None:
+                    await self._carry_out(record.value, destination)
+
+    async def _carry_out(self, value: bytes, destination: Destination) -> None:
+        assert self._flows is not None
+        try:
+            command = control.decode_command(value)
+        except control.UnreadableControl as error:
+            self._trouble = str(error)
+            return
+        while True:
+            try:
+                match command:
+                    case control.StopJob():
+                        self._stopping.set()
+                    case control.AcceptLoss(flow=flow):
+                        self._flows.accept_loss(flow)
+                    case control.Reconfigure(spec=spec):
+                        await self._reconfigure(spec, destination)
+            except WireError as error:
+                self._trouble = str(error)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            except ClientSettingsError as error:
+                self._trouble = str(error)
+            else:
+                self._trouble = ""
+            self._heard = command.id
+            return
+
+    async def _reconfigure(self, spec: JobSpec, destination: Destination) -> None:
+        assert self._flows is not None
+        if (spec.job, spec.destination) != (self.spec.job, self.spec.destination):
+            raise ClientSettingsError("job", f"{spec.job} into {spec.destination} is another job")
+        self.spec = spec
+        self._clusters.know(spec.clusters)
+        await self._flows.run_by(spec)
+        for name in [name for name in self._duties if name not in self._flows.by_name]:
+            for task in self._duties.pop(name)[1]:
+                task.cancel()
+        await self._remember(destination)
+
+    async def _goodbye(self) -> None:
+        """Transactions end, the ledger says that nobody copies, the heartbeat says goodbye."""
+        self._state = "stopping"
+        assert self._fleet is not None
+        assert self._flows is not None
+        assert self._pulse is not None
+        await self._fleet.stop()
+        self._state = "stopped"
+        with contextlib.suppress(TimeoutError, WireError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await self._flows.goodbye()
+                await self._pulse.beat()
+
+    async def _fenced(self, error: DriverFenced, destination: Destination | None) -> JobExit:
+        """Another driver has the job: for good. But the coordinator also fences who was silent for too long;
+        then the last heartbeat is still ours, and the job is to be started again.
+        """
+        say(f"fenced: {error}")
+        with contextlib.suppress(WireError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                last = await last_status(destination.cluster, self.spec.job) if destination else None
+                if last is not None and last.driver == self.driver:
+                    return JobExit.FAILED
+        return JobExit.FENCED
+
+
+def say(text: str) -> None:
+    """Into the application's log."""
+    stamp = time.strftime("%H:%M:%S")
+    os.write(2, f"{stamp} repl: {text}\n".encode())

@@ -1,0 +1,69 @@
+"""The Spark application: `spark-submit --master … runtime/driver/main.py --spec FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+# A script's own folder comes first in the path, and the modules in it are not meant as top-level names.
+_HERE = Path(__file__).resolve().parent
+sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _HERE]
+try:
+    import runtime.driver  # noqa: F401 - shipped as a zip, or installed
+except ModuleNotFoundError:
+    sys.path.insert(0, str(_HERE.parent.parent))
+
+import uvloop  # noqa: E402
+
+from runtime.contract.client_values import ClientSettingsError  # noqa: E402
+from runtime.contract.exits import JobExit  # noqa: E402
+from runtime.contract.jobspec import BadJobSpec, JobSpec, decode  # noqa: E402
+from runtime.driver.application import Application  # noqa: E402
+from runtime.driver.job import Job, say  # noqa: E402
+from runtime.driver.parent import die_with_parent  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Copies the flows of one job.")
+    parser.add_argument("--spec", required=True, type=Path, help="the job spec, a JSON file")
+    arguments = parser.parse_args()
+    try:
+        spec = decode(arguments.spec.read_bytes())
+    except (OSError, BadJobSpec) as error:
+        say(f"{arguments.spec}: {error}")
+        return JobExit.BAD_SPEC
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # the JVM of spark-submit started this process
+        die_with_parent(forked_by_one_thread=False)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(spec))
+
+
+async def _run(spec: JobSpec) -> JobExit:
+    loop = asyncio.get_running_loop()
+    job = Job(spec, os.environ)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, job.stop)
+    starting = loop.run_in_executor(None, Application, spec.job)
+    try:
+        ended = await job.run(starting)
+    except ClientSettingsError as error:
+        say(str(error))
+        ended = JobExit.BAD_SPEC
+    except Exception as error:  # noqa: BLE001 - whatever it is, the log says it and a supervisor starts anew
+        say(f"failed: {type(error).__name__}: {error}")
+        ended = JobExit.FAILED
+    if ended is JobExit.FENCED:
+        return ended  # nothing is to be waited for: another driver has the job
+    application = await starting
+    await loop.run_in_executor(None, application.stop)
+    return ended
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # threads that wait for Spark hold nobody up

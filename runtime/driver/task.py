@@ -1,0 +1,170 @@
+"""What runs in a Spark task's Python worker: one slot, and its end of the channel to the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import uvloop
+from pyspark import TaskContext
+
+from runtime.contract import client, control, job_status, naming
+from runtime.contract.job_status import SlotKey, SlotReport
+from runtime.contract.status import SlotStatus
+from runtime.copy import assignment
+from runtime.copy.assignment import Assignment, SlotSpec
+from runtime.copy.records import Record
+from runtime.copy.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from runtime.driver.channel import Tail, pause, post
+from runtime.driver.parent import die_with_parent
+
+_LOOK_S = 0.1  # for a version that came into force: the driver waits for it
+_REPORT_S = 1.0
+_AGAIN_S = 5.0  # nothing new is said again so often: a report's age tells whether the slot lives
+_PAUSE_S = 0.5
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """Everything a slot starts with; made anew for each submission, so it is never stale (fencing 3).
+
+    `control_offset`: words written from there on are newer than `first`.
+    """
+
+    driver: str
+    attempt: int
+    spec: SlotSpec
+    first: Assignment
+    control_offset: int
+
+
+class Ended(msgspec.Struct, frozen=True):
+    how: Literal["stopped", "fenced", "outdated", "failed", "retried"]
+    why: str = ""
+
+
+def encode(ticket: Ticket) -> bytes:
+    return zlib.compress(msgspec.json.encode(ticket), 1)
+
+
+def decode(text: bytes) -> Ticket:
+    return msgspec.json.decode(zlib.decompress(text), type=Ticket)
+
+
+def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
+    """For mapPartitions. An attempt that Spark itself repeats ends at once: what it carries may be stale, and
+    only what the driver submitted again may initialise the slot's ids again (R3).
+    """
+    die_with_parent(forked_by_one_thread=True)
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() > 0:
+        ended = Ended("retried", "Spark started the task again by itself")
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            ended = runner.run(_copy(decode(text)))
+    yield msgspec.json.encode(ended)
+
+
+async def _copy(ticket: Ticket) -> Ended:
+    slot = Slot(ticket.spec, ticket.first)
+    line = _Line(ticket, slot)
+    talking = asyncio.create_task(line.run())
+    talking.add_done_callback(lambda _: slot.stop())  # nobody could tell it anything any more
+    try:
+        return _ended(await slot.run())
+    except Exception as error:  # noqa: BLE001 - the process ends; the driver says why, and submits the slot again
+        return Ended("failed", f"{type(error).__name__}: {error}")
+    finally:
+        talking.cancel()
+        await asyncio.gather(talking, return_exceptions=True)
+
+
+def _ended(end: SlotEnd) -> Ended:
+    match end:
+        case Stopped():
+            return Ended("stopped")
+        case Fenced(why):
+            return Ended("fenced", why)
+        case Outdated(why):
+            return Ended("outdated", why)
+
+
+class _Line:
+    """The slot's end of the channel. What goes wrong here is tried again and never disturbs the copying."""
+
+    def __init__(self, ticket: Ticket, slot: Slot) -> None:
+        self._ticket = ticket
+        self._slot = slot
+        spec = ticket.spec
+        self._mine = control.slot_key(spec.job, spec.slot)
+        self._key = job_status.encode_key(SlotKey(spec.job, spec.slot))
+        self._newest = ticket.first.version
+        self._told = asyncio.Event()
+
+    async def run(self) -> None:
+        while True:
+            with contextlib.suppress(WireError):
+                async with await self._opened() as cluster:
+                    await asyncio.gather(self._listen(cluster), self._report(cluster))
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _opened(self) -> Cluster:
+        spec = self._ticket.spec.clusters[self._ticket.spec.destination]
+        resolved = client.resolve(spec.client, os.environ, lambda path: Path(path).read_text())
+        return await Cluster.open(client.wire_settings(spec.bootstrap, resolved))
+
+    async def _listen(self, cluster: Cluster) -> None:
+        tail = Tail(cluster, naming.CONTROL, self._ticket.control_offset)
+        while True:
+            try:
+                found = await tail.read()
+            except WireError:
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            for record in found:
+                if record.key == self._mine and record.value is not None:
+                    self._obey(control.decode_word(record.value))
+
+    def _obey(self, word: control.Word) -> None:
+        if word.driver != self._ticket.driver:
+            return
+        match word:
+            case control.Assign(assignment=text):
+                given = assignment.decode(bytes(text))
+                self._newest = max(self._newest, given.version)
+                self._told.set()
+                self._slot.assign(given)
+            case control.StopSlot():
+                self._slot.stop()
+            case control.AdvanceTails():
+                self._slot.advance_tails()
+
+    async def _report(self, cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        said: SlotStatus | None = None
+        said_at = -_AGAIN_S
+        while True:
+            status = self._slot.status()
+            due = loop.time() - said_at
+            news = said is None or status.assignment != said.assignment
+            if news or due >= _AGAIN_S or (due >= _REPORT_S and _differs(status, said)):
+                report = SlotReport(self._ticket.driver, self._ticket.attempt, status)
+                try:
+                    await post(cluster, naming.STATUS, [Record(self._key, job_status.encode(report))])
+                except WireError:
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+                said, said_at = status, loop.time()
+            self._told.clear()
+            await pause(_REPORT_S if status.assignment >= self._newest else _LOOK_S, self._told)
+
+
+def _differs(status: SlotStatus, said: SlotStatus | None) -> bool:
+    return said is None or (status.flows, status.partitions) != (said.flows, said.partitions)

@@ -1,0 +1,144 @@
+"""The driver's transactional id: heartbeat, generations and first positions are written under it (R10).
+
+Whoever opens the id fences every older driver of the job. After a failure it is not simply opened again,
+which would make a driver that was replaced valid again: it asks to go on with the identity it has, and the
+coordinator grants that only to the newest holder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
+
+from runtime.contract.ledger import LedgerKey, LedgerValue
+from runtime.copy.assignment import driver_transactional_id
+from runtime.copy.ledger_writer import BATCH_BYTES, LedgerWriter
+from runtime.copy.records import Record, chunks
+from runtime.copy.wire.asking import coordinated
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError, WireError
+from runtime.copy.wire.protocol.fields import Reader, Writer
+from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.copy.wire.protocol.request import Api, Buffer
+from runtime.copy.wire.protocol.transactions import (
+    CoordinatorKind,
+    InitProducerIdResponse,
+    ProducerIdentity,
+)
+from runtime.copy.wire.transaction import add_partitions, end_transaction, init_producer_id
+
+TIMEOUT_MS = 30_000
+_FENCED = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+_NOTHING_OPEN = ErrorCode.INVALID_TXN_STATE
+_WITHIN_S = 15.0
+
+
+class DriverFenced(Exception):
+    """Another driver holds the id, or the coordinator gave this one up: it acts no more (R10)."""
+
+
+class DriverWriter(LedgerWriter):
+    """Raises DriverFenced for good, WireError for now."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, identity: ProducerIdentity) -> None:
+        super().__init__(cluster, transactional_id, identity)
+        self._turn = asyncio.Lock()
+        self._broken = False
+
+    @classmethod
+    async def begin(cls, cluster: Cluster, job: str) -> Self:
+        """Fences whoever was the job's driver before."""
+        transactional_id = driver_transactional_id(job)
+        identity = await init_producer_id(cluster, transactional_id, TIMEOUT_MS)
+        return cls(cluster, transactional_id, identity)
+
+    async def commit(self, records: Mapping[LedgerKey, LedgerValue | None]) -> None:
+        async with self._turn:
+            await self._ready()
+            try:
+                await super().commit(records)
+            except WireError as error:
+                raise self._judged(error) from error
+
+    async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None:
+        """Records of the status topic: when this returns, no other driver was there at that moment."""
+        async with self._turn:
+            await self._ready()
+            try:
+                await add_partitions(self._cluster, self._transactional_id, self._identity, [at], _WITHIN_S)
+                for chunk in chunks(records, BATCH_BYTES):
+                    await self._send(at, chunk)
+                await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
+            except WireError as error:
+                raise self._judged(error) from error
+
+    def _judged(self, error: WireError) -> Exception:
+        self._broken = True
+        if isinstance(error, BrokerError) and error.code in _FENCED:
+            return DriverFenced(str(error))
+        return error
+
+    async def _ready(self) -> None:
+        """After a failure: what is open is aborted, and sequences restart on a new epoch (fencing 1)."""
+        if not self._broken:
+            return
+        try:
+            await self._abort()
+            self._identity = await self._renewed()
+        except WireError as error:
+            raise self._judged(error) from error
+        self._sequences.clear()
+        self._broken = False
+
+    async def _abort(self) -> None:
+        try:
+            await end_transaction(self._cluster, self._transactional_id, self._identity, commit=False)
+        except BrokerError as error:
+            if error.code is not _NOTHING_OPEN:
+                raise
+
+    async def _renewed(self) -> ProducerIdentity:
+        answer = await coordinated(
+            self._cluster,
+            CoordinatorKind.TRANSACTION,
+            self._transactional_id,
+            _Renew(self._transactional_id, TIMEOUT_MS, self._identity),
+            lambda response: response.error,
+            within=_WITHIN_S,
+            resend=True,
+            purpose=f"transaction {self._transactional_id}",
+        )
+        if answer.error:
+            raise BrokerError(answer.error, f"renewing {self._transactional_id}")
+        return answer.identity
+
+
+class _Renew:
+    """InitProducerId by the holder of an identity: refused to all but the newest (KIP-360)."""
+
+    API: ClassVar[Api] = Api.INIT_PRODUCER_ID
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
+    FLEXIBLE: ClassVar[int] = 2
+
+    def __init__(self, transactional_id: str, timeout_ms: int, identity: ProducerIdentity) -> None:
+        self._transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._identity = identity
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.compact_string(self._transactional_id)
+        writer.int32(self._timeout_ms)
+        writer.int64(self._identity.producer_id)
+        writer.int16(self._identity.epoch)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> InitProducerIdResponse:
+        throttle_ms = reader.int32()
+        error = ErrorCode(reader.int16())
+        return InitProducerIdResponse(throttle_ms, error, ProducerIdentity(reader.int64(), reader.int16()))

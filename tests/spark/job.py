@@ -1,0 +1,210 @@
+"""A real job on real Spark, straight from a job-spec file: what tests and benchmarks start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import runtime.driver
+from runtime.contract import control, job_status, jobspec, naming
+from runtime.contract.control import Command
+from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport
+from runtime.contract.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.ledger import PartitionKey
+from runtime.contract.status import PartitionStatus
+from runtime.lab.lab import Lab
+
+MAIN = Path(runtime.driver.__file__).parent / "main.py"
+SUBMIT = Path(sys.executable).parent / "spark-submit"
+# A driver for one slot or a few: small, and quick to start.
+JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -XX:MaxHeapFreeRatio=20 -XX:MinHeapFreeRatio=10"
+
+
+def spec_of(
+    lab: Lab, job: str, flows: Sequence[FlowSpec], *, destination: str = "dc2", **changes: Any
+) -> JobSpec:
+    """Quick to resume, quick to follow, so that tests need not wait."""
+    clusters = {
+        name: ClusterSpec(
+            bootstrap=one.bootstrap,
+            client={key: str(value) for key, value in one.client.items() if key != "bootstrap.servers"},
+        )
+        for name, one in lab.clusters.items()
+    }
+    settings: dict[str, Any] = {
+        "copy": CopySettings(retry_ms=50, retry_max_ms=1_000, transaction_timeout_ms=10_000),
+        "slots": 1,
+        "metrics_port": None,
+        **changes,
+    }
+    return JobSpec(
+        job=job,
+        topology="tests",
+        destination=destination,
+        clusters=clusters,
+        flows=list(flows),
+        **settings,
+    )
+
+
+def flow_of(name: str, include: Sequence[str], source: str = "dc1", destination: str = "dc2", **changes: Any):
+    settings: dict[str, Any] = {"follow_every_ms": 500, "heartbeats_every_ms": None, **changes}
+    return FlowSpec(
+        name=name,
+        source=source,
+        destination=destination,
+        topics=SelectionSpec(include=list(include)),
+        **settings,
+    )
+
+
+@dataclass
+class Running:
+    """`pid` is the JVM's, `driver` the Python driver's, `workers` the slots'."""
+
+    process: subprocess.Popen[bytes]
+    spec: JobSpec
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def driver(self) -> psutil.Process:
+        return next(child for child in self._children() if str(MAIN) in child.cmdline())
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """The forks of pyspark's daemon that are at work."""
+        python = [child for child in self._children() if "pyspark.daemon" in child.cmdline()]
+        daemons = {child.pid for child in python if child.ppid() == self.pid}
+        return [child for child in python if child.ppid() in daemons]
+
+    def status(self) -> JobStatus | None:
+        return statuses(self.spec)[0].get(self.spec.job)
+
+    def partitions(self) -> dict[PartitionKey, PartitionStatus]:
+        """As the slots of this job last said."""
+        reports = statuses(self.spec)[1]
+        return {
+            PartitionKey(one.flow, one.topic, one.partition): one
+            for (job, _), report in reports.items()
+            if job == self.spec.job
+            for one in report.status.partitions
+        }
+
+    def tell(self, command: Command) -> None:
+        """Through the control topic, as `repl apply` does; returns when the job has carried it out."""
+        producer = Producer(_client(self.spec))
+        producer.produce(
+            naming.CONTROL, key=control.command_key(self.spec.job), value=control.encode(command)
+        )
+        assert producer.flush(20) == 0
+        if isinstance(command, control.Reconfigure):
+            self.wait_for(lambda status: status.heard == command.id)
+            self.spec = command.spec
+
+    def wait_for(self, holds: Callable[[JobStatus], bool], within_s: float = 120.0) -> JobStatus:
+        deadline = time.monotonic() + within_s
+        while True:
+            status = self.status()
+            if status is not None and holds(status):
+                return status
+            assert self.process.poll() is None, f"the job ended\n{self.tail()}"
+            assert time.monotonic() < deadline, f"{status}\n{self.tail()}"
+            time.sleep(0.1)
+
+    def stop(self, within_s: float = 90.0) -> int:
+        """Gracefully; the exit code."""
+        if self.process.poll() is None:
+            self.driver.send_signal(signal.SIGTERM)
+        return self.process.wait(within_s)
+
+    def kill(self) -> None:
+        """The JVM, with -9: everything that hangs on it must go by itself."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _children(self) -> list[psutil.Process]:
+        if self.process.poll() is not None:
+            return []
+        children = psutil.Process(self.pid).children(recursive=True)
+        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+
+
+def start_job(
+    spec: JobSpec,
+    folder: Path,
+    master: str = "local[2]",
+    *,
+    conf: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Running:
+    """Returns at once; what it says goes to a file of its own in `folder`."""
+    number = len(list(folder.glob("*.log")))
+    file, log = folder / f"{spec.job}-{number}.json", folder / f"{spec.job}-{number}.log"
+    file.write_bytes(jobspec.encode(spec))
+    settings = {"spark.ui.enabled": "false", **(conf or {})}
+    given = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    command = [str(SUBMIT), "--master", master, "--driver-memory", "512m", "--driver-java-options", JVM]
+    command += [*given, str(MAIN), "--spec", str(file)]
+    variables = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        **(environ or {}),
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=variables)
+    return Running(process, spec, log)
+
+
+def statuses(spec: JobSpec) -> tuple[dict[str, JobStatus], dict[tuple[str, int], SlotReport]]:
+    """What the status topic holds now: newest by key, committed."""
+    jobs: dict[str, JobStatus] = {}
+    slots: dict[tuple[str, int], SlotReport] = {}
+    consumer = Consumer(
+        {
+            **_client(spec),
+            "group.id": "reading-status",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    try:
+        known = consumer.list_topics(naming.STATUS, timeout=10).topics[naming.STATUS]
+        if known.error is not None:
+            return jobs, slots
+        consumer.assign([TopicPartition(naming.STATUS, 0, 0)])
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            key, value = job_status.decode_key(message.key()), message.value()
+            match key:
+                case JobKey(job) if value is not None:
+                    jobs[job] = job_status.decode_job(value)
+                case SlotKey(job, slot) if value is not None:
+                    slots[job, slot] = job_status.decode_slot(value)
+    finally:
+        consumer.close()
+    return jobs, slots
+
+
+def _client(spec: JobSpec) -> dict[str, Any]:
+    destination = spec.clusters[spec.destination]
+    return {"bootstrap.servers": destination.bootstrap, **destination.client}
