@@ -178,7 +178,7 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     request_bytes: int = 8 << 20
     tail_every_ms: int = 1_000
     retry_ms: int = 200
-    retry_max_ms: int = 30_000
+    retry_max_ms: int = 5_000
     stop_retry_ms: int = 60_000
 
 

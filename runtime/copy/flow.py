@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Iterable
 
 from runtime.contract import naming
@@ -25,6 +26,7 @@ from runtime.copy.stats import FlowCounters
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
 
@@ -67,6 +69,7 @@ class FlowCopy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._lane_tasks: set[asyncio.Task[None]] = set()
         self._missing: dict[PartitionKey, AssignedPartition] = {}
+        self._undecided: dict[PartitionKey, AssignedPartition] = {}
 
     # What the slot calls
 
@@ -90,24 +93,36 @@ class FlowCopy:
         wanted = list(partitions)
         await self._around.ledger.refresh(self.name)
         self._check_generation()
-        admitted: list[PartitionCopy] = []
         for assigned in wanted:
             progress = self._around.ledger.progress(assigned.key)
             if isinstance(progress, Undecided):
-                progress = await self.decided(assigned.key)
-            if progress is None:
-                self._missing[assigned.key] = assigned
-                continue
-            copy = PartitionCopy(assigned, progress)
-            self.copies[assigned.key] = copy
-            admitted.append(copy)
-        self._care.admit(admitted)
+                self._undecided[assigned.key] = assigned
+                self.spawn(self._admit_later(assigned))
+            else:
+                self._admit(assigned, progress)
+
+    def _admit(self, assigned: AssignedPartition, progress: Progress | None) -> None:
+        if progress is None:
+            self._missing[assigned.key] = assigned
+            return
+        copy = PartitionCopy(assigned, progress, shared=self.spec.shared)
+        self.copies[assigned.key] = copy
+        self._care.admit([copy])
+
+    async def _admit_later(self, assigned: AssignedPartition) -> None:
+        """An open transaction has written its progress: its former slot's, whose markers are still to
+        come.
+        """
+        progress = await self.decided(assigned.key)
+        if self._undecided.pop(assigned.key, None) is assigned:
+            self._admit(assigned, progress)
 
     async def release(self, keys: Iterable[PartitionKey]) -> None:
         """Lets partitions go: the transactions they are in end first."""
         copies = [copy for key in keys if (copy := self.copies.pop(key, None)) is not None]
         for key in keys:
             self._missing.pop(key, None)
+            self._undecided.pop(key, None)
         for copy in copies:
             copy.releasing = True
             self._care.forget(copy)
@@ -141,7 +156,12 @@ class FlowCopy:
             lane.advance_tails()
 
     def missing(self) -> list[AssignedPartition]:
+        """Without progress in the ledger."""
         return list(self._missing.values())
+
+    def undecided(self) -> list[AssignedPartition]:
+        """Whose progress an open transaction has written."""
+        return list(self._undecided.values())
 
     def look_at(self, topics: Iterable[str]) -> None:
         """The topics' ids are not the ledger's any more, at one side: their partitions are looked at now."""
@@ -182,7 +202,9 @@ class FlowCopy:
                     self._care.retry(copy, why)
                 case Do.LOOK:
                     self._care.look(copy, why)
-        for copy in parts:
+
+    def rewound(self, copies: Iterable[PartitionCopy]) -> None:
+        for copy in copies:
             self._reading.touch(copy)
 
     def unfit(self, copy: PartitionCopy, why: str) -> None:
@@ -207,10 +229,11 @@ class FlowCopy:
 
     async def decided(self, key: PartitionKey) -> Progress | None:
         while True:
-            await self._around.ledger.refresh(self.name)
-            found = self._around.ledger.progress(key)
-            if not isinstance(found, Undecided):
-                return found
+            with contextlib.suppress(WireError):
+                await self._around.ledger.refresh(self.name)
+                found = self._around.ledger.progress(key)
+                if not isinstance(found, Undecided):
+                    return found
             await asyncio.sleep(_DECIDED_PAUSE_S)
 
     # The care's patient

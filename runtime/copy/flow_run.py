@@ -26,6 +26,10 @@ _LONGEST_PAUSE_S = 5.0
 Sources = Callable[[str], Awaitable[tuple[Cluster, ProducerDirectory]]]
 
 
+class WrongCluster(Exception):
+    """Another cluster answers than the one that is pinned."""
+
+
 class FlowRun:
     """A flow that can't begin (its source does not answer, say) keeps trying and disturbs no other (R7)."""
 
@@ -62,7 +66,7 @@ class FlowRun:
                 self.superseded = str(outdated)
                 await self._end_flow()
                 return
-            except (WireError, ClientSettingsError) as error:
+            except (WireError, ClientSettingsError, WrongCluster) as error:
                 self._why = str(error)
                 failures += 1
                 pause = min(0.2 * 2 ** min(failures, 10), _LONGEST_PAUSE_S)
@@ -73,21 +77,29 @@ class FlowRun:
                 self.version = version
                 await self._changed.wait()
 
+    @property
+    def wanted(self) -> bool:
+        return self._wanted is not None
+
     async def drain(self) -> None:
         await self._end_flow()
 
     def partitions(self) -> list[PartitionStatus]:
         """Every assigned partition, whether it is copied yet or not."""
         copies = self.flow.copies if self.flow is not None else {}
-        missing = {one.key for one in self.flow.missing()} if self.flow is not None else set()
         return [
-            copies[key].status() if key in copies else self._not_copied(key, key in missing)
-            for key in self._partitions
+            copies[key].status() if key in copies else self._not_copied(key, one)
+            for key, one in self._partitions.items()
         ]
 
-    def _not_copied(self, key: PartitionKey, missing: bool) -> PartitionStatus:
-        if missing:
+    def _not_copied(self, key: PartitionKey, assigned: AssignedPartition) -> PartitionStatus:
+        if self.flow is not None and assigned in self.flow.missing():
             state, why = State.LEDGER_MISSING, "the ledger has no progress of it; it does not start over"
+        elif self.flow is not None and assigned in self.flow.undecided():
+            state, why = (
+                State.STARTING,
+                "an open transaction has written its progress; waiting for its marker",
+            )
         elif self.superseded:
             state, why = State.PAUSED, self.superseded
         else:
@@ -105,7 +117,7 @@ class FlowRun:
         self.flow.assigned = wanted
         self.flow.set_rate(wanted.rate_limit)
         have = {key: copy.assigned for key, copy in self.flow.copies.items()}
-        have.update((one.key, one) for one in self.flow.missing())
+        have.update((one.key, one) for one in (*self.flow.missing(), *self.flow.undecided()))
         stale = [key for key, assigned in have.items() if self._partitions.get(key) != assigned]
         await self.flow.release(stale)
         await self.flow.admit(

@@ -219,6 +219,8 @@ class BrokerIntake:
         if answer.diverging is not None:
             self._reader.unreadable(copy, Decision(Do.LOOK, refresh=True), "the source's log was truncated")
             return
+        if not copy.suspect:
+            copy.failures = 0
         copy.source = Source(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
         if walked.sets or walked.failure:
             self._keep(copy, answer, walked, held, moment)

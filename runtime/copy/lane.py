@@ -19,6 +19,7 @@ from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
 from runtime.copy.wire.transaction import add_partitions, end_transaction
 
+_END_S = 10.0
 _ENDS_COST = 20  # the end of a transaction may take one part in so many of its time
 
 
@@ -244,7 +245,8 @@ class Lane:
         tx.entries = entries
         self._passing("before_end")
         try:
-            await end_transaction(self._cluster, self.transactional_id, self._sender.identity, commit=True)
+            identity = self._sender.identity
+            await end_transaction(self._cluster, self.transactional_id, identity, commit=True, within=_END_S)
         except WireError as error:
             raise Failure(Phase.END, error) from error
         self._passing("after_end")

@@ -28,7 +28,8 @@ from runtime.copy.wire.protocol.transactions import ProducerIdentity
 from runtime.copy.wire.transaction import add_partitions, end_transaction, init_producer_id
 
 BATCH_BYTES = 512 << 10
-_PRODUCE_TIMEOUT_MS = 20_000
+_PRODUCE_TIMEOUT_MS = 10_000
+_ANSWER_WITHIN_S = 15.0
 
 
 async def send(
@@ -48,7 +49,7 @@ async def send(
         raise BrokerError(topic.error or ErrorCode.LEADER_NOT_AVAILABLE, f"{at.topic}-{at.partition}")
     part = ProducePartition(at.topic, at.partition, batch)
     request = ProduceRequest(transactional_id, _PRODUCE_TIMEOUT_MS, [part])
-    response = await cluster.call(found.leader, request, purpose)
+    response = await cluster.call(found.leader, request, purpose, _ANSWER_WITHIN_S)
     (answer,) = response.partitions
     if answer.error is not ErrorCode.NONE:
         raise BrokerError(answer.error, f"{at.topic}-{at.partition}", answer.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from runtime.contract.ledger import PartitionKey, Progress
@@ -27,6 +28,9 @@ class Owner(Protocol):
 
     def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
         """The transaction is aborted and its partitions are rewound; the blamed one is dealt with here."""
+
+    def rewound(self, copies: Iterable[PartitionCopy]) -> None:
+        """They are to be fetched from their committed positions again."""
 
     def unfit(self, copy: PartitionCopy, why: str) -> None:
         """The destination's partition can't take a transaction's marker now: it must not join one."""

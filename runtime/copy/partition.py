@@ -53,7 +53,7 @@ class PartitionCopy:
     the queue away and goes back to what is committed; `turn` tells answers to older fetches apart.
     """
 
-    def __init__(self, assigned: AssignedPartition, progress: Progress) -> None:
+    def __init__(self, assigned: AssignedPartition, progress: Progress, *, shared: bool = False) -> None:
         self.assigned = assigned
         self.key: PartitionKey = assigned.key
         self.at = TopicPartition(assigned.destination_topic, assigned.partition)
@@ -77,6 +77,7 @@ class PartitionCopy:
         self.since_ms = now_ms()
         self.why = ""
         self.trouble = ""
+        self.shared = shared
         self.foreign_writes = False
         self.last_fetch_ms = 0
         self.last_commit_ms = 0
@@ -160,7 +161,7 @@ class PartitionCopy:
             state=State.RETRYING if self.trouble and self.state in _MOVING else self.state,
             since_ms=self.since_ms,
             why=self.why or self.trouble,
-            foreign_writes=self.foreign_writes,
+            foreign_writes=self.foreign_writes and not self.shared,
             position=progress.position,
             destination_end=progress.destination_end,
             source_start=self.source.log_start,

@@ -57,6 +57,7 @@ class Recovery:
         if not ambiguous:
             for copy in copies:
                 copy.rewind()
+            self._owner.rewound(copies)
             lane.ended.set()
         if decision.refresh:
             await self._refresh({copy.at.topic for copy in copies} | lane.topics())
@@ -104,6 +105,7 @@ class Recovery:
         for part in tx:
             if part.copy.part is part:
                 part.copy.rewind()
+        self._owner.rewound(tx.parts)
 
 
 def by_failure(failure: Failure) -> Decision:

@@ -21,7 +21,8 @@ from runtime.copy.wire.protocol.produce import ProducePartition, ProduceRequest,
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
 
 IN_FLIGHT = 4
-PRODUCE_TIMEOUT_MS = 15_000
+PRODUCE_TIMEOUT_MS = 10_000
+ANSWER_WITHIN_S = 15.0  # less than a transaction may take: who is late aborts, and is not fenced for it
 
 
 class Sent(NamedTuple):
@@ -90,10 +91,17 @@ class Sender:
         """All that may go out now. Partitions take turns, a batch each."""
         for node, copies in self.ready.items():
             link = self._links.get(node)
-            if link is None or link.closed:
+            if link is None or link.closed or self._throttled(link):
                 continue
             while copies and self._in_flight.get(node, 0) < IN_FLIGHT:
                 self._request(tx, node, link, copies)
+
+    def _throttled(self, link: Connection) -> bool:
+        loop = asyncio.get_running_loop()
+        if link.throttled_until <= loop.time():
+            return False
+        loop.call_at(link.throttled_until, self._wake)
+        return True
 
     def close(self, tx: Transaction) -> None:
         """Nothing that is still in flight counts any more; its memory is given back."""
@@ -132,7 +140,7 @@ class Sender:
         number = self._number = self._number + 1
         self._unanswered[number] = sent
         request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
-        answer = link.start(request)
+        answer = link.start(request, ANSWER_WITHIN_S)
         answer.add_done_callback(lambda done: self._answered(tx, node, number, done))
 
     def _answered(

@@ -17,7 +17,7 @@ from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.copy import failpoints
 from runtime.copy.assignment import Assignment, SlotSpec
 from runtime.copy.budget import ByteBudget
-from runtime.copy.flow_run import FlowRun, moment_or
+from runtime.copy.flow_run import FlowRun, WrongCluster, moment_or
 from runtime.copy.ledger import Ledger
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import now_ms
@@ -66,7 +66,7 @@ class Slot:
         self._assignment = first
         self._runs: dict[str, FlowRun] = {}
         self._clusters: dict[str, Cluster] = {}
-        self._opening = asyncio.Lock()
+        self._opening: dict[str, asyncio.Lock] = {}
         self._directories: dict[str, ProducerDirectory] = {}
         self._budget = ByteBudget(spec.copy.buffer_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,7 +98,7 @@ class Slot:
             return
         for name in [*self._runs, *assignment.flows]:
             partitions = {one.key: one for one in assignment.partitions if one.flow == name}
-            if name not in self._runs:
+            if name not in self._runs or self._runs[name].superseded:
                 self._runs[name] = FlowRun(name, self._around, self._source)
                 self._spawn(self._runs[name].run())
             self._runs[name].want(assignment.version, assignment.flows.get(name), partitions)
@@ -164,14 +164,14 @@ class Slot:
         return False
 
     async def _cluster(self, name: str) -> Cluster:
-        async with self._opening:
+        async with self._opening.setdefault(name, asyncio.Lock()):
             if name not in self._clusters:
                 spec = self._spec.clusters[name]
                 resolved = client.resolve(spec.client, self._environ, lambda path: Path(path).read_text())
                 cluster = await Cluster.open(client.wire_settings(spec.bootstrap, resolved))
                 if spec.id is not None and cluster.cluster_id != spec.id:
                     await cluster.close()
-                    raise SlotMustEnd(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
+                    raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
                 self._clusters[name] = cluster
             return self._clusters[name]
 
@@ -195,8 +195,9 @@ class Slot:
             return
         match error:
             case None:
-                if self._runs and all(run.superseded for run in self._runs.values()):
-                    end.set_result(Outdated("; ".join(run.superseded for run in self._runs.values())))
+                wanted = [run for run in self._runs.values() if run.wanted]
+                if wanted and all(run.superseded for run in wanted):
+                    end.set_result(Outdated("; ".join(run.superseded for run in wanted)))
             case SlotMustEnd():
                 end.set_result(Fenced(str(error)))
             case _:

@@ -1,0 +1,54 @@
+"""What a mirror takes from its source, and what it gives back."""
+
+import pytest
+
+from runtime.contract.mirror import BOUNDS, Edit, MirrorRule, TopicSettings
+
+SOURCE = TopicSettings(
+    explicit={"retention.ms": "1000", "min.insync.replicas": "2"},
+    inherited={"cleanup.policy": "delete", "max.message.bytes": "1048588", "flush.ms": "9"},
+)
+
+
+@pytest.mark.parametrize(
+    ("sync", "expected"),
+    [
+        ("off", {}),
+        ("set", {"retention.ms": "1000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}),
+        (
+            "all",
+            {
+                "retention.ms": "1000",
+                "cleanup.policy": "delete",
+                "max.message.bytes": "1048588",
+                "flush.ms": "9",
+            },
+        ),
+    ],
+)
+def test_what_is_wanted(sync, expected):
+    assert MirrorRule(sync, [], headers=False).wanted(SOURCE) == {**expected, **BOUNDS}
+
+
+def test_a_header_makes_records_grow():
+    wanted = MirrorRule("set", [], headers=True).wanted(SOURCE)
+    assert wanted["max.message.bytes"] == str(1048588 + 1024)
+
+
+def test_an_edit_sets_what_differs_and_takes_back_what_is_no_longer_set():
+    rule = MirrorRule("set", ["flush\\..*"], headers=False)
+    same = rule.wanted(SOURCE)
+    assert not rule.edit(SOURCE, TopicSettings(same), frozenset())
+    stale = TopicSettings({**same, "retention.ms": "5", "segment.ms": "7", "flush.ms": "1"})
+    assert rule.edit(SOURCE, stale, frozenset()) == Edit({"retention.ms": "1000"}, frozenset({"segment.ms"}))
+
+
+def test_declared_keys_and_each_clusters_own_are_left_alone():
+    rule = MirrorRule("set", [], headers=False)
+    mirror = TopicSettings({**rule.wanted(SOURCE), "retention.ms": "5", "min.insync.replicas": "1"})
+    assert not rule.edit(SOURCE, mirror, frozenset({"retention.ms"}))
+
+
+def test_off_takes_nothing_back():
+    mirror = TopicSettings({**BOUNDS, "retention.ms": "5"})
+    assert not MirrorRule("off", [], headers=False).edit(SOURCE, mirror, frozenset())

@@ -1,0 +1,64 @@
+"""Which slot copies what: everything has one home, little moves, loads come together."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.driver.balance import LEAST, TOLERANCE, balance
+
+weights = st.dictionaries(st.integers(0, 60), st.floats(0, 1e8), max_size=40)
+slots = st.integers(1, 6).map(range)
+
+
+def loads(found: dict[int, int], given: dict[int, float], count: range) -> list[float]:
+    return [sum(max(given[key], LEAST) for key, home in found.items() if home == slot) for slot in count]
+
+
+@given(weights, slots)
+def test_everything_has_one_home_and_the_largest_gap_is_one_partition(given, count):
+    found = balance(given, count, {})
+    assert found.keys() == given.keys()
+    assert set(found.values()) <= set(count)
+    if given:
+        every = loads(found, given, count)
+        mean = sum(every) / len(every)
+        assert max(every) - min(every) <= max(TOLERANCE * mean, max(*given.values(), LEAST)) * 1.001
+
+
+@given(weights, slots)
+def test_what_is_level_stays(given, count):
+    once = balance(given, count, {})
+    assert balance(given, count, once) == once
+
+
+@given(weights, slots, st.data())
+def test_without_moves_everything_keeps_its_home(given, count, data):
+    homes = {key: data.draw(st.sampled_from(count)) for key in given}
+    assert balance(given, count, homes, move=False) == homes
+
+
+@given(weights, st.integers(2, 6), st.data())
+def test_a_slot_that_goes_takes_only_its_own_along(given, count, data):
+    homes = {key: data.draw(st.integers(0, count - 1)) for key in given}
+    gone = data.draw(st.integers(0, count - 1))
+    rest = [slot for slot in range(count) if slot != gone]
+    found = balance(given, rest, homes, move=False)
+    assert all(found[key] == home for key, home in homes.items() if home != gone)
+    assert gone not in found.values()
+
+
+@given(weights, slots, st.data())
+def test_moving_never_makes_the_fullest_fuller(given, count, data):
+    homes = {key: data.draw(st.sampled_from(count)) for key in given}
+    before, after = loads(homes, given, count), loads(balance(given, count, homes), given, count)
+    assert max(after) <= max(before) * 1.000001
+
+
+def test_a_heavy_one_among_idle_ones():
+    assert balance({"heavy": 1e6, **{f"idle-{n}": 0.0 for n in range(4)}}, [0, 1], {}) == {
+        "heavy": 0,
+        **{f"idle-{n}": 1 for n in range(4)},
+    }
+
+
+def test_no_slots():
+    assert balance({1: 5.0}, [], {}) == {}
