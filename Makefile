@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: help setup java demo demo-down test fast lint format types imports unit integration bench-plan lock clean bench-copy chaos
+.PHONY: help setup java demo demo-down test fast lint format types imports unit integration bench-plan bench-apply lock clean bench-copy chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ imports: $(READY) ## the arrows of docs/architecture.md
 
 bench-plan: setup ## how long a plan over 10,000 topics takes; build/bench-plan.json keeps it
 	@$(BIN)/python -m tests.bench.bench_plan
+
+bench-apply: setup ## how long 5,000 creates and 5,000 config changes take; build/bench-apply.json keeps it
+	@$(BIN)/python -m tests.bench.bench_apply
 
 lock: $(READY) ## write requirements.lock again from pyproject.toml
 	@$(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras \
