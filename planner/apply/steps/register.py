@@ -16,6 +16,8 @@ from planner.model.step import Disown, Own
 
 def own(hands: Hands, steps: Sequence[Own]) -> dict[str, Verdict]:
     """A topic that this plan created, perhaps in an apply that was killed, has its id only now."""
+    if (barred := hands.guard.before_request()) is not None:
+        return {step.id: Verdict(Result.NOT_STARTED, barred) for step in steps}
     created = [step for step in steps if step.address.kind is Kind.TOPIC and ID not in step.entry.spec]
     ids, unread = _topic_ids(hands, {step.address.name for step in created})
     verdicts = {

@@ -1,0 +1,78 @@
+"""Two applies at one cluster: one waits or refuses; one that slept past its lease sends nothing more."""
+
+import os
+import signal
+
+import pytest
+
+from tests.commands import begin, repl
+from tests.planner.apply.cut import (
+    LEASE_MS,
+    SHORT_LEASE_MS,
+    await_stopped,
+    events,
+    history,
+    registry,
+    start,
+    topic_ids,
+)
+from tests.topologies import at
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def topology(lab, fresh, tmp_path):
+    made = at(lab, fresh("shop"), tmp_path)
+    made.topic(f"{made.name}-kept", partitions=1)
+    made.topic(f"{made.name}-gone", partitions=1, on_remove="delete")
+    made.write()
+    return made
+
+
+def test_started_together_they_take_turns(lab, fresh, tmp_path, topology):
+    other = at(lab, fresh("other"), tmp_path)
+    other.topic(f"{other.name}-own", partitions=1)
+    processes = [begin("apply", str(one.write()), "--auto-approve") for one in (topology, other)]
+    told = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], told
+    first, second = sorted([*history(lab, topology), *history(lab, other)], key=lambda one: one.started_ms)
+    assert first.finished_ms is not None
+    assert first.finished_ms <= second.started_ms, "both were applying at once"
+
+
+def test_the_second_refuses_when_it_may_not_wait_and_the_first_goes_on(topology):
+    first = start(topology.file, LEASE_MS, "SIGSTOP")
+    await_stopped(first)
+    second = repl("apply", str(topology.file), "--auto-approve", "--lock-timeout", "1s")
+    os.kill(first.pid, signal.SIGCONT)
+    out, errors = first.communicate(timeout=120)
+    assert second.returncode == 1
+    assert f"dc1 is being applied to by ada@{os.uname().nodename} (pid {first.pid}, topology" in second.stderr
+    assert "--lock-timeout" in second.stderr
+    assert first.returncode == 0, errors
+    assert events(out)[-1]["complete"]
+
+
+def test_one_that_slept_past_its_lease_sends_nothing_more(lab, topology):
+    """It slept between making the topics and registering them; meanwhile another apply removed one again."""
+    sleeper = start(topology.file, SHORT_LEASE_MS, "SIGSTOP")
+    await_stopped(sleeper)
+    gone, kept = f"{topology.name}-gone", f"{topology.name}-kept"
+    assert gone in topic_ids(lab, topology.name)
+    adopted = repl("apply", str(topology.file), "--auto-approve")
+    assert adopted.returncode == 0, adopted.stderr
+    topology.topics = [one for one in topology.topics if one["name"] != gone]
+    deleted = repl("apply", str(topology.write()), "--auto-approve")
+    assert deleted.returncode == 0, deleted.stderr
+    os.kill(sleeper.pid, signal.SIGCONT)
+    out, _errors = sleeper.communicate(timeout=120)
+    assert sleeper.returncode == 1
+    late = [one for one in events(out) if one["event"] == "step" and one["result"] != "done"]
+    assert {one["result"] for one in late} == {"not_started"}
+    assert all(one["why"].startswith("the lease of dc1 was") for one in late), late
+    assert registry(lab, topology).keys() == {kept}
+    assert topic_ids(lab, topology.name).keys() == {kept}
+    mine = next(one for one in history(lab, topology) if one.pid == sleeper.pid)
+    assert mine.result == "failed"
+    assert {told.result for told in mine.outcomes.values()} == {"done", "not started"}
