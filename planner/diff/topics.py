@@ -171,9 +171,11 @@ def _recorded_fields(pair: Pair, entry: Owned, paths: frozenset[Path]) -> list[F
     A mirror's copied values are its source's and move without us; only its guards and its origin are kept.
     """
     topic, live = pair.topic, pair.live
+    spec = topic_spec(topic, live.id)
+    if entry.spec == spec and entry.protect == topic.protect and entry.on_remove is topic.on_remove:
+        return []
     then: dict[str, str] = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
     now: dict[str, str] = {"protect": str(topic.protect).lower(), "on_remove": topic.on_remove.value}
-    spec = topic_spec(topic, live.id)
     match topic.origin:
         case MirroredBy():
             kept = [key for key in (*spec, *entry.spec) if key == ID or key.startswith("source.")]

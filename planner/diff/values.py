@@ -1,8 +1,9 @@
 """When two values of a topic's config mean the same, and how many words a person needs to read one."""
 
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 
-Normal = str | Decimal | bool | frozenset[str] | None
+Normal = str | Decimal | bool | tuple[str, ...] | None
 
 LISTS = frozenset(
     {"cleanup.policy", "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
@@ -47,6 +48,7 @@ NUMBERS = frozenset(
 )
 
 
+@lru_cache(maxsize=65_536)
 def normal(key: str, value: str | None) -> Normal:
     """The value as the broker takes it: two that are equal here need no change.
 
@@ -56,7 +58,7 @@ def normal(key: str, value: str | None) -> Normal:
         return None
     text = value.strip()
     if key in LISTS:
-        return frozenset(part.strip() for part in text.split(",") if part.strip())
+        return tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
     if key in BOOLEANS:
         return text.lower() == "true" if text.lower() in ("true", "false") else text
     if key in NUMBERS:
