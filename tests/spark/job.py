@@ -8,21 +8,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 import runtime.driver
-from runtime.contract import control, job_status, jobspec, naming
+from runtime.contract import control, job_status, jobspec, ledger, naming
 from runtime.contract.control import Command
 from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport
 from runtime.contract.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
-from runtime.contract.ledger import PartitionKey
+from runtime.contract.ledger import Generation, GenerationKey, PartitionKey
 from runtime.contract.status import PartitionStatus
 from runtime.lab.lab import Lab
+from tests.records import read
 
 MAIN = Path(runtime.driver.__file__).parent / "main.py"
 SUBMIT = Path(sys.executable).parent / "spark-submit"
@@ -75,6 +77,7 @@ class Running:
     process: subprocess.Popen[bytes]
     spec: JobSpec
     log: Path
+    seen: dict[int, psutil.Process] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
@@ -94,13 +97,15 @@ class Running:
     def status(self) -> JobStatus | None:
         return statuses(self.spec)[0].get(self.spec.job)
 
+    def reports(self) -> dict[int, SlotReport]:
+        """What the slots of this job last said."""
+        found = statuses(self.spec)[1]
+        return {slot: report for (job, slot), report in found.items() if job == self.spec.job}
+
     def partitions(self) -> dict[PartitionKey, PartitionStatus]:
-        """As the slots of this job last said."""
-        reports = statuses(self.spec)[1]
         return {
             PartitionKey(one.flow, one.topic, one.partition): one
-            for (job, _), report in reports.items()
-            if job == self.spec.job
+            for report in self.reports().values()
             for one in report.status.partitions
         }
 
@@ -115,7 +120,12 @@ class Running:
             self.wait_for(lambda status: status.heard == command.id)
             self.spec = command.spec
 
-    def wait_for(self, holds: Callable[[JobStatus], bool], within_s: float = 120.0) -> JobStatus:
+    def started(self) -> list[psutil.Process]:
+        """Every process that was seen to belong to the job."""
+        self._children()
+        return list(self.seen.values())
+
+    def wait_for(self, holds: Callable[[JobStatus], bool], within_s: float = 180.0) -> JobStatus:
         deadline = time.monotonic() + within_s
         while True:
             status = self.status()
@@ -143,6 +153,7 @@ class Running:
         if self.process.poll() is not None:
             return []
         children = psutil.Process(self.pid).children(recursive=True)
+        self.seen.update((child.pid, child) for child in children)
         return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -178,31 +189,36 @@ def statuses(spec: JobSpec) -> tuple[dict[str, JobStatus], dict[tuple[str, int],
     """What the status topic holds now: newest by key, committed."""
     jobs: dict[str, JobStatus] = {}
     slots: dict[tuple[str, int], SlotReport] = {}
-    consumer = Consumer(
-        {
-            **_client(spec),
-            "group.id": "reading-status",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "fetch.wait.max.ms": 50,
-        }
-    )
-    try:
-        known = consumer.list_topics(naming.STATUS, timeout=10).topics[naming.STATUS]
-        if known.error is not None:
-            return jobs, slots
-        consumer.assign([TopicPartition(naming.STATUS, 0, 0)])
-        while (message := consumer.poll(10)) is not None and message.error() is None:
-            key, value = job_status.decode_key(message.key()), message.value()
-            match key:
-                case JobKey(job) if value is not None:
-                    jobs[job] = job_status.decode_job(value)
-                case SlotKey(job, slot) if value is not None:
-                    slots[job, slot] = job_status.decode_slot(value)
-    finally:
-        consumer.close()
+    for record_key, value in _newest(spec, naming.STATUS).items():
+        match job_status.decode_key(record_key):
+            case JobKey(job):
+                jobs[job] = job_status.decode_job(value)
+            case SlotKey(job, slot):
+                slots[job, slot] = job_status.decode_slot(value)
     return jobs, slots
+
+
+def generations(spec: JobSpec) -> dict[str, Generation]:
+    """By flow."""
+    found: dict[str, Generation] = {}
+    for record_key, value in _newest(spec, naming.LEDGER).items():
+        match ledger.decode_key(record_key):
+            case GenerationKey(flow):
+                found[flow] = ledger.decode_generation(value)
+    return found
+
+
+def _newest(spec: JobSpec, topic: str) -> dict[bytes, bytes]:
+    """The newest committed value of each key."""
+    client = _client(spec)
+    if topic not in AdminClient(client).list_topics(timeout=10).topics:
+        return {}
+    found: dict[bytes, bytes] = {}
+    for record in read(client, topic):
+        assert record.key is not None
+        assert record.value is not None
+        found[record.key] = record.value
+    return found
 
 
 def _client(spec: JobSpec) -> dict[str, Any]:

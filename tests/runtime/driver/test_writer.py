@@ -1,0 +1,108 @@
+"""The driver's id at a real broker: who was replaced is told so, whatever it tries (R10)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from runtime.contract import client, naming
+from runtime.copy.records import Record
+from runtime.copy.scan import Scan
+from runtime.copy.wire.cluster import Cluster
+from runtime.driver.channel import Tail, at, end_of, post
+from runtime.driver.writer import DriverFenced, DriverWriter
+from runtime.lab.lab import Lab
+from tests.records import create_topic
+
+pytestmark = pytest.mark.integration
+
+STATUS = at(naming.STATUS)
+
+
+def beat(name: str) -> list[Record]:
+    return [Record(b"beat", name.encode())]
+
+
+@pytest.fixture
+def at_dc2(lab: Lab) -> Callable[[Callable[[Cluster], Awaitable[None]]], None]:
+    """Runs a coroutine function with the wire's client of dc2, where the status topic is."""
+    from confluent_kafka.admin import AdminClient
+
+    found = lab.clusters["dc2"]
+    for topic in (naming.STATUS, naming.CONTROL):
+        if topic not in AdminClient(dict(found.client)).list_topics(timeout=10).topics:
+            create_topic(found.client, topic, 1, config={"cleanup.policy": "compact"})
+
+    def run(work: Callable[[Cluster], Awaitable[None]]) -> None:
+        async def opened() -> None:
+            async with await Cluster.open(client.wire_settings(found.bootstrap, {})) as cluster:
+                await work(cluster)
+
+        asyncio.run(opened())
+
+    return run
+
+
+async def newest(cluster: Cluster) -> bytes | None:
+    scan = Scan(cluster, naming.STATUS, 0)
+    await scan.refresh()
+    return scan.fold.get(b"beat")
+
+
+def test_a_replaced_driver_is_fenced(at_dc2, fresh):
+    async def work(cluster: Cluster) -> None:
+        job = fresh("job")
+        old = await DriverWriter.begin(cluster, job)
+        await old.beat(STATUS, beat("old"))
+        new = await DriverWriter.begin(cluster, job)
+        with pytest.raises(DriverFenced):
+            await old.beat(STATUS, beat("zombie"))
+        with pytest.raises(DriverFenced):  # nor does trying again make it valid
+            await old.beat(STATUS, beat("zombie"))
+        await new.beat(STATUS, beat("new"))
+        assert await newest(cluster) == b"new"
+
+    at_dc2(work)
+
+
+def test_a_replaced_driver_that_lost_its_connection_does_not_come_back(at_dc2, fresh):
+    """Simply initialising its id again would fence the one that replaced it."""
+
+    async def work(cluster: Cluster) -> None:
+        job = fresh("job")
+        old = await DriverWriter.begin(cluster, job)
+        await old.beat(STATUS, beat("old"))
+        old._broken = True  # as after an answer that was lost
+        new = await DriverWriter.begin(cluster, job)
+        with pytest.raises(DriverFenced):
+            await old.beat(STATUS, beat("zombie"))
+        await new.beat(STATUS, beat("new"))
+        assert await newest(cluster) == b"new"
+
+    at_dc2(work)
+
+
+def test_a_driver_that_lost_an_answer_goes_on(at_dc2, fresh):
+    async def work(cluster: Cluster) -> None:
+        writer = await DriverWriter.begin(cluster, fresh("job"))
+        await writer.beat(STATUS, beat("one"))
+        writer._broken = True
+        await writer.beat(STATUS, beat("two"))
+        assert await newest(cluster) == b"two"
+
+    at_dc2(work)
+
+
+def test_words_arrive_in_order_from_where_the_listener_begins(at_dc2, fresh):
+    async def work(cluster: Cluster) -> None:
+        await post(cluster, naming.CONTROL, [Record(b"w", b"before")])
+        tail = Tail(cluster, naming.CONTROL, await end_of(cluster, naming.CONTROL))
+        listening = asyncio.create_task(tail.read())
+        for number in range(3):
+            await post(cluster, naming.CONTROL, [Record(b"w", b"%d" % number)])
+        heard = await listening
+        while len(heard) < 3:
+            heard += await tail.read()
+        assert [one.value for one in heard] == [b"0", b"1", b"2"]
+
+    at_dc2(work)

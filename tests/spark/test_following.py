@@ -1,0 +1,235 @@
+"""One job for all of these: what a running job copies, follows, is told, and how it says goodbye.
+
+The tests build on each other's job and are meant to run in this order; each uses topics and flows of its own.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+from msgspec.structs import replace
+
+from runtime.contract import control, heartbeat
+from runtime.contract.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.ledger import PartitionKey
+from runtime.contract.status import PartitionState
+from runtime.lab.lab import Lab
+from tests import checker
+from tests.records import create_topic, read, wait_for, write
+from tests.spark.job import Running, flow_of, generations, spec_of, start_job
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+PREFIX = "following"
+
+
+@pytest.fixture(scope="module")
+def dc1(lab: Lab) -> dict[str, Any]:
+    return dict(lab.clusters["dc1"].client)
+
+
+@pytest.fixture(scope="module")
+def dc2(lab: Lab) -> dict[str, Any]:
+    return dict(lab.clusters["dc2"].client)
+
+
+@pytest.fixture(scope="module")
+def job(lab: Lab, dc1: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Two slots, one flow of everything that begins with the prefix."""
+    create_topic(dc1, f"{PREFIX}-first", 4, config=checker.TOPIC_CONFIG)
+    flow = flow_of("main", [f"{PREFIX}-.*"], heartbeats_every_ms=200)
+    running = start_job(spec_of(lab, "following", [flow], slots=2), tmp_path_factory.mktemp("job"))
+    try:
+        running.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"] * 2)
+        yield running
+    finally:
+        running.kill()
+
+
+def flow_in(job: Running, name: str) -> FlowSpec:
+    return job.spec.flow(name)
+
+
+def told(job: Running, *flows: FlowSpec, **changes: Any) -> None:
+    """The job's flows by name, with these added or in place of their older selves."""
+    after = {**{flow.name: flow for flow in job.spec.flows}, **{flow.name: flow for flow in flows}}
+    spec = replace(job.spec, flows=list(after.values()), **changes)
+    job.tell(control.Reconfigure(f"{time.time()}", spec))
+
+
+def test_records_arrive_once_in_order_unchanged(job: Running, dc1: dict[str, Any], dc2: dict[str, Any]):
+    written = checker.write(dc1, f"{PREFIX}-first", checker.Spec(records=800))
+    report = checker.compare(dc1, dc2, f"{PREFIX}-first", written=written, patience=120)
+    assert report.clean, report
+
+
+def test_only_the_python_workers_copy(job: Running, lab: Lab):
+    ports = {int(cluster.bootstrap.rpartition(":")[2]) for cluster in lab.clusters.values()}
+
+    def talking(process: psutil.Process) -> set[int]:
+        found = process.net_connections(kind="tcp")
+        return {one.raddr.port for one in found if one.raddr and one.raddr.port in ports}
+
+    workers = {worker.pid: worker for worker in job.workers}
+    slots = {report.status.process for report in job.reports().values()}
+    assert len(slots) == 2
+    assert slots <= workers.keys()
+    assert all(talking(workers[pid]) == ports for pid in slots)
+    assert not talking(psutil.Process(job.pid))
+
+
+def test_the_mirror_is_made_like_its_source(job: Running, dc1: dict[str, Any], dc2: dict[str, Any]):
+    config = settings_of(dc2, f"{PREFIX}-first")
+    assert config["message.timestamp.type"] == "CreateTime"
+    assert config["message.timestamp.after.max.ms"] == str(2**63 - 1)
+    assert config["retention.ms"] == "-1"
+    assert config["max.message.bytes"] == checker.TOPIC_CONFIG["max.message.bytes"]
+
+
+def test_a_new_topic_and_grown_partitions_follow(job: Running, dc1: dict[str, Any], dc2: dict[str, Any]):
+    topic = f"{PREFIX}-new"
+    create_topic(dc1, topic, 1, config={"retention.ms": "-1"})
+    write(dc1, topic, [b"%d" % n for n in range(50)])
+    wait_for(lambda: arrived(dc2, topic) == 50, 60)
+    AdminClient(dc1).create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+    wait_for(lambda: len(AdminClient(dc1).list_topics(topic, 5).topics[topic].partitions) == 4)
+    written = checker.write(dc1, topic, checker.Spec(records=300, large_every=0))
+    wait_for(lambda: arrived(dc2, topic) == 50 + written.records, 60)
+    assert {record.partition for record in read(dc2, topic)} == {0, 1, 2, 3}
+
+
+def test_a_changed_setting_follows_within_five_seconds(
+    job: Running, dc1: dict[str, Any], dc2: dict[str, Any]
+):
+    topic = f"{PREFIX}-first"
+    alter(dc1, topic, {"retention.ms": "123456789", "segment.ms": "7200000"})
+    wait_for(lambda: settings_of(dc2, topic).get("segment.ms") == "7200000", 5)
+    assert settings_of(dc2, topic)["retention.ms"] == "123456789"
+    alter(dc1, topic, {"segment.ms": None, "retention.ms": "-1"})
+    wait_for(lambda: settings_of(dc2, topic)["retention.ms"] == "-1", 5)
+    assert settings_of(dc2, topic).get("segment.ms") != "7200000"
+
+
+def test_heartbeats_cross(job: Running, dc2: dict[str, Any]):
+    beats = [heartbeat.decode(record.value or b"") for record in read(dc2, heartbeat.topic_there("main"))]
+    assert beats[-1].flow == "main"
+    assert time.time() * 1000 - beats[-1].at_ms < 30_000
+
+
+def test_a_flow_joins_without_disturbing_the_other(
+    job: Running, dc1: dict[str, Any], dc2: dict[str, Any], fresh: Callable[[str], str]
+):
+    workers = {slot: report.status.process for slot, report in job.reports().items()}
+    before = generations(job.spec)["main"]
+    topic = fresh("added")
+    create_topic(dc1, topic, 2)
+    write(dc1, topic, [b"old"] * 10)
+    told(job, flow_of("added", [topic]))
+    wait_for(lambda: arrived(dc2, topic) == 10, 60)
+    assert generations(job.spec)["main"] == before
+    assert {slot: report.status.process for slot, report in job.reports().items()} == workers
+
+
+def test_an_edited_flow_begins_what_is_new_to_it_at_its_start(
+    job: Running, dc1: dict[str, Any], dc2: dict[str, Any], fresh: Callable[[str], str]
+):
+    flow = flow_in(job, "added")
+    topic = fresh("edited")
+    create_topic(dc1, topic)
+    write(dc1, topic, [b"kept"] * 5)
+    told(job, replace(flow, topics=replace(flow.topics, include=[*flow.topics.include, topic])))
+    wait_for(lambda: arrived(dc2, topic) == 5, 60)
+
+
+def test_a_flow_pauses_and_goes_on_where_it_was(job: Running, dc1: dict[str, Any], dc2: dict[str, Any]):
+    flow = flow_in(job, "added")
+    topic = flow.topics.include[0]
+    told(job, replace(flow, state="paused"))
+    wait_for(lambda: generations(job.spec)["added"].state == "paused", 30)
+    write(dc1, topic, [b"later"] * 7)
+    job.wait_for(lambda status: not any(view.partitions for view in status.flows if view.flow == "added"))
+    assert arrived(dc2, topic) == 10
+    told(job, replace(flow, state="active"))
+    wait_for(lambda: arrived(dc2, topic) == 17, 60)
+
+
+def test_a_source_that_does_not_answer_is_its_flows_matter_alone(
+    job: Running, dc1: dict[str, Any], dc2: dict[str, Any]
+):
+    nowhere = ClusterSpec(bootstrap="127.0.0.1:9", client={"socket.connection.setup.timeout.ms": "1000"})
+    lost = flow_of("lost", ["x"], source="dc3")
+    told(job, lost, clusters={**job.spec.clusters, "dc3": nowhere})
+    status = job.wait_for(lambda status: any(view.flow == "lost" and view.why for view in status.flows))
+    assert not next(view for view in status.flows if view.flow == "lost").source_answers
+    write(dc1, f"{PREFIX}-new", [b"still"])
+    count = arrived(dc1, f"{PREFIX}-new")
+    wait_for(lambda: arrived(dc2, f"{PREFIX}-new") == count, 30)
+
+
+def test_a_flow_is_removed_and_nobody_may_copy_it(job: Running):
+    spec = replace(job.spec, flows=[flow for flow in job.spec.flows if flow.name != "added"])
+    job.tell(control.Reconfigure("without", spec))
+    assert generations(job.spec)["added"].state == "stopped"
+    wait_for(lambda: not any(key.flow == "added" for key in job.partitions()), 30)
+
+
+def test_a_deleted_source_topic_is_said_and_its_mirror_stays(
+    job: Running, dc1: dict[str, Any], dc2: dict[str, Any]
+):
+    topic = f"{PREFIX}-new"
+    count = arrived(dc2, topic)
+    AdminClient(dc1).delete_topics([topic])[topic].result(30)
+    key = PartitionKey("main", topic, 0)
+    wait_for(lambda: job.partitions()[key].state is PartitionState.SOURCE_DELETED, 60)
+    assert arrived(dc2, topic) == count
+
+
+def test_small_enough(job: Running):
+    """Driver and two slots; the limit is for one."""
+    processes = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
+    shared_once = sum(one.memory_full_info().pss for one in processes)
+    assert shared_once < 800 << 20
+
+
+def test_a_graceful_stop_says_goodbye(job: Running):
+    assert job.stop() == 0, job.tail()
+    status = job.status()
+    assert status is not None
+    assert status.state == "stopped"
+    assert generations(job.spec)["main"].state == "stopped"
+    assert not [one for one in job.started() if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def settings_of(client: dict[str, Any], topic: str) -> dict[str, str | None]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    found = AdminClient(client).describe_configs([resource])[resource].result(20)
+    return {key: entry.value for key, entry in found.items()}
+
+
+def alter(client: dict[str, Any], topic: str, settings: dict[str, str | None]) -> None:
+    changes = [
+        ConfigEntry(
+            key,
+            value,
+            incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+        )
+        for key, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
+    AdminClient(client).incremental_alter_configs([resource])[resource].result(20)
+
+
+def arrived(client: dict[str, Any], topic: str) -> int:
+    """Committed records, 0 while there is no such topic."""
+    known = AdminClient(client).list_topics(timeout=10).topics
+    return len(read(client, topic)) if topic in known else 0

@@ -1,0 +1,147 @@
+"""Whatever dies, nothing is lost, doubled or reordered, and nobody goes on copying (R1, R2, R3)."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runtime.contract.exits import JobExit
+from runtime.lab.lab import Lab
+from tests import checker
+from tests.records import create_topic, wait_for
+from tests.spark.job import Running, flow_of, generations, spec_of, start_job
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+def all_of(job: Running) -> list[psutil.Process]:
+    return [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+def running(job: Running, slots: int = 1) -> None:
+    """Every slot of this driver's has a worker that reports."""
+    job.wait_for(
+        lambda status: (
+            [slot.state for slot in status.slots] == ["running"] * slots and status.process == job.driver.pid
+        )
+    )
+
+
+def grows(job: Running) -> bool:
+    """Whether records are copied now."""
+    before = sum(one.records for one in job.partitions().values())
+    time.sleep(1.5)
+    return sum(one.records for one in job.partitions().values()) > before
+
+
+def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path: Path):
+    source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
+    topic = fresh("killed")
+    create_topic(source, topic, 3, config=checker.TOPIC_CONFIG)
+    spec = spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])], slots=2)
+    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
+        job = start_job(spec, tmp_path)
+        try:
+            running(job, 2)
+            wait_for(lambda: grows(job), 60)
+
+            worker = psutil.Process(job.reports()[0].status.process)
+            attempts = {slot: report.attempt for slot, report in job.reports().items()}
+            worker.kill()
+            wait_for(lambda: job.reports()[0].attempt > attempts[0], 60)
+            assert job.reports()[1].attempt == attempts[1]  # the other slot went on
+
+            before = all_of(job)
+            job.kill()  # the JVM
+            wait_for(lambda: gone(before), 10)
+
+            job = start_job(spec, tmp_path)
+            running(job, 2)
+            wait_for(lambda: grows(job), 60)
+            before = all_of(job)
+            job.driver.kill()  # the Python driver
+            job.process.wait(30)
+            wait_for(lambda: gone(before), 10)
+
+            job = start_job(spec, tmp_path)
+            running(job, 2)
+            wait_for(lambda: grows(job), 60)
+            report = checker.compare(source, there, topic, written=writer.written, patience=120)
+            assert report.clean, report
+        finally:
+            job.kill()
+
+
+def test_a_driver_that_was_replaced_writes_nothing_more_and_ends_for_good(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+):
+    """Stopped like a machine that hangs, replaced, and awake again: slots, Spark and driver (R3, R10)."""
+    source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
+    topic, flow = fresh("zombie"), fresh("flow")
+    create_topic(source, topic, 3, config=checker.TOPIC_CONFIG)
+    spec = spec_of(lab, fresh("job"), [flow_of(flow, [topic])])
+    jobs: list[Running] = []
+    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
+        try:
+            old = start_job(spec, tmp_path)
+            jobs.append(old)
+            running(old)
+            wait_for(lambda: grows(old), 60)
+            asleep = all_of(old)
+            for process in asleep:
+                process.suspend()
+            number = generations(spec)[flow].number
+
+            new = start_job(spec, tmp_path)
+            jobs.append(new)
+            running(new)
+            assert generations(spec)[flow].number > number
+            wait_for(lambda: grows(new), 60)
+
+            for process in asleep:
+                process.resume()
+            assert old.process.wait(60) == JobExit.FENCED, old.tail()
+            wait_for(lambda: gone(asleep), 10)
+            wait_for(lambda: grows(new), 60)
+            report = checker.compare(source, there, topic, written=writer.written, patience=120)
+            assert report.clean, report
+            assert new.stop() == JobExit.STOPPED, new.tail()
+        finally:
+            for job in jobs:
+                for process in all_of(job) if job.process.poll() is None else []:
+                    os.kill(process.pid, signal.SIGCONT)
+                job.kill()
+
+
+def test_slots_without_a_core_are_shown_and_leave_their_partitions_to_others(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+):
+    source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
+    topic = fresh("crowded")
+    create_topic(source, topic, 4, config=checker.TOPIC_CONFIG)
+    written = checker.write(source, topic, checker.Spec(records=200, large_every=0))
+    job = start_job(
+        spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])], slots=2), tmp_path, "local[1]"
+    )
+    try:
+        job.wait_for(lambda status: [slot.state for slot in status.slots].count("unscheduled") == 1)
+        report = checker.compare(source, there, topic, written=written, patience=120)
+        assert report.clean, report
+        assert job.stop() == JobExit.STOPPED, job.tail()
+    finally:
+        job.kill()
+
+
+def test_a_file_that_is_no_job_spec_is_said_and_not_tried_again(lab: Lab, tmp_path: Path):
+    spec = spec_of(lab, "bad", [flow_of("f", ["t"], destination="dc1")])
+    job = start_job(spec, tmp_path)
+    assert job.process.wait(90) == JobExit.BAD_SPEC
+    assert "the job's destination is dc2" in job.tail()
