@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 import runtime.driver
-from runtime.contract import control, job_status, jobspec, ledger, naming
+from runtime.contract import client, control, job_status, jobspec, naming
 from runtime.contract.control import Command
 from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport
 from runtime.contract.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
-from runtime.contract.ledger import Generation, GenerationKey, PartitionKey
+from runtime.contract.ledger import Generation, PartitionKey
 from runtime.contract.status import PartitionStatus
+from runtime.copy.ledger import Ledger
+from runtime.copy.scan import Scan
+from runtime.copy.wire.cluster import Cluster
 from runtime.lab.lab import Lab
-from tests.records import read
+
+R = TypeVar("R")
 
 MAIN = Path(runtime.driver.__file__).parent / "main.py"
 SUBMIT = Path(sys.executable).parent / "spark-submit"
@@ -200,25 +204,38 @@ def statuses(spec: JobSpec) -> tuple[dict[str, JobStatus], dict[tuple[str, int],
 
 def generations(spec: JobSpec) -> dict[str, Generation]:
     """By flow."""
-    found: dict[str, Generation] = {}
-    for record_key, value in _newest(spec, naming.LEDGER).items():
-        match ledger.decode_key(record_key):
-            case GenerationKey(flow):
-                found[flow] = ledger.decode_generation(value)
-    return found
+
+    async def read(cluster: Cluster) -> dict[str, Generation]:
+        ledger = await Ledger.open(cluster)
+        for flow in spec.flows:
+            await ledger.refresh(flow.name)
+        return ledger.generations()
+
+    return _at_destination(spec, read)
 
 
 def _newest(spec: JobSpec, topic: str) -> dict[bytes, bytes]:
     """The newest committed value of each key."""
-    client = _client(spec)
-    if topic not in AdminClient(client).list_topics(timeout=10).topics:
-        return {}
-    found: dict[bytes, bytes] = {}
-    for record in read(client, topic):
-        assert record.key is not None
-        assert record.value is not None
-        found[record.key] = record.value
-    return found
+
+    async def read(cluster: Cluster) -> dict[bytes, bytes]:
+        if (await cluster.topics([topic]))[topic].error:
+            return {}
+        scan = Scan(cluster, topic, 0)
+        await scan.refresh()
+        return dict(scan.fold.items())
+
+    return _at_destination(spec, read)
+
+
+def _at_destination(spec: JobSpec, work: Callable[[Cluster], Awaitable[R]]) -> R:
+    destination = spec.clusters[spec.destination]
+
+    async def opened() -> R:
+        resolved = client.resolve(destination.client, os.environ, lambda path: Path(path).read_text())
+        async with await Cluster.open(client.wire_settings(destination.bootstrap, resolved)) as cluster:
+            return await work(cluster)
+
+    return asyncio.run(opened())
 
 
 def _client(spec: JobSpec) -> dict[str, Any]:

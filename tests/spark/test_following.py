@@ -101,8 +101,9 @@ def test_a_new_topic_and_grown_partitions_follow(job: Running, dc1: dict[str, An
     create_topic(dc1, topic, 1, config={"retention.ms": "-1"})
     write(dc1, topic, [b"%d" % n for n in range(50)])
     wait_for(lambda: arrived(dc2, topic) == 50, 60)
-    AdminClient(dc1).create_partitions([NewPartitions(topic, 4)])[topic].result(30)
-    wait_for(lambda: len(AdminClient(dc1).list_topics(topic, 5).topics[topic].partitions) == 4)
+    admin = AdminClient(dc1)
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+    wait_for(lambda: len(admin.list_topics(topic, 5).topics[topic].partitions) == 4)
     written = checker.write(dc1, topic, checker.Spec(records=300, large_every=0))
     wait_for(lambda: arrived(dc2, topic) == 50 + written.records, 60)
     assert {record.partition for record in read(dc2, topic)} == {0, 1, 2, 3}
@@ -177,9 +178,10 @@ def test_a_source_that_does_not_answer_is_its_flows_matter_alone(
 
 
 def test_a_flow_is_removed_and_nobody_may_copy_it(job: Running):
+    flows_before = job.spec
     spec = replace(job.spec, flows=[flow for flow in job.spec.flows if flow.name != "added"])
     job.tell(control.Reconfigure("without", spec))
-    assert generations(job.spec)["added"].state == "stopped"
+    assert generations(flows_before)["added"].state == "stopped"
     wait_for(lambda: not any(key.flow == "added" for key in job.partitions()), 30)
 
 
@@ -188,7 +190,8 @@ def test_a_deleted_source_topic_is_said_and_its_mirror_stays(
 ):
     topic = f"{PREFIX}-new"
     count = arrived(dc2, topic)
-    AdminClient(dc1).delete_topics([topic])[topic].result(30)
+    admin = AdminClient(dc1)  # its futures need it alive
+    admin.delete_topics([topic])[topic].result(30)
     key = PartitionKey("main", topic, 0)
     wait_for(lambda: job.partitions()[key].state is PartitionState.SOURCE_DELETED, 60)
     assert arrived(dc2, topic) == count
@@ -212,7 +215,8 @@ def test_a_graceful_stop_says_goodbye(job: Running):
 
 def settings_of(client: dict[str, Any], topic: str) -> dict[str, str | None]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    found = AdminClient(client).describe_configs([resource])[resource].result(20)
+    admin = AdminClient(client)
+    found = admin.describe_configs([resource])[resource].result(20)
     return {key: entry.value for key, entry in found.items()}
 
 
@@ -226,7 +230,8 @@ def alter(client: dict[str, Any], topic: str, settings: dict[str, str | None]) -
         for key, value in settings.items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
-    AdminClient(client).incremental_alter_configs([resource])[resource].result(20)
+    admin = AdminClient(client)
+    admin.incremental_alter_configs([resource])[resource].result(20)
 
 
 def arrived(client: dict[str, Any], topic: str) -> int:

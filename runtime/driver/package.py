@@ -1,0 +1,27 @@
+"""What `--py-files` wants: `python -m runtime.driver.package FILE.zip`; `runtime` alone, no planner."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+# The driver and its slots need no lab, no launcher and no audit.
+ROOMS = ("batch", "contract", "copy", "driver")
+
+
+def package(file: Path) -> Path:
+    """The same sources give the same bytes."""
+    root = Path(__file__).resolve().parent.parent
+    modules = [root / "__init__.py"]
+    modules += sorted(path for room in ROOMS for path in (root / room).rglob("*.py"))
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in modules:
+            entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+    return file
+
+
+if __name__ == "__main__":
+    package(Path(sys.argv[1]))
