@@ -58,7 +58,7 @@ def _round(lab: Lab, given: Links, folder: Path, options: argparse.Namespace, fi
     def say(what: str) -> None:
         print(f"  {time.monotonic() - began:6.1f} s  {what}", flush=True)
 
-    storm = Storm(blows, options.seed + first)
+    storm = Storm(options.seed + first, [None] * blows)
     found = rage(lab, given, topic, storm, lambda: Kept(copier, given.prefix, folder / f"{topic}.log"), say)
     print(f"{topic}: {found}", flush=True)
     return found

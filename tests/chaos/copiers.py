@@ -111,6 +111,8 @@ class Kept:
         for process in self.everything():
             _kill(process)
         self._thread.join(60)
+        if self._process is not None:
+            self._process.wait(30)
 
     def victims(self, role: str) -> list[psutil.Process]:
         process = self._process

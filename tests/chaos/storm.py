@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.lab.lab import Lab
@@ -14,6 +14,7 @@ from tests.chaos.blows import Blows
 from tests.chaos.copiers import Kept
 from tests.chaos.links import CLUSTERS, Links
 from tests.labs import JVM, WITH_PARENT
+from tests.records import wait_for
 from tests.runtime.copy.world import Side
 
 PARTITIONS = 4
@@ -21,10 +22,12 @@ PARTITIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """`pause_s` bounds the time between two blows; `rate` is in records per second."""
+    """Dice choose the blows that have no name. `pause_s` bounds the time between two of them; `rate`
+    is in records per second.
+    """
 
-    blows: int
     seed: int
+    blows: Sequence[str | None]
     pause_s: float = 3.0
     rate: float = 400.0
     patience_s: float = 120.0
@@ -68,11 +71,12 @@ def rage(
     spec = checker.Spec(records=10**9, rate=storm.rate, seed=storm.seed, large_every=400)
     with start() as kept, checker.writing(here, topic, spec) as writer:
         writer.wait_for(50)
+        wait_for(lambda: bool(kept.victims("worker")), timeout=90)
         blows = Blows(lab, links, kept, dice)
         try:
-            for number in range(1, storm.blows + 1):
+            for number, name in enumerate(storm.blows, 1):
                 _wait(dice.uniform(0.0, storm.pause_s), blows)
-                say(f"{number}/{storm.blows} {blows.strike()}")
+                say(f"{number}/{len(storm.blows)} {blows.strike(name)}")
         finally:
             blows.mend()
         report = checker.compare(here, there, topic, written=writer.written, patience=storm.patience_s)

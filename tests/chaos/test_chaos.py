@@ -1,0 +1,39 @@
+"""R1–R4 on real Spark and real brokers: each kind of blow falls at a moment that a seed chooses."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runtime.lab.lab import Lab
+from tests.chaos.blows import WEIGHTS
+from tests.chaos.copiers import Kept, SparkCopier, sides_of
+from tests.chaos.links import links
+from tests.chaos.storm import Storm, cluster_specs, prepare, rage
+from tests.spark.job import flow_of, spec_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+SEED = 20
+
+
+def test_nothing_is_lost_doubled_or_reordered(tmp_path: Path, fresh: Callable[[str], str]) -> None:
+    topic = fresh("chaos")
+    order = [*WEIGHTS, "worker killed"]
+    random.Random(SEED).shuffle(order)
+    lab = Lab(tmp_path / "lab")
+    with links() as given:
+        try:
+            lab.up(cluster_specs(given, 1))
+            prepare(
+                sides_of({name: one.bootstrap for name, one in lab.clusters.items()}), topic, mirror=False
+            )
+            copier = SparkCopier(spec_of(lab, topic, [flow_of(topic, [topic])]), tmp_path / "job.json")
+            storm = Storm(SEED, order, pause_s=1.5, rate=200.0)
+            found = rage(
+                lab, given, topic, storm, lambda: Kept(copier, given.prefix, tmp_path / "job.log"), print
+            )
+        finally:
+            lab.down(purge=True)
+    assert sum(found.dealt.values()) == len(order)
+    assert found.report.clean, found
