@@ -6,6 +6,7 @@ A topic: `partitions`, `replication`, `config.<key>`, `id` (the topic's id), and
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from typing import assert_never
 
 from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
 from planner.model.owned import CONFIG, ID, Owned
@@ -31,6 +32,8 @@ def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
             spec[SOURCE_TOPIC] = name
         case Declared():
             pass
+        case _:
+            assert_never(topic.origin)
     return spec
 
 

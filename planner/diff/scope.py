@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 from planner.diff.compare import Path
 from planner.diff.values import Normal, normal
@@ -36,6 +37,8 @@ def given_back(topic: DesiredTopic, entry: Owned | None) -> frozenset[str]:
         case Declared():
             applied = entry.config.keys() if entry is not None else frozenset()
             return (topic.unset | applied) - topic.config.keys()
+        case _:
+            assert_never(topic.origin)
 
 
 def explicit(live: ObservedTopic, key: str) -> ConfigValue | None:
@@ -71,6 +74,8 @@ def _wanted_partitions(topic: DesiredTopic, partitions: int, live: ObservedTopic
             return max(partitions, live.partitions)
         case Declared():
             return partitions
+        case _:
+            assert_never(topic.origin)
 
 
 def _live_config(key: str, live: ObservedTopic, entry: Owned | None) -> Normal:

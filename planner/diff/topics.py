@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from planner.diff.compare import Path, differing
 from planner.diff.record import topic_spec
@@ -146,6 +147,8 @@ def _config_note(pair: Pair, key: str) -> str:
                 return f"no longer set at {cluster}/{name}"
             case Declared():
                 return NOT_DECLARED
+            case _:
+                assert_never(topic.origin)
     if entry is None:
         return ""
     applied = entry.config.get(key)
@@ -181,6 +184,8 @@ def _recorded_fields(pair: Pair, entry: Owned, paths: frozenset[Path]) -> list[F
             kept = [key for key in (*spec, *entry.spec) if key == ID or key.startswith("source.")]
         case Declared():
             kept = [*spec, *entry.spec]
+        case _:
+            assert_never(topic.origin)
     moved = {".".join(path) for path in paths}
     for key in kept:
         if key in moved or _same_recorded(key, entry.spec.get(key), spec.get(key)):
@@ -259,6 +264,8 @@ def _reason(topic: DesiredTopic, fields: Sequence[FieldChange], *, adopted: bool
             return "only what is remembered of it changes"
         case Declared():
             return "the topology changed"
+        case _:
+            assert_never(topic.origin)
 
 
 def _origin(topic: DesiredTopic) -> str:
@@ -267,3 +274,5 @@ def _origin(topic: DesiredTopic) -> str:
             return "declared"
         case MirroredBy(flow=flow):
             return f"mirrored by flow.{flow}"
+        case _:
+            assert_never(topic.origin)

@@ -116,7 +116,7 @@ def _cut(blocks: Sequence[str], room: int) -> str:
     first: list[str] = []
     last: list[str] = []
     front, back = 0, len(blocks) - 1
-    while front <= back:
+    while True:  # they are larger than the room, so one does not fit
         at_front = sum(map(len, first)) <= 2 * sum(map(len, last))  # what comes first matters more
         block = blocks[front] if at_front else blocks[back]
         if len(block) > left:

@@ -107,6 +107,8 @@ class Summary:
                     counted["unknown"] += 1
                 case Action.NO_OP:
                     counted["adopt"] += one.adopted
+                case _:
+                    assert_never(one.action)
         return Summary(**counted)
 
 

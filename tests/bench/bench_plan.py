@@ -21,8 +21,11 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from planner.diff import diff
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
+from tests.fakes.states import cluster, desired, live, observed, owned, wanted
+from tests.fakes.states import topology as declared
 
 REPL = Path(sys.executable).with_name("repl")
 RESULTS = Path("build/bench-plan.json")
@@ -100,7 +103,7 @@ def create(lab: Lab, first: int, last: int) -> None:
 
 
 def measure(sizes: Sequence[int]) -> list[Row]:
-    rows = small()
+    rows = [*small(), *diffing()]
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder) / "lab")
         lab.up([ClusterSpec(name, brokers=BROKERS, heap="1g") for name in ("dc1", "dc2")])
@@ -121,6 +124,20 @@ def small() -> list[Row]:
         validate = best(3, "validate", folder)
         begun = best(3, "--help")
     return [Row("--help", 0, *begun[:2], 0.4), Row("validate, small", 0, *validate[:2], 0.6)]
+
+
+def diffing(count: int = 10_000) -> list[Row]:
+    """The pure core alone: as wanted, and with a value of its own that differs in every topic."""
+    want = desired(*(wanted(f"t{number:05}", 6, 3, retention_ms=str(number)) for number in range(count)))
+    entries = [owned(one) for one in want.topics]
+    rows = []
+    for what, step in (("diff alone, no changes", 1), ("diff alone, all different", 2)):
+        topics = (live(f"t{number:05}", 6, 3, retention_ms=str(number * step)) for number in range(count))
+        seen = observed(cluster(*topics, owned=entries))
+        begun = time.process_time()
+        diff(want, seen, declared())
+        rows.append(Row(what, count, time.process_time() - begun, 0.0, 1.0))
+    return rows
 
 
 def of_size(lab: Lab, folder: Path, size: int, there: int) -> list[Row]:

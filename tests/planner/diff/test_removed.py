@@ -166,3 +166,15 @@ def test_an_unreachable_cluster_makes_each_of_its_objects_unknown() -> None:
     assert [(str(one.address), one.action, one.reason) for one in changes] == [
         ("topic.dc1.orders", Action.UNKNOWN, "(unknown: dc1 unreachable)")
     ]
+
+
+def test_a_mirror_goes_with_a_source_that_this_plan_deletes() -> None:
+    source = cluster(live("orders"), owned=[DOOMED])
+    at = cluster(live("orders"), name="dc2", owned=[MIRROR])
+
+    found = left(source, at, flows=[selecting(flow(on_source_delete=OnSourceDelete.DELETE))])
+
+    assert [(address, action) for address, action, _ in found] == [
+        ("topic.dc1.orders", Action.DELETE),
+        ("topic.dc2.orders", Action.DELETE),
+    ]

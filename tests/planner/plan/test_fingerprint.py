@@ -6,10 +6,13 @@ import pytest
 
 from planner.diff import diff
 from planner.diff.record import acl_entry
+from planner.model.address import group_address, job_address
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Unreachable
+from planner.model.step import StopJob
 from planner.plan import make_plan, stale
+from planner.plan.fingerprint import fingerprints
 from tests.fakes.states import SHOP, acl, cluster, desired, live, observed, owned, topology, wanted
 
 WANT = wanted("orders", 12, retention_ms="2")
@@ -94,3 +97,12 @@ def test_an_acl_that_came_or_went() -> None:
     assert after(cluster(acls=[], owned=[entry]), desired(), cluster(acls=[rule], owned=[entry])) == [
         (f"acl.dc1.{rule.name}", "was deleted since the plan")
     ]
+
+
+def test_what_is_no_object_of_a_cluster_has_no_fingerprint() -> None:
+    steps = [
+        StopJob("stop", job_address("dc2"), "dc2", "dc2"),
+        StopJob("stop", group_address("dc1", "g"), "dc1", "g"),
+    ]
+
+    assert fingerprints(steps, observed(THEN), {}) == ()

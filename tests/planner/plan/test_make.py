@@ -159,6 +159,7 @@ OTHERS = owned(mirror("theirs"), topology="billing")
     [
         (["topic.dc1.visits"], ["topic.dc1.visits"]),
         (["topic.dc2.orders"], ["topic.dc1.orders", "topic.dc2.orders"]),
+        (["topic.dc2.orders", "topic.dc1.orders"], ["topic.dc1.orders", "topic.dc2.orders"]),
         (
             ["flow.dc1-to-dc2"],
             [

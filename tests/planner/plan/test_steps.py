@@ -6,12 +6,15 @@ import pytest
 
 from planner.diff import diff
 from planner.diff.record import acl_entry
+from planner.model.address import job_address, topic_address
+from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired, DesiredAcl
 from planner.model.observed import ConfigValue, Observed
 from planner.model.plan import Plan
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Own, Reassign
 from planner.model.topology import OnRemove
 from planner.plan import make_plan
+from planner.plan.steps import make_steps
 from tests.fakes.states import SHOP, acl, cluster, desired, live, mirror, observed, owned, topology, wanted
 
 READ, WRITE = acl("READ"), acl("WRITE")
@@ -144,3 +147,25 @@ def test_adopting_only_writes_the_registry_and_keeps_who_made_it() -> None:
 
 def test_nothing_to_do_is_no_step() -> None:
     assert ids(desired(wanted("a")), observed(cluster(live("a"), owned=[owned(wanted("a"))]))) == []
+
+
+def test_what_no_step_is_known_for_has_none() -> None:
+    nobodys, gone = topic_address("dc1", "nobodys"), topic_address("dc1", "old")
+    changes = [
+        Change(job_address("dc2"), Action.REPLACE, "spark changed"),
+        Change(nobodys, Action.FORGET, "nobody owns it"),
+        Change(gone, Action.DELETE, "somebody was faster"),
+    ]
+
+    steps = make_steps(changes, desired(), observed(cluster()), {gone: DOOMED})
+
+    assert steps == ()
+
+
+def test_a_rule_that_protects_a_mirror_says_so_in_the_registry() -> None:
+    wanted_acl = DesiredAcl(READ, "protect: acl of flow.dc1-to-dc2")
+
+    own = plan(desired(acls=(wanted_acl,)), observed(cluster(acls=[]))).steps[-1]
+
+    assert isinstance(own, Own)
+    assert own.entry.origin == "protect: acl of flow.dc1-to-dc2"
