@@ -50,7 +50,7 @@ class Row:
         return not (slow or large)
 
 
-def timed(*arguments: str) -> tuple[float, float, str]:
+def timed(*arguments: str, codes: Sequence[int] = (0, 2)) -> tuple[float, float, str]:
     """Seconds, megabytes and output of one command."""
     begun = time.perf_counter()
     with tempfile.TemporaryFile("w+") as output:
@@ -60,9 +60,22 @@ def timed(*arguments: str) -> tuple[float, float, str]:
         output.seek(0)
         text = output.read()
     code = os.waitstatus_to_exitcode(status)
-    if code not in (0, 2):
+    if code not in codes:
         raise SystemExit(f"repl {' '.join(arguments)} ended with {code}:\n{text[-2000:]}")
+    cpu = usage.ru_utime + usage.ru_stime
+    print(f"{seconds:8.2f} s, {cpu:.2f} s of them working: repl {arguments[0]}", file=sys.stderr, flush=True)
     return seconds, usage.ru_maxrss / 1024, text
+
+
+def applied(file: str) -> tuple[float, float]:
+    """A busy broker shows so many new topics too late for one apply: the next finishes the rest."""
+    whole, most = 0.0, 0.0
+    for _ in range(10):
+        seconds, megabytes, text = timed("apply", "--auto-approve", file, codes=(0, 1))
+        whole, most = whole + seconds, max(most, megabytes)
+        if "Apply complete!" in text:
+            return whole, most
+    raise SystemExit(f"the apply does not come to its end:\n{text[-2000:]}")
 
 
 def best(rounds: int, *arguments: str) -> tuple[float, float, str]:
@@ -148,7 +161,7 @@ def of_size(lab: Lab, folder: Path, size: int, there: int) -> list[Row]:
     assert expected in text, f"{expected!r} is not in: {text[-500:]}"
     limit = 20.0 * (size - there) / 10_000 if size >= 10_000 else None
     rows = [Row(f"plan, {size - there:,} creates", size, seconds, megabytes, limit, **most)]
-    seconds, megabytes, _ = timed("apply", "--auto-approve", file)
+    seconds, megabytes = applied(file)
     rows.append(Row(f"apply, {size - there:,} creates", size, seconds, megabytes))
     seconds, megabytes, text = best(2, "plan", file)
     assert "No changes." in text, text[-500:]
