@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from runtime.copy.errors import Decision, Do, Phase, decide
 from runtime.copy.owner import Owner, SlotMustEnd
+from runtime.copy.partition import PartitionCopy
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
@@ -55,18 +56,25 @@ class Recovery:
         copies = list(tx.parts)
         ambiguous = decision.do is Do.ASK_LEDGER
         if not ambiguous:
-            for copy in copies:
-                copy.rewind()
-            self._owner.rewound(copies)
-            lane.ended.set()
+            self._abandoned(lane, failure, decision, copies)
         if decision.refresh:
             await self._refresh({copy.at.topic for copy in copies} | lane.topics())
         await self.begin_again(lane, release=not ambiguous)
         if ambiguous:
             await self._ask(lane, tx)
-        self._owner.failed(lane, failure, decision, copies)
+            self._owner.failed(lane, failure, decision, copies)
         if self.failures > 1:
             await asyncio.sleep(min(0.05 * 2 ** min(self.failures, 6), 2.0))
+
+    def _abandoned(
+        self, lane: Lane, failure: Failure, decision: Decision, copies: list[PartitionCopy]
+    ) -> None:
+        """It can only end aborted now. Said at once: the new epoch may take as long as a marker waits."""
+        for copy in copies:
+            copy.rewind()
+        self._owner.rewound(copies)
+        self._owner.failed(lane, failure, decision, copies)
+        lane.ended.set()
 
     async def begin_again(self, lane: Lane, release: bool) -> None:
         """Until it is done: while the id waits for a marker, its partitions may go elsewhere (fencing 4)."""
