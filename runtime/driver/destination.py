@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.contract import internal_topics, job_status, naming
 from runtime.contract.internal_topics import InternalTopic
 from runtime.contract.job_status import JobKey, JobStatus, SpecKey
-from runtime.contract.jobspec import BadJobSpec, JobSpec
+from runtime.contract.jobspec import JobSpec
 from runtime.copy.ledger import Ledger
 from runtime.copy.scan import Scan
 from runtime.copy.wire.cluster import Cluster
@@ -25,19 +25,23 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`before` is the spec that the job ran by last, if it ever did."""
+    """`before` is the spec that the job ran by last, if it ever did; `generations` are the flows' then."""
 
     cluster: Cluster
     ledger: Ledger
     before: JobSpec | None
+    generations: Mapping[str, int]
 
 
 async def open_destination(spec: JobSpec, clusters: Clusters) -> Destination:
     """Raises WireError, ClientSettingsError: then again."""
     cluster = await clusters.cluster(spec.destination)
     await ensure(clusters, spec.destination, internal_topics.at_destination(spec.internal.retention_ms), spec)
-    before = await _before(cluster, spec.job)
-    return Destination(cluster, await Ledger.open(cluster), before)
+    scan = Scan(cluster, naming.STATUS, 0)
+    await scan.refresh()
+    last = _status(scan, spec.job)
+    generations = {flow.flow: flow.generation for flow in last.flows} if last is not None else {}
+    return Destination(cluster, await Ledger.open(cluster), _spec(scan, spec.job), generations)
 
 
 async def ensure(clusters: Clusters, name: str, topics: Sequence[InternalTopic], spec: JobSpec) -> None:
@@ -76,15 +80,18 @@ async def last_status(cluster: Cluster, job: str) -> JobStatus | None:
     """The job's newest committed heartbeat."""
     scan = Scan(cluster, naming.STATUS, 0)
     await scan.refresh()
+    return _status(scan, job)
+
+
+def _status(scan: Scan, job: str) -> JobStatus | None:
     value = scan.fold.get(job_status.encode_key(JobKey(job)))
     return job_status.decode_job(value) if value is not None else None
 
 
-async def _before(cluster: Cluster, job: str) -> JobSpec | None:
-    scan = Scan(cluster, naming.STATUS, 0)
-    await scan.refresh()
+def _spec(scan: Scan, job: str) -> JobSpec | None:
+    """One that a newer version wrote tells nothing."""
     value = scan.fold.get(job_status.encode_key(SpecKey(job)))
     try:
         return job_status.decode_spec(value) if value is not None else None
-    except (BadJobSpec, ValueError):
+    except ValueError:
         return None

@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-from msgspec.structs import replace
 
 from runtime.contract import heartbeat, naming
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.job_status import FlowView
-from runtime.contract.jobspec import CopySettings, FlowSpec, Latest, Start
-from runtime.contract.ledger import Generation, GenerationKey, PartitionKey, Progress
+from runtime.contract.jobspec import FlowSpec, Latest, Start
+from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.route import Router
-from runtime.copy.assignment import AssignedPartition, transactional_ids
+from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import commit_first_positions, first_positions
-from runtime.copy.ledger import Ledger
-from runtime.copy.ledger_writer import fence
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.metadata import Topic
 from runtime.driver.channel import pause
-from runtime.driver.clusters import Clusters
 from runtime.driver.discovery import Mirror, discover, taken_by
 from runtime.driver.mirrors import Mirrors
-from runtime.driver.pulse import Pulse
-from runtime.driver.writer import DriverWriter
+from runtime.driver.takeover import Shared, take_over
 
 _RETRY_S, _LONGEST_S = 0.3, 10.0
 _NEVER_FOLLOW_S = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What the flows of a job have in common."""
-
-    job: str
-    driver: str
-    slots: int
-    settings: CopySettings
-    clusters: Clusters
-    destination: Cluster
-    ledger: Ledger
-    writer: DriverWriter
-    pulse: Pulse
-    changed: Callable[[], None]
 
 
 class FlowWork:
@@ -78,6 +54,7 @@ class FlowWork:
         self._look_now = asyncio.Event()
         self._cluster_ids = ("", "")
         self._answers = False
+        self._ledger_lost = False
         self._superseded = False
         self._why = ""
         self._notes: tuple[str, ...] = ()
@@ -153,45 +130,16 @@ class FlowWork:
         return cluster
 
     async def _take_over(self) -> None:
-        """The generation record first, then every id of the one before it is fenced, until none is left that
-        could still write (fencing 3 and 4).
-        """
-        shared = self._shared
         source_id = (await self._source()).cluster_id if self.spec.state == "active" else ""
-        await shared.ledger.refresh(self.name)
-        before = shared.ledger.generation(self.name)
-        number = before.number + 1 if before is not None else 1
-        if not source_id and before is not None:
-            source_id = before.source_cluster_id
-        mine = self._ids()
-        older = [one for one in (before.transactional_ids if before is not None else []) if one not in mine]
-        record = Generation(
-            number=number,
-            job=shared.job,
-            state=self.spec.state,
-            driver=shared.driver,
-            transactional_ids=[*mine, *older],
-            source_cluster_id=source_id,
-            destination_cluster_id=shared.destination.cluster_id,
-            written_at=int(time.time() * 1000),
-        )
-        await shared.writer.commit({GenerationKey(self.name): record})
-        stuck = await fence(shared.destination, before.transactional_ids if before is not None else ())
-        while stuck:
-            self._why = f"{stuck[0]} still waits for a partition that can't take its marker"
-            stuck = await fence(shared.destination, stuck)
-        if older:  # had this driver died before they were fenced, they were the next one's to fence
-            await shared.writer.commit({GenerationKey(self.name): replace(record, transactional_ids=mine)})
-        self._cluster_ids = (source_id, shared.destination.cluster_id)
-        self.generation = number
-        shared.changed()
 
-    def _ids(self) -> list[str]:
-        shared = self._shared
-        slots = range(shared.slots)
-        return [
-            one for slot in slots for one in transactional_ids(shared.job, slot, self.name, shared.settings)
-        ]
+        def waits(why: str) -> None:
+            self._why = why
+
+        taken = await take_over(self.spec, self._shared, source_id, waits)
+        self._cluster_ids = (taken.source_cluster_id, self._shared.destination.cluster_id)
+        self._ledger_lost = taken.ledger_lost
+        self.generation = taken.number
+        self._shared.changed()
 
     async def _follow(self) -> None:
         shared = self._shared
@@ -203,7 +151,7 @@ class FlowWork:
         here = _there(await shared.clusters.listing(self.spec.destination))
         known = {key.topic for key in shared.ledger.all_progress(self.name)}
         taken = taken_by(self.spec, self._router, there)
-        if self._initial is None:
+        if self._initial is None or self._ledger_lost:
             self._initial = frozenset(taken.keys() - known)
         if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in there:
             taken[naming.HEARTBEATS] = heartbeat.topic_there(self.name)
@@ -254,7 +202,7 @@ class FlowWork:
         """
         shared = self._shared
         new = [one for key, one in wanted.items() if shared.ledger.progress(key) is None]
-        if not new:
+        if not new or (self._ledger_lost and not self.accept_loss):
             return
         assert self.generation is not None
         await shared.pulse.still()
@@ -288,7 +236,7 @@ class FlowWork:
         kept = {
             key: one
             for key, one in self.partitions.items()
-            if key not in wanted and self._router.name_there(self.name, key.topic) is not None
+            if key not in wanted and taken_by(self.spec, self._router, [key.topic])
         }
         after = {**kept, **wanted}
         if after != self.partitions:

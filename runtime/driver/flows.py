@@ -13,8 +13,9 @@ from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.ledger import GenerationKey, LedgerKey, LedgerValue
 from runtime.copy.ledger_writer import fence
 from runtime.driver.discovery import router_of
-from runtime.driver.flow import FlowWork, Shared
+from runtime.driver.flow import FlowWork
 from runtime.driver.membership import Membership
+from runtime.driver.takeover import Shared
 from runtime.driver.tasks import Tasks
 
 _LET_GO_S = 60.0

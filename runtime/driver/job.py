@@ -25,12 +25,13 @@ from runtime.driver.channel import Tail, end_of, pause, post
 from runtime.driver.clusters import Clusters
 from runtime.driver.destination import Destination, last_status, open_destination
 from runtime.driver.fleet import Fleet
-from runtime.driver.flow import FlowWork, Shared
+from runtime.driver.flow import FlowWork
 from runtime.driver.flows import Flows
 from runtime.driver.keeper import Surroundings
 from runtime.driver.membership import Membership
 from runtime.driver.pulse import Pulse
 from runtime.driver.side_duties import SideDuties
+from runtime.driver.takeover import Shared
 from runtime.driver.tasks import Tasks
 from runtime.driver.writer import DriverFenced, DriverWriter
 
@@ -68,7 +69,8 @@ class Job:
                 return JobExit.STOPPED
             writer = await self._begun(destination)
             self._pulse = Pulse(writer, self.status)
-            await self._insist(self._pulse.beat)
+            if not await self._insist(self._pulse.beat):
+                return JobExit.STOPPED
             self._application = await application
             await self._start(destination, writer, self._pulse)
             stopping = asyncio.create_task(self._stopping.wait())
@@ -133,16 +135,18 @@ class Job:
                 say(f"waiting for the coordinator at {self.spec.destination}: {error}")
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _insist(self, duty: Callable[[], Awaitable[None]]) -> None:
-        while True:
+    async def _insist(self, duty: Callable[[], Awaitable[None]]) -> bool:
+        """Until it is done; false when stopped meanwhile."""
+        while not self._stopping.is_set():
             try:
                 await duty()
             except WireError as error:
                 self._trouble = str(error)
-                await asyncio.sleep(_PAUSE_S)
+                await pause(_PAUSE_S, self._stopping)
             else:
                 self._trouble = ""
-                return
+                return True
+        return False
 
     async def _start(self, destination: Destination, writer: DriverWriter, pulse: Pulse) -> None:
         assert self._application is not None
@@ -165,6 +169,7 @@ class Job:
             job=spec.job,
             driver=self.driver,
             slots=slots,
+            generations=destination.generations,
             settings=spec.copy,
             clusters=self._clusters,
             destination=destination.cluster,

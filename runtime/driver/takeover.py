@@ -1,0 +1,91 @@
+"""A flow becomes this driver's: the generation record, then the fence around everybody before it (R3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from runtime.contract.jobspec import CopySettings, FlowSpec
+from runtime.contract.ledger import Generation, GenerationKey
+from runtime.copy.assignment import transactional_ids
+from runtime.copy.ledger import Ledger
+from runtime.copy.ledger_writer import fence
+from runtime.copy.wire.cluster import Cluster
+from runtime.driver.clusters import Clusters
+from runtime.driver.pulse import Pulse
+from runtime.driver.writer import DriverWriter
+
+LEDGER_LOST = "the ledger was lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the flows of a job have in common. `generations`: as the job's last heartbeat named them."""
+
+    job: str
+    driver: str
+    slots: int
+    generations: Mapping[str, int]
+    settings: CopySettings
+    clusters: Clusters
+    destination: Cluster
+    ledger: Ledger
+    writer: DriverWriter
+    pulse: Pulse
+    changed: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    number: int
+    source_cluster_id: str
+    ledger_lost: bool
+
+
+async def take_over(
+    spec: FlowSpec, shared: Shared, source_cluster_id: str, waits: Callable[[str], None]
+) -> TakenOver:
+    """The record first, then every id of the generation before is fenced, until none is left that could
+    still write (fencing 3 and 4). Raises WireError: then again from the beginning.
+    """
+    await shared.ledger.refresh(spec.name)
+    before = shared.ledger.generation(spec.name)
+    lost = _is_lost(spec.name, before, shared)
+    mine = _ids(spec.name, shared)
+    older = [one for one in (before.transactional_ids if before is not None else []) if one not in mine]
+    record = Generation(
+        number=before.number + 1 if before is not None else 1,
+        job=shared.job,
+        state=spec.state,
+        driver=shared.driver,
+        transactional_ids=[*mine, *older],
+        source_cluster_id=source_cluster_id or (before.source_cluster_id if before is not None else ""),
+        destination_cluster_id=shared.destination.cluster_id,
+        written_at=int(time.time() * 1000),
+        note=LEDGER_LOST if lost else "",
+    )
+    await shared.writer.commit({GenerationKey(spec.name): record})
+    stuck = await fence(shared.destination, before.transactional_ids if before is not None else ())
+    while stuck:
+        waits(f"{stuck[0]} still waits for a partition that can't take its marker")
+        stuck = await fence(shared.destination, stuck)
+    if older:  # had this driver died before they were fenced, they were the next one's to fence
+        await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
+    return TakenOver(record.number, record.source_cluster_id, lost)
+
+
+def _is_lost(flow: str, before: Generation | None, shared: Shared) -> bool:
+    """The job's heartbeat named a generation that the ledger has not: progress is gone too, and starting
+    over would double every record (R1). It stays so until someone accepts it.
+    """
+    if before is None:
+        return shared.generations.get(flow, 0) > 0
+    return before.note == LEDGER_LOST and not shared.ledger.all_progress(flow)
+
+
+def _ids(flow: str, shared: Shared) -> list[str]:
+    slots = range(shared.slots)
+    return [one for slot in slots for one in transactional_ids(shared.job, slot, flow, shared.settings)]
