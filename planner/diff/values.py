@@ -69,13 +69,16 @@ def normal(key: str, value: str | None) -> Normal:
     return value
 
 
-DURATIONS = (("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+FOREVER = str(2**63 - 1)
+DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
 
 
 def readable(key: str, value: str) -> str:
     """`604800000` of a key in milliseconds is `7d`; what has no whole unit stays as it is."""
-    units = DURATIONS[1:] if key.endswith(".ms") else SIZES if key.endswith(".bytes") else ()
+    if value == FOREVER:
+        return "no limit"
+    units = DURATIONS if key.endswith(".ms") else SIZES if key.endswith(".bytes") else ()
     if not value.isdecimal() or value == "0":
         return value
     number = int(value)

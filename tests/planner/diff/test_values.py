@@ -35,6 +35,7 @@ def test_the_same_when_the_broker_takes_it_the_same(key, one, other, same) -> No
         ("retention.ms", "1234", "1234"),
         ("retention.ms", "-1", "-1"),
         ("retention.ms", "0", "0"),
+        ("message.timestamp.after.max.ms", "9223372036854775807", "no limit"),
         ("segment.bytes", "1073741824", "1GiB"),
         ("max.message.bytes", "5000000", "5MB"),
         ("max.message.bytes", "1048588", "1048588"),
