@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient, TopicMetadata
 from planner.apply.hands import Hands
 
 PROPAGATION_SECONDS = 60.0
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
 
 Seen = Callable[[str, TopicMetadata | None], bool]
 
@@ -36,13 +36,13 @@ def gone(_name: str, topic: TopicMetadata | None) -> bool:
 def await_everywhere(hands: Hands, topics: Collection[str], seen: Seen) -> dict[str, str]:
     """Wait until every live broker sees every topic so; by topic, who does not even at the deadline."""
     deadline = time.monotonic() + PROPAGATION_SECONDS
-    pause = _FIRST_PAUSE
+    pause = FIRST_PAUSE
     while True:
         waiting = _not_yet(hands, topics, seen)
         if not waiting or time.monotonic() > deadline or hands.guard.barred() is not None:
             return waiting
         time.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
+        pause = min(pause * 2, LONGEST_PAUSE)
 
 
 def _not_yet(hands: Hands, topics: Collection[str], seen: Seen) -> dict[str, str]:

@@ -1,0 +1,170 @@
+"""Clusters that refuse, secrets that must not be seen, and ACLs, where an authorizer stands guard."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from runtime.contract.naming import HISTORY, LEASE, REGISTRY
+from runtime.lab.lab import Lab
+from tests.commands import repl
+from tests.planner.apply.cut import registry, topic_ids
+from tests.topologies import Topology, at, secured
+
+pytestmark = pytest.mark.integration
+
+
+def password(lab: Lab, user: str) -> str:
+    return str(lab.clusters["dc1"].client_of(user)["sasl.password"])
+
+
+def allow(lab: Lab, user: str, prefix: str, *operations: AclOperation) -> None:
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            prefix,
+            ResourcePatternType.PREFIXED,
+            f"User:{user}",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for operation in operations
+    ]
+    admin = AdminClient(lab.clusters["dc1"].client)
+    for made in admin.create_acls(bindings).values():
+        made.result(timeout=30)
+
+
+@pytest.fixture
+def limited(lab_sasl, fresh, tmp_path) -> Topology:
+    """The user app may do everything with its own prefix, and may not create what begins otherwise."""
+    allow(lab_sasl, "app", "__repl.", AclOperation.ALL)
+    made = secured(lab_sasl, fresh("shop"), tmp_path, "app", {"env": "APP_PASSWORD"})
+    allow(lab_sasl, "app", f"{made.name}-", AclOperation.ALL)
+    allow(lab_sasl, "app", "refused-", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    return made
+
+
+def test_what_the_cluster_refuses_does_not_stop_the_rest(lab_sasl, limited):
+    allowed, refused = f"{limited.name}-orders", f"refused-{limited.name}"
+    limited.topic(allowed, partitions=2)
+    limited.topic(refused, partitions=2)
+    env = {"APP_PASSWORD": password(lab_sasl, "app")}
+    done = repl("apply", str(limited.write()), "--auto-approve", env=env)
+    assert done.returncode == 1, done.stderr
+    assert "AUTHORIZATION_FAILED" in done.stdout, done.stderr
+    assert f"create topic.dc1.{refused}: " in done.stdout, done.stderr
+    assert f"register topic.dc1.{refused}: because create topic.dc1.{refused} was not done" in done.stdout
+    assert "1 added" in done.stdout
+    assert f"To finish the rest: repl apply {limited.file} --auto-approve" in done.stdout
+    assert registry(lab_sasl, limited).keys() == {allowed}
+    allow(lab_sasl, "app", "refused-", AclOperation.CREATE, AclOperation.ALTER_CONFIGS)
+    finished = repl("apply", str(limited.file), "--auto-approve", env=env)
+    assert finished.returncode == 0, finished.stderr
+    assert registry(lab_sasl, limited).keys() == {allowed, refused}
+    assert refused in topic_ids(lab_sasl, refused)
+
+
+def test_a_password_is_seen_nowhere(lab_sasl, limited, tmp_path):
+    secret = password(lab_sasl, "app")
+    limited.topic(f"{limited.name}-orders", partitions=1)
+    path, env = str(limited.write()), {"APP_PASSWORD": secret}
+    reports = [str(tmp_path / name) for name in ("plan.md", "plan.html", "plan.bin")]
+    options = [text for pair in zip(("--markdown", "--html", "--out"), reports, strict=True) for text in pair]
+    runs = [
+        ("plan", path, "--json", *options),
+        ("show", reports[2]),
+        ("apply", reports[2], "--json"),
+        ("apply", path, "--auto-approve"),
+        ("drift", path),
+        ("history", path, "--json"),
+    ]
+    done = [repl(*words, env=env) for words in runs]
+    assert [one.returncode for one in done] == [0] * len(runs), [one.stderr for one in done]
+    written = "".join(Path(name).read_text() for name in reports)
+    kept = "".join(raw(lab_sasl, topic) for topic in (REGISTRY, HISTORY, LEASE))
+    assert secret not in written + kept + "".join(one.stdout + one.stderr for one in done)
+    wrong = repl("apply", path, "--auto-approve", env={"APP_PASSWORD": "canary-4711"})
+    assert wrong.returncode == 1
+    assert "canary-4711" not in wrong.stdout + wrong.stderr
+
+
+def raw(lab: Lab, topic: str) -> str:
+    """Every byte of an internal topic."""
+    client: Mapping[str, str] = lab.clusters["dc1"].client
+    reader = Consumer({**client, "group.id": "raw-of-a-test", "enable.auto.commit": False})
+    try:
+        low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        reader.assign([TopicPartition(topic, 0, low)])
+        found = []
+        while reader.position([TopicPartition(topic, 0)])[0].offset < high:
+            found += [message.value() or b"" for message in reader.consume(1_000, timeout=1)]
+        return b"".join(found).decode()
+    finally:
+        reader.close()
+
+
+def rules(lab: Lab, topic: str) -> set[tuple[str, str, str]]:
+    anybody: Any = None
+    every = AclBindingFilter(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.ANY,
+        anybody,
+        anybody,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    admin = AdminClient(lab.clusters["dc1"].client)
+    found = admin.describe_acls(every).result(timeout=30)
+    return {(one.principal, one.operation.name, one.permission_type.name) for one in found}
+
+
+def test_declared_acls_come_converge_and_go(lab_sasl, fresh, tmp_path):
+    topology = secured(
+        lab_sasl, fresh("shop"), tmp_path, "admin", {"file": password_file(lab_sasl, tmp_path)}
+    )
+    topic = fresh("orders")
+    topology.topic(topic, partitions=1)
+    rule = {"cluster": "dc1", "principal": "User:shop", "topic": topic}
+    topology.more["acls"] = [{**rule, "allow": ["READ", "DESCRIBE"]}, {**rule, "deny": ["WRITE"]}]
+    made = repl("apply", str(topology.write()), "--auto-approve")
+    assert made.returncode == 0, made.stderr
+    allowed = {("User:shop", operation, "ALLOW") for operation in ("READ", "DESCRIBE")}
+    assert rules(lab_sasl, topic) == allowed | {("User:shop", "WRITE", "DENY")}
+    again = repl("plan", str(topology.file), "--detailed-exitcode")
+    assert again.returncode == 0, again.stdout
+    topology.more["acls"] = [{**rule, "allow": ["READ"]}]
+    fewer = repl("apply", str(topology.write()), "--auto-approve")
+    assert fewer.returncode == 0, fewer.stderr
+    assert rules(lab_sasl, topic) == {("User:shop", "READ", "ALLOW")}
+    assert "2 destroyed" in fewer.stdout
+
+
+def password_file(lab: Lab, folder: Path) -> str:
+    file = folder / "password"
+    file.write_text(password(lab, "admin"))
+    return str(file)
+
+
+def test_without_an_authorizer_acls_are_one_note(lab, fresh, tmp_path):
+    topology = at(lab, fresh("shop"), tmp_path)
+    topology.topic(f"{topology.name}-orders", partitions=1)
+    rule = {"cluster": "dc1", "principal": "User:shop", "topic": f"{topology.name}-orders"}
+    topology.more["acls"] = [{**rule, "allow": ["READ", "WRITE"]}]
+    done = repl("apply", str(topology.write()), "--auto-approve")
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout + done.stderr).count("has no authorizer") == 1
+    assert repl("plan", str(topology.file), "--detailed-exitcode").returncode == 0

@@ -1,0 +1,139 @@
+"""repl apply as a person and a pipeline meet it: the question, the lines, the events, the refusals."""
+
+import json
+import os
+import pty
+import subprocess
+
+import pytest
+
+from tests.commands import REPL, environment, repl
+from tests.topologies import Topology, at
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def topology(lab, fresh, tmp_path) -> Topology:
+    made = at(lab, fresh("shop"), tmp_path)
+    made.topic(f"{made.name}-orders", partitions=2)
+    made.write()
+    return made
+
+
+def answering(answer: str, *arguments: str) -> tuple[int, str]:
+    """The command at a terminal where a person types the answer."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*REPL, *arguments], env=environment({}), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    os.write(ours, f"{answer}\n".encode())
+    told = b""
+    try:
+        while piece := os.read(ours, 65_536):
+            told += piece
+    except OSError:
+        pass  # how Linux says that the other end of a terminal is closed
+    os.close(ours)
+    return process.wait(timeout=60), told.decode()
+
+
+@pytest.mark.parametrize("answer", ["no", "y", ""])
+def test_only_yes_is_a_yes(topology, answer):
+    code, told = answering(answer, "apply", str(topology.file))
+    assert code == 1
+    assert "Only 'yes' will be accepted" in told
+    assert "not approved, so nothing was changed" in told
+
+
+def test_a_yes_applies(topology):
+    code, told = answering("yes", "apply", str(topology.file))
+    assert code == 0, told
+    assert f"topic.dc1.{topology.name}-orders: created" in told
+    assert "Apply complete! Resources: 1 added, 0 changed, 0 destroyed." in told
+
+
+def test_events_for_programs_are_one_json_a_line(topology):
+    done = repl("apply", str(topology.file), "--auto-approve", "--json")
+    assert done.returncode == 0, done.stderr
+    *steps, end = [json.loads(line) for line in done.stdout.splitlines()]
+    address = f"topic.dc1.{topology.name}-orders"
+    told = [(one["action"], one["address"], one["result"]) for one in steps]
+    assert told == [("create", address, "done"), ("register", address, "done")]
+    assert (end["event"], end["complete"], end["version"]) == ("finished", True, 1)
+    assert end["resources"] == {"added": 1, "changed": 0, "destroyed": 0}
+    told_again = repl("history", str(topology.file), "--id", end["id"])
+    assert told_again.returncode == 0
+    assert f"create {address}" in told_again.stdout
+
+
+def test_nothing_to_do_needs_no_approval_and_leaves_no_trace(topology):
+    assert repl("apply", str(topology.file), "--auto-approve").returncode == 0
+    again = repl("apply", str(topology.file))
+    assert again.returncode == 0, again.stderr
+    assert "Resources: 0 added, 0 changed, 0 destroyed." in again.stdout
+    told = json.loads(repl("history", str(topology.file), "--json").stdout)
+    assert len([one for one in told["applies"] if one["topology"] == topology.name]) == 1
+
+
+def test_another_cluster_than_the_pinned_one_is_refused(topology):
+    topology.clusters["dc1"]["id"] = "somebody-elses-cluster"
+    done = repl("apply", str(topology.write()), "--auto-approve")
+    assert done.returncode == 3
+    assert "pinned" in done.stderr
+
+
+def test_a_cluster_that_is_not_there_leaves_the_apply_incomplete(topology):
+    topology.clusters["dc9"] = {"bootstrap": "127.0.0.1:1"}
+    topology.topic(f"{topology.name}-far", cluster="dc9", partitions=1)
+    done = repl("apply", str(topology.write()), "--auto-approve", "--timeout", "2s")
+    assert done.returncode == 1
+    assert "dc9 was left out" in done.stderr
+    assert "1 added" in done.stdout
+
+
+def test_an_empty_topology_is_an_error_and_deletes_nothing(topology):
+    topology.topics = []
+    done = repl("apply", str(topology.write()), "--auto-approve")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_saved_plan_takes_no_targets(topology, tmp_path):
+    saved = str(tmp_path / "plan.bin")
+    assert repl("plan", str(topology.file), "--out", saved).returncode == 0
+    done = repl("apply", saved, "--target", "topic.dc1.orders")
+    assert done.returncode == 1
+    assert "--target" in done.stderr
+
+
+def test_only_the_target_is_applied(topology):
+    topology.topic(f"{topology.name}-other", partitions=1)
+    address = f"topic.dc1.{topology.name}-orders"
+    done = repl("apply", str(topology.write()), "--auto-approve", "--target", address)
+    assert done.returncode == 0, done.stderr
+    assert "1 added" in done.stdout
+    assert repl("plan", str(topology.file), "--detailed-exitcode").returncode == 2
+
+
+def test_destroy_takes_away_what_was_to_be_deleted_and_forgets_the_rest(topology):
+    topology.topic(f"{topology.name}-gone", partitions=1, on_remove="delete")
+    assert repl("apply", str(topology.write()), "--auto-approve").returncode == 0
+    done = repl("destroy", str(topology.file), "--auto-approve")
+    assert done.returncode == 0, done.stderr
+    assert "0 added, 0 changed, 1 destroyed. 1 forgotten." in done.stdout
+
+
+def test_the_commit_of_the_topology_is_remembered(topology, tmp_path):
+    def git(*words: str) -> str:
+        named = ["git", "-C", str(tmp_path), "-c", "user.name=ada", "-c", "user.email=ada@example.org"]
+        return subprocess.run([*named, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "topology")
+    assert repl("apply", str(topology.file), "--auto-approve").returncode == 0
+    told = json.loads(repl("history", str(topology.file), "--json").stdout)
+    mine = [one for one in told["applies"] if one["topology"] == topology.name]
+    assert [one["git_commit"] for one in mine] == [git("rev-parse", "HEAD")]
