@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from runtime.contract.ledger import Gap, Progress, Segment
+from runtime.contract.ledger import Gap, Mark, Progress, Segment
 from runtime.contract.offsetmap import Run, encode_runs
 
 SEAL_AT = 128  # runs that progress carries with it before they become a segment of the map
@@ -24,6 +24,7 @@ class Advance(NamedTuple):
     bytes: int = 0
     dropped: int = 0
     last_timestamp: int = -1
+    mark: Mark | None = None
 
 
 def first_progress(
@@ -78,6 +79,7 @@ def advance(
         bytes=progress.bytes + step.bytes,
         dropped=progress.dropped + step.dropped,
         last_timestamp=max(progress.last_timestamp, step.last_timestamp),
+        mark=step.mark or progress.mark,
         written_at=now_ms,
     )
     return seal(after) if after.open_runs >= SEAL_AT else (after, None)
@@ -155,5 +157,6 @@ def start_over(
         open_runs=0,
         open=b"",
         incarnation=progress.incarnation + 1,
+        mark=None,
         written_at=now_ms,
     )

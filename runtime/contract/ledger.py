@@ -50,6 +50,14 @@ class Gap(msgspec.Struct, frozen=True, array_like=True):
     at_ms: int
 
 
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """Whose the last batch at the destination is: no other batch ever has the same three numbers."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
 class Progress(msgspec.Struct, frozen=True, array_like=True):
     """Where a partition resumes (R1), what it must find there (R4), and the end of its offset map (R6).
 
@@ -82,6 +90,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     last_timestamp: int = -1
     written_at: int = 0
     gaps: tuple[Gap, ...] = ()
+    mark: Mark | None = None
 
     def open_span(self) -> Span:
         runs = decode_runs(self.open, self.open_low, self.open_destination)

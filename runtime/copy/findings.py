@@ -24,13 +24,13 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True)
 class DestinationFacts:
-    """`epoch_end` is where the leader epoch that we wrote in ends (None: not known, nothing was written
-    yet).
+    """`rewritten`: another batch stands where our last one was, so the log was cut below it and grew
+    again.
     """
 
     topic_id: bytes
     log_end: int
-    epoch_end: int | None = None
+    rewritten: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,12 @@ def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | 
         return Finding(
             State.DIVERGED,
             f"the destination's partition ends at {facts.log_end}, the ledger says {end}: it was truncated",
+        )
+    if facts.rewritten:
+        return Finding(
+            State.DIVERGED,
+            f"a leader change truncated the destination below {end}, where the ledger says it ended, and"
+            " something else was written there since",
         )
     return None
 

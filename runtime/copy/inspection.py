@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from runtime.batch import Batch, Where, walk
+from runtime.contract.ledger import Mark
 from runtime.copy.findings import DestinationFacts, SourceFacts
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.wire.asking import epoch_ends, list_offsets
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.fetch import EpochEnd
+from runtime.copy.wire.protocol.fetch import NO_SESSION_EPOCH, EpochEnd, FetchFrom, FetchRequest, Isolation
 from runtime.copy.wire.protocol.offsets import (
     EARLIEST,
     LATEST,
@@ -89,18 +91,52 @@ def _parted(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None) -> int | N
 async def _destination(
     cluster: Cluster, copies: list[PartitionCopy]
 ) -> dict[PartitionCopy, DestinationFacts | Missing]:
-    """No leader epochs here: a produce answer does not name the one it was written in, and metadata may be
-    one behind, so that an election without any loss would look like one."""
     topics = await cluster.topics({copy.at.topic for copy in copies}, fresh=True)
-    ends = await list_offsets(cluster, dict.fromkeys((copy.at for copy in copies), LATEST), within=_WITHIN_S)
+    asked = {
+        copy.at: EpochQuestion(copy.progress.destination_epoch)
+        for copy in copies
+        if copy.progress.destination_epoch >= 0
+    }
+    ends, epochs = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys((copy.at for copy in copies), LATEST), within=_WITHIN_S),
+        epoch_ends(cluster, asked, within=_WITHIN_S),
+    )
     found: dict[PartitionCopy, DestinationFacts | Missing] = {}
     for copy in copies:
-        end = ends[copy.at]
-        if isinstance(end, ListedOffset):
-            found[copy] = DestinationFacts(topics[copy.at.topic].id, end.offset)
-        else:
+        end, topic_id = ends[copy.at], topics[copy.at.topic].id
+        if not isinstance(end, ListedOffset):
             found[copy] = Missing("destination", end)
+            continue
+        rewritten = _doubtful(copy, epochs.get(copy.at), end.offset) and await _rewritten(
+            cluster, copy, topic_id
+        )
+        found[copy] = DestinationFacts(topic_id, end.offset, rewritten)
     return found
+
+
+def _doubtful(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None, log_end: int) -> bool:
+    """The epoch that we believe to have written in ends before our last record. Perhaps only because metadata
+    was one epoch behind, as a produce answer does not name the epoch: so the log itself is looked at."""
+    end = copy.progress.destination_end
+    return isinstance(answer, EpochEnd) and answer.end_offset < end <= log_end
+
+
+async def _rewritten(cluster: Cluster, copy: PartitionCopy, topic_id: bytes) -> bool:
+    """Whether another batch stands where our last one was. One that is gone (compacted, expired) says
+    nothing.
+    """
+    mark, last = copy.progress.mark, copy.progress.destination_end - 1
+    leader = cluster.leader(*copy.at)
+    if mark is None or leader is None or topic_id != copy.progress.destination_topic_id:
+        return False
+    wanted = {(topic_id, copy.at.partition): FetchFrom(last, max_bytes=1)}
+    request = FetchRequest(0, 0, 1, Isolation.READ_UNCOMMITTED, 0, NO_SESSION_EPOCH, wanted)
+    response = await cluster.call(leader.leader, request, within=_WITHIN_S)
+    for answer in response.partitions:
+        for batch in walk(answer.records, Where(*copy.at)).sets:
+            if isinstance(batch, Batch) and batch.base_offset <= last <= batch.last_offset:
+                return mark != Mark(batch.producer_id, batch.producer_epoch, batch.base_sequence)
+    return False
 
 
 def _code(answer: ListedOffset | ErrorCode) -> ErrorCode:

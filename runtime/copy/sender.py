@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from runtime.batch import next_sequence, stamp
+from runtime.contract.ledger import Mark
 from runtime.copy.errors import Phase
 from runtime.copy.partition import PartitionCopy, Queued
 from runtime.copy.transaction import Failure, Part, Transaction
@@ -28,6 +29,7 @@ ANSWER_WITHIN_S = 15.0  # less than a transaction may take: who is late aborts, 
 class Sent(NamedTuple):
     part: Part
     queued: Queued
+    sequence: int
 
 
 class Sender:
@@ -123,9 +125,10 @@ class Sender:
             part = tx.parts[copy]
             queued = copy.take()
             batch = queued.out.batch
-            stamped = stamp(batch, producer, epoch, self.sequence(copy.at, batch.records))
+            sequence = self.sequence(copy.at, batch.records)
+            stamped = stamp(batch, producer, epoch, sequence)
             partitions.append(ProducePartition(copy.at.topic, copy.at.partition, stamped))
-            sent.append(Sent(part, queued))
+            sent.append(Sent(part, queued, sequence))
             part.in_flight += 1
             del copies[copy]
             if copy.queue:
@@ -162,9 +165,12 @@ class Sender:
             return
         self._take_in(tx, sent, answer.result())
 
+    def _mark(self, sequence: int) -> Mark:
+        return Mark(self.identity.producer_id, self.identity.epoch, sequence)
+
     def _take_in(self, tx: Transaction, sent: list[Sent], response: ProduceResponse) -> None:
         answers = {(answer.topic, answer.partition): answer for answer in response.partitions}
-        for part, queued in sent:
+        for part, queued, sequence in sent:
             at = part.copy.at
             answer = answers.get(at)
             if answer is None:
@@ -176,7 +182,7 @@ class Sender:
                 where = f"{at.topic}-{at.partition}"
                 error = BrokerError(answer.error, where, answer.message)
                 tx.fail(Failure(Phase.PRODUCE, error, (part.copy,)))
-            elif why := part.acknowledged(queued.out, queued.epoch, answer.base_offset):
+            elif why := part.acknowledged(queued.out, queued.epoch, answer.base_offset, self._mark(sequence)):
                 tx.fail(Failure(Phase.PRODUCE, None, (part.copy,), why))
             else:
                 batch = queued.out.batch

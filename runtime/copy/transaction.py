@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from runtime.batch import Outgoing
 from runtime.contract.advance import Advance
+from runtime.contract.ledger import Mark
 from runtime.contract.offsetmap import Run, append
 from runtime.copy.errors import Phase
 from runtime.copy.partition import Cursor, PartitionCopy
@@ -42,6 +43,7 @@ class Part:
         "in_flight",
         "last_timestamp",
         "leader",
+        "mark",
         "records",
         "runs",
     )
@@ -57,8 +59,11 @@ class Part:
         self.records = 0
         self.bytes = 0
         self.last_timestamp = -1
+        self.mark: Mark | None = None
 
-    def acknowledged(self, out: Outgoing, source_epoch: int, base_offset: int) -> str | None:
+    def acknowledged(
+        self, out: Outgoing, source_epoch: int, base_offset: int, mark: Mark | None = None
+    ) -> str | None:
         """Takes the base offset in; why it can't be true, where it can't (R4)."""
         self.in_flight -= 1
         if base_offset < self.destination_end:
@@ -74,6 +79,7 @@ class Part:
         batch = out.batch
         self.destination_end = base_offset + batch.records
         self.cursor = Cursor(out.position, source_epoch)
+        self.mark = mark
         self.records += batch.records
         self.bytes += batch.size
         self.last_timestamp = max(self.last_timestamp, batch.max_timestamp)
@@ -92,6 +98,7 @@ class Part:
             bytes=self.bytes,
             dropped=copy.dropped,
             last_timestamp=self.last_timestamp,
+            mark=self.mark,
         )
 
 

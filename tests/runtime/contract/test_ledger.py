@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.contract.advance import SEAL_AT, Advance, advance, first_progress, give_up, seal, start_over
@@ -149,6 +149,7 @@ Transactions = st.lists(
 )
 
 
+@settings(deadline=None, max_examples=50)
 @given(Transactions)
 def test_segments_and_the_open_span_are_one_map_without_gaps(
     transactions: list[tuple[int, int, list[tuple[int, int]]]],

@@ -1,7 +1,7 @@
 """R6: the offset map is exact, through every kind of offset that holds no copied record."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.contract.offsetmap import (
@@ -132,6 +132,7 @@ class Model:
         return self.spans[-1].destination_end
 
 
+@settings(deadline=None)
 @given(st.lists(Event, max_size=80), st.integers(0, 1 << 40), st.integers(0, 1 << 40))
 def test_every_source_offset_translates_as_the_naive_model_says(
     events: list[str], source: int, destination: int
@@ -154,6 +155,7 @@ def test_every_source_offset_translates_as_the_naive_model_says(
         assert mapped.translate(offset) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(Event, max_size=80), st.integers(0, 1 << 40), st.integers(0, 1 << 40))
 def test_every_destination_offset_leads_back(events: list[str], source: int, destination: int) -> None:
     model = Model(source, destination)
@@ -170,6 +172,7 @@ def test_every_destination_offset_leads_back(events: list[str], source: int, des
             assert mapped.origin(offset) == (AtEnd(model.source) if offset <= model.end else NotYet())
 
 
+@settings(deadline=None)
 @given(st.lists(Event, max_size=60), st.integers(0, 60))
 def test_trimming_never_makes_an_answer_wrong(events: list[str], log_start: int) -> None:
     model = Model(0, 0)

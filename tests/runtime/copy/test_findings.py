@@ -47,6 +47,7 @@ def test_the_source_is_judged(facts: SourceFacts, state: State | None) -> None:
         (DestinationFacts(DESTINATION, 120), None),
         (DestinationFacts(DESTINATION, 500), None),
         (DestinationFacts(DESTINATION, 119), State.DIVERGED),
+        (DestinationFacts(DESTINATION, 500, rewritten=True), State.DIVERGED),
         (DestinationFacts(OTHER, 500), State.RECREATED),
     ],
 )
