@@ -51,11 +51,16 @@ class Measures:
     gap_along: float
     gap_across: float
     beside: float  # between arrows of the same pair
+    bow: float  # of an arrow, for each layer that it passes
     down: bool
 
 
-ACROSS_THE_SCREEN = Measures(along=168, across=76, gap_along=230, gap_across=44, beside=46, down=False)
-DOWN_THE_SCREEN = Measures(along=76, across=168, gap_along=120, gap_across=44, beside=168, down=True)
+ACROSS_THE_SCREEN = Measures(
+    along=168, across=76, gap_along=230, gap_across=44, beside=46, bow=168, down=False
+)
+DOWN_THE_SCREEN = Measures(
+    along=76, across=168, gap_along=120, gap_across=104, beside=168, bow=250, down=True
+)
 MARGIN = 18.0
 Point = tuple[float, float]
 
@@ -134,9 +139,11 @@ def _curve(source: Point, destination: Point, beside: float, measures: Measures)
     towards = 1 if destination[0] >= source[0] else -1
     step = measures.along + measures.gap_along
     passed = max(round(abs(destination[0] - source[0]) / step) - 1, 0)
-    bow = -passed * (measures.across + measures.gap_across) * 1.4
+    bow = -passed * measures.bow
     reach = min(abs(beside), measures.across / 2 - 8)
     port = reach if beside > 0 else -reach
+    if passed:
+        port = 0.2 * beside - measures.across / 2 + 14  # at the side that the bow is on
     start = (source[0] + towards * measures.along / 2, source[1] + port)
     end = (destination[0] - towards * measures.along / 2, destination[1] + port)
     handle = towards * max(abs(end[0] - start[0]) * 0.45, 30)
