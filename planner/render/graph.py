@@ -59,7 +59,7 @@ ACROSS_THE_SCREEN = Measures(
     along=168, across=76, gap_along=230, gap_across=44, beside=46, bow=168, down=False
 )
 DOWN_THE_SCREEN = Measures(
-    along=76, across=168, gap_along=120, gap_across=104, beside=168, bow=250, down=True
+    along=76, across=168, gap_along=120, gap_across=104, beside=168, bow=310, down=True
 )
 MARGIN = 18.0
 Point = tuple[float, float]
