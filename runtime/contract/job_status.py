@@ -21,7 +21,10 @@ SlotState = Literal["idle", "waiting", "submitted", "unscheduled", "running"]
 
 
 class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A slot as the driver sees it. `waiting` backs off after a failure, `unscheduled` has no free core."""
+    """A slot as the driver sees it. `waiting` backs off after a failure, `unscheduled` has no free core.
+
+    `why` of a slot that runs again is how its last attempt ended.
+    """
 
     slot: int
     state: SlotState

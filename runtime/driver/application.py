@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+import time
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -16,6 +17,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from runtime.driver.task import Ended, Ticket, encode, run_task
+
+_EXECUTORS_S, _SETTLED_S, _LOOK_S = 30.0, 4.0, 0.2
 
 # Laid over whatever was given: the invariants depend on them.
 _FIXED = {
@@ -50,6 +53,16 @@ class Application:
 
     def cores(self) -> int:
         return max(self._context.defaultParallelism, 1)
+
+    def await_executors(self) -> None:
+        """A cluster's executors register one after the other; blocks until no more come, for a while."""
+        deadline, seen, since = time.monotonic() + _EXECUTORS_S, -1, time.monotonic()
+        while not self.master.startswith("local") and time.monotonic() < deadline:
+            if self.cores() != seen:
+                seen, since = self.cores(), time.monotonic()
+            elif time.monotonic() - since > _SETTLED_S:
+                return
+            time.sleep(_LOOK_S)
 
     def submit(self, group: str, ticket: Ticket) -> asyncio.Future[Ended]:
         """The slot's end, or how Spark failed it. Runs in a thread of its own, which holds nobody up at the

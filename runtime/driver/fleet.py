@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from runtime.contract import job_status, naming
 from runtime.contract.job_status import SlotKey, SlotReport, SlotView
 from runtime.contract.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
+from runtime.contract.ledger import PartitionKey
+from runtime.contract.status import PartitionState
 from runtime.copy.assignment import AssignedFlow
 from runtime.copy.wire.errors import WireError
 from runtime.driver.channel import Tail
@@ -56,6 +58,15 @@ class Fleet:
     def views(self) -> list[SlotView]:
         return [keeper.view() for keeper in self.keepers]
 
+    def stopped(self) -> list[PartitionKey]:
+        """Partitions that go on only when someone says how."""
+        return [
+            PartitionKey(one.flow, one.topic, one.partition)
+            for report in self.reports.values()
+            for one in report.status.partitions
+            if one.state.needs_someone
+        ]
+
     async def stop(self) -> None:
         await asyncio.gather(*(keeper.stop() for keeper in self.keepers))
 
@@ -99,6 +110,14 @@ class Fleet:
         self.reports[slot] = report
         self.keepers[slot].heard(report)
         self._rates.take(report.status.at_ms, report.status.partitions)
+        healthy = [
+            PartitionKey(one.flow, one.topic, one.partition)
+            for one in report.status.partitions
+            if one.state in (PartitionState.COPYING, PartitionState.CAUGHT_UP)
+        ]
+        for flow in self._flows():
+            if flow.accepted:
+                flow.goes_on(healthy)
 
     async def _look(self) -> None:
         """Slots without a core, slots that do not let go."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from runtime.contract import heartbeat, naming
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.job_status import FlowView
-from runtime.contract.jobspec import FlowSpec, Latest, Start
+from runtime.contract.jobspec import FlowSpec, JobSpec, Latest, Start
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.route import Router
 from runtime.copy.assignment import AssignedPartition
@@ -37,8 +37,8 @@ class FlowWork:
     def __init__(
         self,
         spec: FlowSpec,
+        job: JobSpec,
         router: Router,
-        declared: Mapping[str, list[str]],
         shared: Shared,
         *,
         resumed: bool,
@@ -46,10 +46,10 @@ class FlowWork:
         self.spec = spec
         self.generation: int | None = None
         self.partitions: dict[PartitionKey, AssignedPartition] = {}
-        self.accept_loss = False
+        self.accepted: frozenset[PartitionKey] = frozenset()
         self._router = router
         self._shared = shared
-        self._mirrors = Mirrors(spec, shared.clusters, shared.pulse, declared)
+        self._mirrors = Mirrors(spec, job, shared.clusters, shared.pulse)
         self._initial: frozenset[str] | None = frozenset() if resumed else None
         self._look_now = asyncio.Event()
         self._cluster_ids = ("", "")
@@ -88,9 +88,17 @@ class FlowWork:
             notes=notes[:50],
         )
 
-    def look(self) -> None:
-        """Follow now, not in a while."""
+    def accept_loss(self, stopped: Iterable[PartitionKey]) -> None:
+        """An operator said: these go on over what R4 found. Once they do, the next loss stops them again."""
+        self.accepted = frozenset(stopped)
         self._look_now.set()
+
+    def goes_on(self, keys: Iterable[PartitionKey]) -> None:
+        """These are copied: what was accepted for them is done with."""
+        left = self.accepted.difference(keys)
+        if left != self.accepted:
+            self.accepted = left
+            self._look_now.set()
 
     async def run(self) -> None:
         if self.generation is None:
@@ -155,7 +163,7 @@ class FlowWork:
             self._initial = frozenset(taken.keys() - known)
         if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in there:
             taken[naming.HEARTBEATS] = heartbeat.topic_there(self.name)
-        replace_lost = self.spec.on_data_loss == "skip" or self.accept_loss
+        replace_lost = self.spec.on_data_loss == "skip" or bool(self.accepted)
         found = discover(taken, there, here, known, replace_lost=replace_lost)
         await self._mirrors.bring(found.create, found.grow, found.copy)
         self._notes = found.notes
@@ -184,16 +192,14 @@ class FlowWork:
                 wanted.update((one.key, one) for one in before)
                 continue
             for number in range(mirror.partitions):
-                one = AssignedPartition(
-                    flow=self.name,
-                    topic=mirror.topic,
-                    partition=number,
+                key = PartitionKey(self.name, mirror.topic, number)
+                wanted[key] = AssignedPartition(
+                    *key,
                     destination_topic=mirror.there,
                     max_message_bytes=limits.max_message_bytes,
                     min_in_sync=limits.min_in_sync,
-                    accept_loss=self.accept_loss,
+                    accept_loss=key in self.accepted,
                 )
-                wanted[one.key] = one
         return wanted
 
     async def _first(self, source: Cluster, wanted: Mapping[PartitionKey, AssignedPartition]) -> None:
@@ -202,7 +208,7 @@ class FlowWork:
         """
         shared = self._shared
         new = [one for key, one in wanted.items() if shared.ledger.progress(key) is None]
-        if not new or (self._ledger_lost and not self.accept_loss):
+        if not new or (self._ledger_lost and not self.accepted):
             return
         assert self.generation is not None
         await shared.pulse.still()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
 from runtime.contract.job_status import FlowView
 from runtime.contract.jobspec import FlowSpec, JobSpec
-from runtime.contract.ledger import GenerationKey, LedgerKey, LedgerValue
+from runtime.contract.ledger import GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.copy.ledger_writer import fence
 from runtime.driver.discovery import router_of
 from runtime.driver.flow import FlowWork
@@ -66,11 +66,10 @@ class Flows:
                 await self._edit(before, flow, spec)
         self._shared.changed()
 
-    def accept_loss(self, name: str) -> None:
+    def accept_loss(self, name: str, stopped: Iterable[PartitionKey]) -> None:
         flow = self.by_name.get(name)
         if flow is not None:
-            flow.accept_loss = True
-            flow.look()
+            flow.accept_loss(key for key in stopped if key.flow == name)
 
     async def goodbye(self) -> None:
         """Nothing runs any more: the ledger says so, and every id is fenced. Raises WireError."""
@@ -79,7 +78,7 @@ class Flows:
         await self._nobody_copies([flow.name for flow in self.all() if flow.spec.state == "active"])
 
     def _made(self, flow: FlowSpec, spec: JobSpec, *, resumed: bool) -> FlowWork:
-        return FlowWork(flow, router_of(spec), spec.declared, self._shared, resumed=resumed)
+        return FlowWork(flow, spec, router_of(spec), self._shared, resumed=resumed)
 
     def _start(self, flow: FlowWork) -> None:
         self.by_name[flow.name] = flow

@@ -28,6 +28,7 @@ from runtime.driver.fleet import Fleet
 from runtime.driver.flow import FlowWork
 from runtime.driver.flows import Flows
 from runtime.driver.keeper import Surroundings
+from runtime.driver.log import say
 from runtime.driver.membership import Membership
 from runtime.driver.pulse import Pulse
 from runtime.driver.side_duties import SideDuties
@@ -151,6 +152,8 @@ class Job:
     async def _start(self, destination: Destination, writer: DriverWriter, pulse: Pulse) -> None:
         assert self._application is not None
         spec, application = self.spec, self._application
+        if not spec.slots:
+            await asyncio.to_thread(application.await_executors)
         slots = spec.slots or application.cores()
         membership = Membership(range(slots))
         around = Surroundings(
@@ -241,7 +244,8 @@ class Job:
                     case control.StopJob():
                         self._stopping.set()
                     case control.AcceptLoss(flow=flow):
-                        self._flows.accept_loss(flow)
+                        stopped = self._fleet.stopped() if self._fleet is not None else ()
+                        self._flows.accept_loss(flow, stopped)
                     case control.Reconfigure(spec=spec):
                         await self._reconfigure(spec, destination)
             except WireError as error:
@@ -291,9 +295,3 @@ class Job:
                 if last is not None and last.driver == self.driver:
                     return JobExit.FAILED
         return JobExit.FENCED
-
-
-def say(text: str) -> None:
-    """Into the application's log."""
-    stamp = time.strftime("%H:%M:%S")
-    os.write(2, f"{stamp} repl: {text}\n".encode())

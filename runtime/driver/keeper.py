@@ -75,7 +75,7 @@ class SlotKeeper:
         if report.attempt != self.attempt or self._ended is None:
             return
         if self.state in ("submitted", "unscheduled"):
-            self._become("running")
+            self._become("running", self.why)
         if self._around.membership.confirmed(self.slot, report.status.assignment):
             self._around.changed()
 
@@ -95,7 +95,7 @@ class SlotKeeper:
         if self.state == "submitted" and not scheduled:
             self._become("unscheduled", "no free core")
         elif self.state == "unscheduled" and scheduled:
-            self._become("submitted")
+            self._become("submitted", "")
 
     def restart(self, why: str) -> None:
         """Its process is ended, whatever it does."""

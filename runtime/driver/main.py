@@ -23,7 +23,8 @@ from runtime.contract.client_values import ClientSettingsError  # noqa: E402
 from runtime.contract.exits import JobExit  # noqa: E402
 from runtime.contract.jobspec import BadJobSpec, JobSpec, decode  # noqa: E402
 from runtime.driver.application import Application  # noqa: E402
-from runtime.driver.job import Job, say  # noqa: E402
+from runtime.driver.job import Job  # noqa: E402
+from runtime.driver.log import say  # noqa: E402
 from runtime.driver.parent import die_with_parent  # noqa: E402
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.contract.jobspec import FlowSpec
+from runtime.contract import naming
+from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.mirror import MirrorRule, TopicSettings
+from runtime.contract.registry import mirror_entry, mirror_key
+from runtime.copy.records import Record
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
 from runtime.driver.admin import Created
+from runtime.driver.channel import post
 from runtime.driver.clusters import Clusters
 from runtime.driver.discovery import Mirror
 from runtime.driver.pulse import Pulse
@@ -31,13 +36,12 @@ class Limits:
 
 
 class Mirrors:
-    def __init__(
-        self, flow: FlowSpec, clusters: Clusters, pulse: Pulse, declared: Mapping[str, list[str]]
-    ) -> None:
+    def __init__(self, flow: FlowSpec, job: JobSpec, clusters: Clusters, pulse: Pulse) -> None:
         self._flow = flow
+        self._topology = job.topology
         self._clusters = clusters
         self._pulse = pulse
-        self._declared = {topic: frozenset(keys) for topic, keys in declared.items()}
+        self._declared = {topic: frozenset(keys) for topic, keys in job.declared.items()}
         self._rule = MirrorRule(flow.configs.sync, flow.configs.exclude, flow.provenance == "headers")
         self._there: dict[str, TopicSettings] = {}
         self._read_at = -_REREAD_S
@@ -76,8 +80,35 @@ class Mirrors:
         admin = await self._clusters.admin(self._flow.destination)
         await self._pulse.still()
         self.failed |= await admin.create(wanted)
-        await self._appear({one.name: one.partitions for one in wanted if one.name not in self.failed})
+        made = [one for one in wanted if one.name not in self.failed]
+        await self._appear({one.name: one.partitions for one in made})
+        await self._register(made, {one.there: one.topic for one in create})
         self._read_at = -_REREAD_S
+
+    async def _register(self, made: Sequence[Created], sources: Mapping[str, str]) -> None:
+        """Into the destination's registry, where the planner has made one: what it finds there is its own."""
+        cluster = await self._clusters.cluster(self._flow.destination)
+        names = [naming.REGISTRY, *(one.name for one in made)]
+        topics = await cluster.topics(names)
+        if topics[naming.REGISTRY].error is not ErrorCode.NONE:
+            return
+        records = [
+            Record(
+                mirror_key(self._flow.destination, one.name),
+                mirror_entry(
+                    topology=self._topology,
+                    flow=self._flow.name,
+                    source=(self._flow.source, sources[one.name]),
+                    topic_id=topics[one.name].id,
+                    partitions=one.partitions,
+                    config=one.config,
+                    at_ms=int(time.time() * 1000),
+                ),
+            )
+            for one in made
+            if not naming.is_internal(one.name)
+        ]
+        await post(cluster, naming.REGISTRY, records)
 
     async def _grow(self, grow: Sequence[Mirror]) -> None:
         if not grow:

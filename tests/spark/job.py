@@ -76,11 +76,12 @@ def flow_of(name: str, include: Sequence[str], source: str = "dc1", destination:
 
 @dataclass
 class Running:
-    """`pid` is the JVM's, `driver` the Python driver's, `workers` the slots'."""
+    """`pid` is the JVM's, `driver` the Python driver, `workers` run the slots."""
 
     process: subprocess.Popen[bytes]
     spec: JobSpec
     log: Path
+    began_ms: int
     seen: dict[int, psutil.Process] = field(default_factory=dict)
 
     @property
@@ -99,7 +100,9 @@ class Running:
         return [child for child in python if child.ppid() in daemons]
 
     def status(self) -> JobStatus | None:
-        return statuses(self.spec)[0].get(self.spec.job)
+        """What this life of the job last said of itself."""
+        status = statuses(self.spec)[0].get(self.spec.job)
+        return status if status is not None and status.started_ms >= self.began_ms else None
 
     def reports(self) -> dict[int, SlotReport]:
         """What the slots of this job last said."""
@@ -184,9 +187,10 @@ def start_job(
         "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
         **(environ or {}),
     }
+    began_ms = int(time.time() * 1000)
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=variables)
-    return Running(process, spec, log)
+    return Running(process, spec, log, began_ms)
 
 
 def statuses(spec: JobSpec) -> tuple[dict[str, JobStatus], dict[tuple[str, int], SlotReport]]:

@@ -25,7 +25,7 @@ from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import PartitionState
 from runtime.lab.lab import Lab
 from tests import checker
-from tests.records import create_topic, read, wait_for, write
+from tests.records import Record, create_topic, read, wait_for, write
 from tests.spark.job import Running, flow_of, generations, spec_of, start_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -185,6 +185,25 @@ def test_a_flow_is_removed_and_nobody_may_copy_it(job: Running):
     wait_for(lambda: not any(key.flow == "added" for key in job.partitions()), 30)
 
 
+def test_a_mirror_deleted_by_hand_is_not_made_anew_until_someone_accepts_it(
+    job: Running, dc1: dict[str, Any], dc2: dict[str, Any]
+):
+    topic = f"{PREFIX}-gone"
+    create_topic(dc1, topic)
+    write(dc1, topic, [b"before"] * 3)
+    wait_for(lambda: arrived(dc2, topic) == 3, 60)
+    admin = AdminClient(dc2)
+    admin.delete_topics([topic])[topic].result(30)
+    key = PartitionKey("main", topic, 0)
+    wait_for(lambda: job.partitions()[key].state is PartitionState.RECREATED, 60)
+    status = job.wait_for(lambda status: any(topic in note for view in status.flows for note in view.notes))
+    assert status is not None
+    assert topic not in admin.list_topics(timeout=10).topics
+    write(dc1, topic, [b"after"] * 2)
+    job.tell(control.AcceptLoss("accepted", "main"))
+    wait_for(lambda: [one.value for one in copied(dc2, topic)][-2:] == [b"after"] * 2, 90)
+
+
 def test_a_deleted_source_topic_is_said_and_its_mirror_stays(
     job: Running, dc1: dict[str, Any], dc2: dict[str, Any]
 ):
@@ -234,7 +253,11 @@ def alter(client: dict[str, Any], topic: str, settings: dict[str, str | None]) -
     admin.incremental_alter_configs([resource])[resource].result(20)
 
 
-def arrived(client: dict[str, Any], topic: str) -> int:
-    """Committed records, 0 while there is no such topic."""
+def copied(client: dict[str, Any], topic: str) -> list[Record]:
+    """Committed records, none while there is no such topic."""
     known = AdminClient(client).list_topics(timeout=10).topics
-    return len(read(client, topic)) if topic in known else 0
+    return read(client, topic) if topic in known else []
+
+
+def arrived(client: dict[str, Any], topic: str) -> int:
+    return len(copied(client, topic))

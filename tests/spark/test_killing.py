@@ -8,11 +8,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.exits import JobExit
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.records import create_topic, wait_for
+from tests.spark.forwarder import Door
 from tests.spark.job import Running, flow_of, generations, spec_of, start_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -48,7 +50,7 @@ def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path
     create_topic(source, topic, 3, config=checker.TOPIC_CONFIG)
     spec = spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])], slots=2)
     with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
-        job = start_job(spec, tmp_path)
+        job = start_job(spec, tmp_path, "local[2,4]")  # this Spark repeats a task that failed
         try:
             running(job, 2)
             wait_for(lambda: grows(job), 60)
@@ -58,6 +60,8 @@ def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path
             worker.kill()
             wait_for(lambda: job.reports()[0].attempt > attempts[0], 60)
             assert job.reports()[1].attempt == attempts[1]  # the other slot went on
+            # Fencing 3: what Spark repeats by itself carries a stale ticket and copies nothing.
+            job.wait_for(lambda status: status.slots[0].why.startswith("retried"))
 
             before = all_of(job)
             job.kill()  # the JVM
@@ -124,20 +128,24 @@ def test_a_driver_that_was_replaced_writes_nothing_more_and_ends_for_good(
 def test_slots_without_a_core_are_shown_and_leave_their_partitions_to_others(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ):
+    """And the destination does not answer when the job begins."""
     source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
     topic = fresh("crowded")
     create_topic(source, topic, 4, config=checker.TOPIC_CONFIG)
     written = checker.write(source, topic, checker.Spec(records=200, large_every=0))
-    job = start_job(
-        spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])], slots=2), tmp_path, "local[1]"
-    )
-    try:
-        job.wait_for(lambda status: [slot.state for slot in status.slots].count("unscheduled") == 1)
-        report = checker.compare(source, there, topic, written=written, patience=120)
-        assert report.clean, report
-        assert job.stop() == JobExit.STOPPED, job.tail()
-    finally:
-        job.kill()
+    spec = spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])], slots=2)
+    with Door(lab.clusters["dc2"].bootstrap) as door:
+        behind = replace(spec.clusters["dc2"], bootstrap=door.address)
+        job = start_job(replace(spec, clusters={**spec.clusters, "dc2": behind}), tmp_path, "local[1]")
+        try:
+            wait_for(lambda: "waiting for dc2" in job.tail(), 90)
+            door.open()
+            job.wait_for(lambda status: [slot.state for slot in status.slots].count("unscheduled") == 1)
+            report = checker.compare(source, there, topic, written=written, patience=120)
+            assert report.clean, report
+            assert job.stop() == JobExit.STOPPED, job.tail()
+        finally:
+            job.kill()
 
 
 def test_a_file_that_is_no_job_spec_is_said_and_not_tried_again(lab: Lab, tmp_path: Path):

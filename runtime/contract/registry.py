@@ -1,0 +1,42 @@
+"""The registry's entry of a mirror topic that a job made: the planner reads it as one of its own."""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+
+import msgspec
+
+_VERSION = 1
+
+
+def mirror_key(cluster: str, topic: str) -> bytes:
+    return f"topic.{cluster}.{topic}".encode()
+
+
+def mirror_entry(
+    *,
+    topology: str,
+    flow: str,
+    source: tuple[str, str],
+    topic_id: bytes,
+    partitions: int,
+    config: Mapping[str, str],
+    at_ms: int,
+) -> bytes:
+    """`source` is the cluster's name and the topic's."""
+    spec = {f"config.{key}": value for key, value in sorted(config.items())}
+    spec["partitions"] = str(partitions)
+    spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
+    spec["source.cluster"], spec["source.topic"] = source
+    return msgspec.json.encode(
+        {
+            "v": _VERSION,
+            "topology": topology,
+            "spec": spec,
+            "protect": False,
+            "on_remove": "keep",
+            "origin": f"flow.{flow}",
+            "created": True,
+            "plan": "",
+            "at": at_ms,
+        }
+    )
