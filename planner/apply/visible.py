@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, TopicMetadata
 
 from planner.apply.hands import Hands
 
-PROPAGATION_SECONDS = 60.0
+PROPAGATION_SECONDS = 120.0
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
@@ -34,13 +34,18 @@ def gone(_name: str, topic: TopicMetadata | None) -> bool:
 
 
 def await_everywhere(hands: Hands, topics: Collection[str], seen: Seen) -> dict[str, str]:
-    """Wait until every live broker sees every topic so; by topic, who does not even at the deadline."""
+    """Wait until every live broker sees every topic so; by topic, who does not even at the deadline, which
+    moves on with every topic that appears: a cluster with much to do is not given up."""
     deadline = time.monotonic() + PROPAGATION_SECONDS
     pause = FIRST_PAUSE
+    left = len(topics)
     while True:
         waiting = _not_yet(hands, topics, seen)
         if not waiting or time.monotonic() > deadline or hands.guard.barred() is not None:
             return waiting
+        if len(waiting) < left:
+            left = len(waiting)
+            deadline = time.monotonic() + PROPAGATION_SECONDS
         time.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
 
