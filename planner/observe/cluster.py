@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from planner.kafka import Endpoint
-from planner.model.diagnostic import Diagnostic, error, warning
+from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import ConfigsWanted, ConfigValue, ObservedCluster, ObservedTopic, Wanted
 from planner.model.owned import Owned
 from planner.observe.acls import read_acls
@@ -192,10 +192,11 @@ class ClusterReader:
     def _owned(self, listing: Listing, unreadable: dict[str, str]) -> tuple[Owned, ...]:
         if REGISTRY in listing.hidden:
             unreadable["registry"] = f"not authorized to describe {REGISTRY}"
+            # No error: who only reads a source needs no right to the product's own topics there.
             self.diagnostics.append(
-                error(
+                warning(
                     f"not authorized to describe {REGISTRY} at {self.name}: who owns what there is unknown",
-                    "give the principal DESCRIBE and READ on topics with the prefix __repl.",
+                    "to change anything there, the principal needs DESCRIBE and READ on the prefix __repl.",
                     code="registry-hidden",
                 )
             )

@@ -58,6 +58,7 @@ def _granted(source: TokenEndpoint, timeout_s: float) -> str:
         with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:  # noqa: S310
             text = answer.read(1 << 20).decode()
     except urllib.error.HTTPError as refused:
+        refused.close()
         raise Refused(
             f"the token endpoint {source.url} answered {refused.code} {refused.reason}",
             "look at sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret and sasl.oauthbearer.scope",
