@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import pstats
 import sys
 import tempfile
 from dataclasses import replace
@@ -38,7 +39,12 @@ class Bench:
         self.source, self.destination = (lab.clusters[name].client for name in ("dc1", "dc2"))
         known: dict[str, Side] = {
             side.name: side
-            for side in (Job(), Slots(), MirrorMaker(exactly_once=False), MirrorMaker(exactly_once=True))
+            for side in (
+                Job(),
+                Slots(profile=options.profile),
+                MirrorMaker(exactly_once=False),
+                MirrorMaker(exactly_once=True),
+            )
         }
         self.sides = [known[name] for name in options.sides]
         self.rows: list[table.Row] = []
@@ -70,6 +76,8 @@ class Bench:
             for side in self._order(number):
                 run = self._run(workload, workload.topic, side)
                 self._keep(measure(side, run, at_source, window_s))
+                if self.options.profile and isinstance(side, Slots):
+                    pstats.Stats(f"{run.folder / run.tag}.profile").sort_stats("tottime").print_stats(45)
                 self._forget(self.destination, run.mirror_topic)
         self._forget(self.source, workload.topic)
 
@@ -124,6 +132,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="workloads, or latency-half")
     parser.add_argument("--sides", nargs="*", default=["repl", "mm2", "mm2-eos"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the preloaded data")
+    parser.add_argument("--profile", action="store_true", help="where the time of the side `slot` goes")
     options = parser.parse_args()
     today, python = datetime.now(UTC).date(), sys.version.split()[0]
     print(f"{today}, {os.cpu_count()} cores, {platform.platform()}, Python {python}")

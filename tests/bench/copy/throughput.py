@@ -108,6 +108,10 @@ def _steady(
         raise SystemExit(
             f"{run.tag}: the source's {at_source} records were copied before they could be measured: --scale"
         )
+    if not records:
+        raise SystemExit(
+            f"{run.tag}: nothing was copied in {seconds:.0f} s: is the machine too busy to measure?"
+        )
     gigabytes = records * run.workload.value_bytes / 1e9
     return Measured(
         workload=run.workload.name,
