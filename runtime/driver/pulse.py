@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from runtime.contract import job_status, naming
 from runtime.contract.job_status import JobKey, JobStatus
 from runtime.copy.records import Record
 from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.channel import at
-from runtime.driver.writer import DriverWriter
 
 EVERY_S = 1.0
 FRESH_S = 3.0
@@ -22,26 +23,35 @@ def awake() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class Writes(Protocol):
+    """What a heartbeat needs of a `DriverWriter`."""
+
+    async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None: ...
+
+
 class Pulse:
     """`still` before each duty: it returns only when this was the job's driver seconds ago."""
 
-    def __init__(self, writer: DriverWriter, status: Callable[[], JobStatus]) -> None:
+    def __init__(
+        self, writer: Writes, status: Callable[[], JobStatus], clock: Callable[[], float] = awake
+    ) -> None:
         self._writer = writer
         self._status = status
+        self._clock = clock
         self._beat_at = float("-inf")
         self._beating = asyncio.Lock()
         self.trouble = ""
 
     async def still(self) -> None:
         """Raises DriverFenced for good, WireError when it can't be known now: then nothing is done."""
-        if awake() - self._beat_at > FRESH_S:
+        if self._clock() - self._beat_at > FRESH_S:
             await self.beat()
 
     async def beat(self) -> None:
         status = self._status()
         record = Record(job_status.encode_key(JobKey(status.job)), job_status.encode(status))
         async with self._beating:
-            began = awake()
+            began = self._clock()
             await self._writer.beat(at(naming.STATUS), [record])
             self._beat_at = began
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -20,7 +21,7 @@ from confluent_kafka.admin import (
 from msgspec.structs import replace
 
 from runtime.contract import control, heartbeat
-from runtime.contract.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.jobspec import ClusterSpec, FlowSpec, OriginCommitsSpec
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import PartitionState
 from runtime.lab.lab import Lab
@@ -47,7 +48,8 @@ def dc2(lab: Lab) -> dict[str, Any]:
 def job(lab: Lab, dc1: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Two slots, one flow of everything that begins with the prefix."""
     create_topic(dc1, f"{PREFIX}-first", 4, config=checker.TOPIC_CONFIG)
-    flow = flow_of("main", [f"{PREFIX}-.*"], heartbeats_every_ms=200)
+    commits = OriginCommitsSpec(group="repl.main", every_ms=500)
+    flow = flow_of("main", [f"{PREFIX}-.*"], heartbeats_every_ms=200, origin_commits=commits)
     running = start_job(spec_of(lab, "following", [flow], slots=2), tmp_path_factory.mktemp("job"))
     try:
         running.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"] * 2)
@@ -125,6 +127,20 @@ def test_heartbeats_cross(job: Running, dc2: dict[str, Any]):
     beats = [heartbeat.decode(record.value or b"") for record in read(dc2, heartbeat.topic_there("main"))]
     assert beats[-1].flow == "main"
     assert time.time() * 1000 - beats[-1].at_ms < 30_000
+
+
+def test_what_was_copied_is_committed_at_the_origin(job: Running, dc1: dict[str, Any]):
+    """R9: Kafka's own tools show the flow's lag there."""
+    consumer = Consumer({**dc1, "group.id": "repl.main", "enable.auto.commit": False})
+    asked = [TopicPartition(f"{PREFIX}-first", number) for number in range(4)]
+
+    def caught_up() -> bool:
+        committed = {one.partition: one.offset for one in consumer.committed(asked, 10)}
+        ends = {one.partition: consumer.get_watermark_offsets(one, 10)[1] for one in asked}
+        return committed == ends
+
+    wait_for(caught_up, 30)
+    consumer.close()
 
 
 def test_a_flow_joins_without_disturbing_the_other(
