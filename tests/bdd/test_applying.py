@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import CompletedProcess, Popen
 
 import pytest
 import yaml
@@ -23,6 +23,7 @@ from runtime.contract.naming import LEASE
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.endpoints import endpoint
+from tests.planner.apply.cut import start
 from tests.records import create_topic, wait_for
 from tests.topologies import Topology, at
 
@@ -182,16 +183,16 @@ def _(story: Story) -> None:
 
 @when("an apply is killed after its first step")
 def _(story: Story) -> None:
-    kill_after_first_step("apply", str(story.topology.file), "--auto-approve", "--json")
+    kill_after_first_step(begin("apply", str(story.topology.file), "--auto-approve", "--json", env=ENV))
 
 
 @when(parsers.parse("an apply of {file} is killed after its first step"))
 def _(story: Story, file: str) -> None:
-    kill_after_first_step("apply", story.plan_file(file), "--json")
+    """Its lease is a short one, for the other scenario has shown that one of 30 s ends by itself."""
+    kill_after_first_step(start(Path(story.plan_file(file))))
 
 
-def kill_after_first_step(*arguments: str) -> None:
-    process = begin(*arguments, env=ENV)
+def kill_after_first_step(process: Popen[str]) -> None:
     assert process.stdout is not None
     first = process.stdout.readline()
     process.kill()
