@@ -2,6 +2,7 @@
 recreated.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from runtime.contract.ledger import Gap, Mark, Progress, Segment
 from runtime.contract.offsetmap import Run, encode_runs
 
 SEAL_AT = 128  # runs that progress carries with it before they become a segment of the map
+LARGEST = 8_192  # runs in a segment: a heavily compacted topic has a run per record
 KEPT_GAPS = 16
 
 
@@ -56,25 +58,25 @@ def first_progress(
 
 def advance(
     progress: Progress, step: Advance, generation: int, now_ms: int
-) -> tuple[Progress, Segment | None]:
-    """Progress after a transaction, and the segment of the map that it seals when there are runs enough
+) -> tuple[Progress, list[Segment]]:
+    """Progress after a transaction, and the segments of the map that it seals when there are runs enough
     (R6).
     """
     if step.position < progress.position:
         raise ValueError(f"position {step.position} lies before {progress.position}")
-    last = step.runs[-1] if step.runs else None
-    if last is not None and last.source_end > step.position:
-        raise ValueError(f"{last} reaches beyond the position {step.position}")
+    if step.runs and step.runs[-1].source_end > step.position:
+        raise ValueError(f"{step.runs[-1]} reaches beyond the position {step.position}")
+    segments: list[Segment] = []
+    after, left = progress, step.runs
+    while after.open_runs + len(left) > LARGEST:
+        now, left = left[: LARGEST - after.open_runs], left[LARGEST - after.open_runs :]
+        after, segment = seal(_with_runs(after, now, now[-1].source_end if now else after.position))
+        segments.append(segment)
     after = replace(
-        progress,
+        _with_runs(after, left, step.position),
         generation=generation,
-        position=step.position,
         source_epoch=max(step.source_epoch, progress.source_epoch),
-        destination_end=last.destination_end if last else progress.destination_end,
         destination_epoch=max(step.destination_epoch, progress.destination_epoch),
-        open=progress.open + encode_runs(step.runs, progress.open_end, progress.destination_end),
-        open_end=last.source_end if last else progress.open_end,
-        open_runs=progress.open_runs + len(step.runs),
         records=progress.records + step.records,
         bytes=progress.bytes + step.bytes,
         dropped=progress.dropped + step.dropped,
@@ -82,7 +84,22 @@ def advance(
         mark=step.mark or progress.mark,
         written_at=now_ms,
     )
-    return seal(after) if after.open_runs >= SEAL_AT else (after, None)
+    if after.open_runs >= SEAL_AT:
+        after, segment = seal(after)
+        segments.append(segment)
+    return after, segments
+
+
+def _with_runs(progress: Progress, runs: Sequence[Run], position: int) -> Progress:
+    last = runs[-1] if runs else None
+    return replace(
+        progress,
+        position=position,
+        destination_end=last.destination_end if last else progress.destination_end,
+        open=progress.open + encode_runs(runs, progress.open_end, progress.destination_end),
+        open_end=last.source_end if last else progress.open_end,
+        open_runs=progress.open_runs + len(runs),
+    )
 
 
 def seal(progress: Progress) -> tuple[Progress, Segment]:

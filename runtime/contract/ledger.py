@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from runtime.contract.offsetmap import Span, decode_runs
+from runtime.contract.offsetmap import Span
 
 _VERSION = b"\x01"
 _T = TypeVar("_T")
@@ -93,8 +93,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     mark: Mark | None = None
 
     def open_span(self) -> Span:
-        runs = decode_runs(self.open, self.open_low, self.open_destination)
-        return Span(self.open_low, self.position, self.open_destination, self.destination_end, runs)
+        return Span(self.open_low, self.position, self.open_destination, self.destination_end, self.open)
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
@@ -107,8 +106,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     runs: bytes
 
     def span(self) -> Span:
-        runs = decode_runs(self.runs, self.low, self.destination_low)
-        return Span(self.low, self.end, self.destination_low, self.destination_end, runs)
+        return Span(self.low, self.end, self.destination_low, self.destination_end, self.runs)
 
 
 class Generation(msgspec.Struct, frozen=True, omit_defaults=True):

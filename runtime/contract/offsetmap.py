@@ -8,8 +8,9 @@ end of the last on nothing is decided (`NotYet`). A wrong number is never an ans
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -83,29 +84,31 @@ Answer = Mapped | AtEnd | NotYet | Unmapped
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A covered stretch. `destination_low` and `destination_end` bound what it wrote at the destination."""
+    """A covered stretch. `destination_low` and `destination_end` bound what it wrote at the destination.
+
+    It keeps its runs as the ledger does, some bytes for each: a long map fits in memory.
+    """
 
     low: int
     end: int
     destination_low: int
     destination_end: int
-    runs: tuple[Run, ...]
+    encoded: bytes
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return _decoded(self.encoded, self.low, self.destination_low) if self.encoded else ()
 
 
 class OffsetMap:
     """Spans in order. Where two do not meet, what lies before the gap is unmapped."""
 
-    __slots__ = ("_destinations", "_runs", "_sources", "spans")
+    __slots__ = ("_destination_lows", "_lows", "spans")
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self.spans = _adjacent(tuple(spans))
-        runs: list[Run] = []
-        for span in self.spans:
-            for run in span.runs:
-                append(runs, run)
-        self._runs: Sequence[Run] = runs
-        self._sources = [run.source for run in runs]
-        self._destinations = [run.destination for run in runs]
+        self._lows = [span.low for span in self.spans]
+        self._destination_lows = [span.destination_low for span in self.spans]
 
     @property
     def low(self) -> int:
@@ -127,29 +130,43 @@ class OffsetMap:
 
     def translate(self, source: int) -> Answer:
         """Where the first copied record at or after a source offset is at the destination (R6)."""
-        if not self.spans or source > self.end:
-            return NotYet() if self.spans and source > self.end else Unmapped()
-        if source < self.low:
+        if not self.spans or source < self.low:
             return Unmapped()
-        at = bisect_right(self._sources, source) - 1
-        if at >= 0 and source < self._runs[at].source_end:
-            run = self._runs[at]
-            return Mapped(run.destination + source - run.source, exact=True)
-        if at + 1 < len(self._runs):
-            return Mapped(self._runs[at + 1].destination, exact=False)
-        return AtEnd(self.destination_end)
+        if source > self.end:
+            return NotYet()
+        run = self._run(bisect_right(self._lows, source) - 1, source, _source_end)
+        if run is None:
+            return AtEnd(self.destination_end)
+        exact = run.source <= source
+        return Mapped(run.destination + (source - run.source if exact else 0), exact)
 
     def origin(self, destination: int) -> Answer:
         """Which source offset the first copied record at or after a destination offset came from (R6)."""
         if not self.spans or destination < self.destination_low:
             return Unmapped()
-        at = bisect_right(self._destinations, destination) - 1
-        if at >= 0 and destination < self._runs[at].destination_end:
-            run = self._runs[at]
-            return Mapped(run.source + destination - run.destination, exact=True)
-        if at + 1 < len(self._runs):
-            return Mapped(self._runs[at + 1].source, exact=False)
-        return AtEnd(self.end) if destination <= self.destination_end else NotYet()
+        at = bisect_right(self._destination_lows, destination) - 1
+        run = self._run(at, destination, _destination_end)
+        if run is None:
+            return AtEnd(self.end) if destination <= self.destination_end else NotYet()
+        exact = run.destination <= destination
+        return Mapped(run.source + (destination - run.destination if exact else 0), exact)
+
+    def _run(self, at: int, offset: int, end: Callable[[Run], int]) -> Run | None:
+        """The first run that ends behind the offset, from this span on."""
+        for span in self.spans[at:]:
+            runs = span.runs
+            index = bisect_right(runs, offset, key=end)
+            if index < len(runs):
+                return runs[index]
+        return None
+
+
+def _source_end(run: Run) -> int:
+    return run.source_end
+
+
+def _destination_end(run: Run) -> int:
+    return run.destination_end
 
 
 def trimmable(spans: Sequence[Span], destination_log_start: int) -> int:
@@ -191,6 +208,9 @@ def decode_runs(encoded: bytes, source: int, destination: int) -> tuple[Run, ...
         append(runs, run)
         source, destination = run.source_end, run.destination_end
     return tuple(runs)
+
+
+_decoded = lru_cache(maxsize=512)(decode_runs)
 
 
 def _varints(encoded: bytes) -> Iterator[int]:

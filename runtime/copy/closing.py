@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
     copy: PartitionCopy
     progress: Progress
-    segment: Segment | None
+    segments: Sequence[Segment]
     part: Part | None
     step: Advance | None
 
@@ -63,7 +63,7 @@ def entries_of(
 
 def _tail(copy: PartitionCopy, generation: int, moment_ms: int) -> Entry:
     if copy.replacement is not None:
-        return Entry(copy, copy.replacement, None, None, None)
+        return Entry(copy, copy.replacement, (), None, None)
     step = tail_step(copy)
     return Entry(copy, *advance(copy.progress, step, generation, moment_ms), None, step)
 
@@ -78,11 +78,11 @@ async def write_ledger(
 ) -> None:
     """Progress into the ledger and sealed segments into the map, within the transaction."""
     by_place: dict[TopicPartition, list[Record]] = {place.ledger: []}
-    for copy, progress, segment, _, _ in entries:
+    for copy, progress, segments, _, _ in entries:
         by_place[place.ledger].append(_record(ProgressKey(copy.key), progress))
-        if segment is not None:
-            number = SegmentKey(copy.key, progress.incarnation, progress.segments - 1)
-            by_place.setdefault(place.offset_map, []).append(_record(number, segment))
+        for number, segment in enumerate(segments, start=progress.segments - len(segments)):
+            key = SegmentKey(copy.key, progress.incarnation, number)
+            by_place.setdefault(place.offset_map, []).append(_record(key, segment))
     missing = [at for at in by_place if at != place.ledger or not tx.joined]
     try:
         if missing:

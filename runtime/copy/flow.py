@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine, Iterable
 
 from runtime.contract import naming
-from runtime.contract.ledger import PartitionKey, Progress
+from runtime.contract.ledger import PartitionKey, Progress, partition_of
 from runtime.contract.producers import Producer
 from runtime.contract.status import FlowStats
 from runtime.copy.assignment import AssignedFlow, AssignedPartition, transactional_ids
@@ -58,7 +58,7 @@ class FlowCopy:
         self._around = around
         self._place = LedgerPlace(
             TopicPartition(naming.LEDGER, around.ledger.partition(self.name)),
-            TopicPartition(naming.OFFSET_MAP, around.ledger.partition(self.name) % around.map_partitions),
+            TopicPartition(naming.OFFSET_MAP, partition_of(self.name, around.map_partitions)),
             assigned.generation,
         )
         loop = asyncio.get_running_loop()

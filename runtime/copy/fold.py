@@ -25,6 +25,7 @@ class Fold:
         self.position = 0
         self._kept: dict[bytes, Kept] = {}
         self._open: dict[int, list[StoredRecord]] = {}
+        self._news: set[bytes] = set()
 
     def get(self, key: bytes) -> bytes | None:
         kept = self._kept.get(key)
@@ -32,6 +33,11 @@ class Fold:
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         return ((key, kept.value) for key, kept in self._kept.items() if kept.value is not None)
+
+    def news(self) -> list[tuple[bytes, bytes | None]]:
+        """Keys whose committed value changed since this was last asked, None where it was taken away."""
+        changed, self._news = self._news, set()
+        return [(key, self.get(key)) for key in changed]
 
     def undecided(self, key: bytes) -> bool:
         """Whether an open transaction has written the key."""
@@ -68,3 +74,4 @@ class Fold:
             kept = self._kept.get(key)
             if kept is None or kept.offset < offset:
                 self._kept[key] = Kept(offset, value)
+                self._news.add(key)

@@ -20,6 +20,7 @@ from runtime.copy.wire.protocol.transactions import ProducerIdentity
 from runtime.copy.wire.transaction import add_partitions, end_transaction
 
 _END_S = 10.0
+_MOST_RUNS = 50_000  # of a heavily compacted topic, kept until the transaction ends (R8)
 _ENDS_COST = 20  # the end of a transaction may take one part in so many of its time
 
 
@@ -173,7 +174,8 @@ class Lane:
 
     def _due(self, tx: Transaction, linger: float, window: float) -> bool:
         age = self._now() - tx.started
-        if self._draining or self._hurry or age >= window or tx.bytes >= self._settings.transaction_bytes:
+        full = tx.bytes >= self._settings.transaction_bytes or tx.runs >= _MOST_RUNS
+        if self._draining or self._hurry or age >= window or full:
             return True
         if tx.in_flight or self._sender.has_ready() or (self._waiting and not (self.solo and tx.parts)):
             return False

@@ -1,38 +1,113 @@
-"""The offset maps of a flow, put together from their segments and the ends that progress carries (R6)."""
+"""The offset maps of flows, put together from their segments and the ends that progress carries (R6)."""
 
 from __future__ import annotations
 
 from runtime.contract import naming
 from runtime.contract.ledger import (
+    LedgerKey,
+    LedgerValue,
     PartitionKey,
+    Progress,
     Segment,
     SegmentKey,
     decode_key,
     decode_segment,
     partition_of,
 )
-from runtime.contract.offsetmap import OffsetMap
+from runtime.contract.offsetmap import OffsetMap, Span, trimmable
 from runtime.copy.ledger import Ledger
+from runtime.copy.ledger_writer import LedgerWriter
 from runtime.copy.scan import Scan
+from runtime.copy.wire.asking import list_offsets
 from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+
+
+class Maps:
+    """Kept by who asks again and again: `refresh` reads on from where it was, `get` costs little."""
+
+    def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._scans: dict[int, Scan] = {}
+        self._segments: dict[PartitionKey, dict[SegmentKey, Segment]] = {}
+
+    async def refresh(self, flow: str) -> None:
+        """Progress first: it names the segments that were sealed by then, and those are there to be read."""
+        await self._ledger.refresh(flow)
+        scan = await self._scan(flow)
+        await scan.refresh()
+        self._take_in(scan)
+
+    def get(self, key: PartitionKey) -> OffsetMap | None:
+        """As of the last refresh; None for what was never copied."""
+        progress = self._ledger.all_progress(key.flow).get(key)
+        return self._map(key, progress) if progress is not None else None
+
+    def all(self, flow: str) -> dict[PartitionKey, OffsetMap]:
+        progress = self._ledger.all_progress(flow)
+        return {key: self._map(key, state) for key, state in progress.items()}
+
+    def segments(self, key: PartitionKey) -> dict[SegmentKey, Segment]:
+        """Of every incarnation, in no order."""
+        return self._segments.get(key, {})
+
+    def spans(self, key: PartitionKey, progress: Progress) -> list[tuple[SegmentKey, Span]]:
+        """The sealed ones of the current incarnation, in order."""
+        return sorted(
+            (
+                (number, one.span())
+                for number, one in self.segments(key).items()
+                if number.incarnation == progress.incarnation and number.number < progress.segments
+            ),
+            key=lambda item: item[0].number,
+        )
+
+    def _map(self, key: PartitionKey, progress: Progress) -> OffsetMap:
+        return OffsetMap([*(span for _, span in self.spans(key, progress)), progress.open_span()])
+
+    async def _scan(self, flow: str) -> Scan:
+        topic = (await self._cluster.topics([naming.OFFSET_MAP]))[naming.OFFSET_MAP]
+        partition = partition_of(flow, max(len(topic.partitions), 1))
+        if partition not in self._scans:
+            self._scans[partition] = Scan(self._cluster, naming.OFFSET_MAP, partition)
+        return self._scans[partition]
+
+    def _take_in(self, scan: Scan) -> None:
+        for stored, value in scan.fold.news():
+            match decode_key(stored):
+                case SegmentKey() as key if value is not None:
+                    self._segments.setdefault(key.of, {})[key] = decode_segment(value)
+                case SegmentKey() as key:
+                    self._segments.get(key.of, {}).pop(key, None)
 
 
 async def read_map(cluster: Cluster, flow: str) -> dict[PartitionKey, OffsetMap]:
-    """Every partition the flow ever copied. Reads the flow's partitions of ledger and map from the start."""
+    """Every partition the flow ever copied, read once."""
+    maps = Maps(cluster, await Ledger.open(cluster))
+    await maps.refresh(flow)
+    return maps.all(flow)
+
+
+async def trim_map(cluster: Cluster, writer: LedgerWriter, flow: str) -> int:
+    """Takes segments away that hold nothing the destination still has (R6); how many. A duty of the driver.
+
+    Those of older incarnations go too: what they map was recreated or truncated.
+    """
     ledger = await Ledger.open(cluster)
-    topic = (await cluster.topics([naming.OFFSET_MAP]))[naming.OFFSET_MAP]
-    scan = Scan(cluster, naming.OFFSET_MAP, partition_of(flow, max(len(topic.partitions), 1)))
-    # Progress first: it names the segments that were sealed by then, and those are there to be read after it.
-    await ledger.refresh(flow)
-    progress = ledger.all_progress(flow)
-    await scan.refresh()
-    segments: dict[PartitionKey, dict[int, Segment]] = {}
-    for key, value in scan.fold.items():
-        match decode_key(key):
-            case SegmentKey(of, incarnation, number) if of in progress:
-                if incarnation == progress[of].incarnation and number < progress[of].segments:
-                    segments.setdefault(of, {})[number] = decode_segment(value)
-    return {
-        of: OffsetMap([*(one.span() for _, one in sorted(segments.get(of, {}).items())), state.open_span()])
-        for of, state in progress.items()
-    }
+    maps = Maps(cluster, ledger)
+    await maps.refresh(flow)
+    states = ledger.all_progress(flow)
+    places = {key: TopicPartition(state.destination_topic, key.partition) for key, state in states.items()}
+    starts = await list_offsets(cluster, dict.fromkeys(places.values(), EARLIEST))
+    gone: dict[LedgerKey, LedgerValue | None] = {}
+    for key, state in states.items():
+        gone.update((old, None) for old in maps.segments(key) if old.incarnation < state.incarnation)
+        start = starts[places[key]]
+        if isinstance(start, ListedOffset):
+            sealed = maps.spans(key, state)
+            count = trimmable([*(span for _, span in sealed), state.open_span()], start.offset)
+            gone.update((number, None) for number, _ in sealed[:count])
+    if gone:
+        await writer.commit(gone)
+    return len(gone)

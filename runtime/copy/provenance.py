@@ -59,9 +59,9 @@ class ProducerDirectory:
         }
 
     def _take_in(self, scan: Scan) -> None:
-        for key, value in scan.fold.items():
-            producer_id = decode_key(key)
-            if producer_id not in self._flows:
+        for key, value in scan.fold.news():
+            if value is not None:
+                producer_id = decode_key(key)
                 self._flows[producer_id] = decode(value)
                 self._native.discard(producer_id)
 

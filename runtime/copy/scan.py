@@ -4,10 +4,12 @@ import asyncio
 
 from runtime.batch import Where, walk
 from runtime.copy.fold import Fold
+from runtime.copy.wire.asking import list_offsets
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
 from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.protocol.offsets import LATEST, ListedOffset, TopicPartition
 
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1
@@ -30,20 +32,35 @@ class Scan:
         self._reading = asyncio.Lock()
 
     async def refresh(self, within: float = 30.0) -> None:
-        """Reads up to a high watermark that is taken after this call began; raises WireError in the end."""
+        """Reads up to a high watermark that is taken after this call began; raises WireError in the end.
+
+        The watermark is asked for, not taken from a fetch: right after an election a leader's own lags
+        behind what was acknowledged before, and only ListOffsets says so (error 78, asked again) instead of
+        showing it.
+        """
         deadline = asyncio.get_running_loop().time() + within
         async with self._reading:
-            end: int | None = None
-            while end is None or self.fold.position < end:
+            end = await self._end(within)
+            while self.fold.position < end:
                 answer = await self._fetch(deadline)
-                end = answer.high_watermark if end is None else end
                 walked = walk(answer.records, Where(self._topic, self._partition))
                 if walked.failure is not None:
                     raise walked.failure
                 before = self.fold.position
                 self.fold.take(walked.sets)
-                if self.fold.position == before:  # compaction took all that is left
-                    self.fold.position = max(end, before)
+                if self.fold.position > before:
+                    continue
+                if answer.high_watermark >= end:  # compaction took all that was left
+                    self.fold.position = end
+                else:
+                    await asyncio.sleep(_PAUSE_S)
+
+    async def _end(self, within: float) -> int:
+        at = TopicPartition(self._topic, self._partition)
+        answer = (await list_offsets(self._cluster, {at: LATEST}, within=within))[at]
+        if not isinstance(answer, ListedOffset):
+            raise BrokerError(answer, f"{self._topic}-{self._partition}")
+        return answer.offset
 
     async def _fetch(self, deadline: float) -> FetchedPartition:
         fresh = False

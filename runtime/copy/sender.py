@@ -186,4 +186,5 @@ class Sender:
                 tx.fail(Failure(Phase.PRODUCE, None, (part.copy,), why))
             else:
                 batch = queued.out.batch
+                tx.runs += len(queued.out.segments)
                 tx.latencies.append((batch.max_timestamp, batch.records))

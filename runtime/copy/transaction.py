@@ -116,6 +116,7 @@ class Transaction:
         self.parts: dict[PartitionCopy, Part] = {}
         self.in_flight = 0
         self.bytes = 0
+        self.runs = 0
         self.failure: Failure | None = None
         self.closed = False
         self.joined = False

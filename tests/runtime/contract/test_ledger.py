@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.contract.advance import SEAL_AT, Advance, advance, first_progress, give_up, seal, start_over
+from runtime.contract.advance import (
+    LARGEST,
+    SEAL_AT,
+    Advance,
+    advance,
+    first_progress,
+    give_up,
+    seal,
+    start_over,
+)
 from runtime.contract.ledger import (
     Generation,
     GenerationKey,
@@ -141,6 +150,16 @@ def test_after_a_recreated_topic_older_offsets_are_unmapped() -> None:
     assert OffsetMap([again.open_span()]).origin(10) == Unmapped()
 
 
+def test_a_transaction_of_very_many_runs_seals_segments_of_bounded_size() -> None:
+    runs = tuple(Run(2 * one, one, 1) for one in range(3 * LARGEST))
+    progress, segments = advance(first(), Advance(6 * LARGEST + 5, 0, runs), 1, 1)
+    assert [len(segment.span().runs) for segment in segments] == [LARGEST] * 3
+    assert (progress.segments, progress.open_runs, progress.position) == (3, 0, 6 * LARGEST + 5)
+    assert max(len(encode_value(segment)) for segment in segments) < 500_000
+    mapped = OffsetMap([*(segment.span() for segment in segments), progress.open_span()])
+    assert all(mapped.translate(run.source) == Mapped(run.destination, exact=True) for run in runs[::997])
+
+
 Transactions = st.lists(
     st.tuples(
         st.integers(0, 3), st.integers(0, 3), st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)))
@@ -169,8 +188,7 @@ def test_segments_and_the_open_span_are_one_map_without_gaps(
             source, destination = source + records, destination + records
         progress, sealed = advance(progress, Advance(source + tail, 0, tuple(runs)), 1, 1)
         progress = decode_progress(encode_value(progress))
-        if sealed is not None:
-            segments.append(decode_segment(encode_value(sealed)))
+        segments += [decode_segment(encode_value(one)) for one in sealed]
     assert progress.open_runs < SEAL_AT
     assert progress.segments == len(segments)
     mapped = OffsetMap([*(segment.span() for segment in segments), progress.open_span()])

@@ -20,7 +20,7 @@ from runtime.contract.offsetmap import (
 
 # Source offsets 10…19 are covered: 10, 11 went to 100, 101; 14…16 to 103…105 behind a marker; the rest was
 # not copied. Nothing is known below 10.
-COVERED = Span(10, 20, 100, 106, (Run(10, 100, 2), Run(14, 103, 3)))
+COVERED = Span(10, 20, 100, 106, encode_runs([Run(10, 100, 2), Run(14, 103, 3)], 10, 100))
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_origin_is_the_way_back(destination: int, answer: object) -> None:
 
 
 def test_a_gap_between_spans_hides_what_lies_before_it() -> None:
-    later = Span(25, 30, 110, 112, (Run(26, 110, 2),))
+    later = Span(25, 30, 110, 112, encode_runs([Run(26, 110, 2)], 25, 110))
     assert OffsetMap([COVERED, later]).translate(12) == Unmapped()
     assert OffsetMap([COVERED, later]).translate(25) == Mapped(110, exact=False)
 
 
 def test_a_map_of_nothing_knows_nothing() -> None:
     assert OffsetMap([]).translate(0) == Unmapped()
-    assert OffsetMap([Span(5, 5, 7, 7, ())]).translate(5) == AtEnd(7)
+    assert OffsetMap([Span(5, 5, 7, 7, b"")]).translate(5) == AtEnd(7)
 
 
 def test_runs_that_meet_at_both_sides_become_one() -> None:
@@ -81,7 +81,7 @@ def test_a_run_that_goes_back_is_refused(run: Run) -> None:
 
 
 def test_only_what_the_destination_no_longer_holds_may_be_trimmed() -> None:
-    spans = [Span(0, 5, 0, 5, ()), Span(5, 9, 5, 9, ()), Span(9, 9, 9, 9, ())]
+    spans = [Span(0, 5, 0, 5, b""), Span(5, 9, 5, 9, b""), Span(9, 9, 9, 9, b"")]
     assert [trimmable(spans, start) for start in (0, 4, 5, 9, 99)] == [0, 0, 1, 2, 2]
 
 
@@ -121,9 +121,8 @@ class Model:
         low, destination_low, end = self._span
         encoded = encode_runs(self.runs, low, destination_low)
         assert decode_runs(encoded, low, destination_low) == tuple(self.runs)
-        self.spans.append(
-            Span(low, self.source, destination_low, end, decode_runs(encoded, low, destination_low))
-        )
+        self.spans.append(Span(low, self.source, destination_low, end, encoded))
+        assert self.spans[-1].runs == tuple(self.runs)
         self.runs = []
         self._span = (self.source, end, end)
 

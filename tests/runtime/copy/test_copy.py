@@ -4,17 +4,24 @@
 
 import asyncio
 import time
+import uuid
 from collections.abc import Callable
+from functools import lru_cache
 
 import pytest
+from confluent_kafka import Producer
+from msgspec.structs import replace
 
 from runtime.contract.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.contract.offsetmap import AtEnd, Mapped, OffsetMap
+from runtime.contract.offsetmap import AtEnd, Mapped, OffsetMap, Unmapped
 from runtime.contract.provenance import origins
 from runtime.contract.status import PartitionState as State
-from runtime.copy.maps import read_map
+from runtime.copy.assignment import driver_transactional_id
+from runtime.copy.ledger_writer import LedgerWriter
+from runtime.copy.maps import read_map, trim_map
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import (
+    FAST,
     Driver,
     Side,
     assigned,
@@ -73,6 +80,59 @@ def test_the_offset_map_leads_to_the_very_record(sides: dict[str, Side], fresh: 
             following = next(one for one in here[partition] if one.offset >= offset)
             assert records[answer.offset] == following
         assert isinstance(found[partition].translate(offsets[-1] + 1), AtEnd)
+
+
+def test_a_long_map_is_sealed_into_segments_and_trimmed_behind_the_log_start(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    """R6: many small transactions; what the destination has deleted is unmapped, never wrong."""
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    settings = replace(FAST, linger_ms=0, transaction_ms=1)
+    driver = Driver(sides, job=fresh("job"), settings=settings)
+    for _ in range(3):
+        for each in range(130):  # every other record is aborted away: a run each
+            _one_committed_one_aborted(sides["dc1"], topic, each)
+        copy_through(driver, flow, assigned(flow.name, topic))
+
+    async def trimmed() -> tuple[OffsetMap, int, OffsetMap]:
+        cluster = await sides["dc2"].open()
+        try:
+            (before,) = (await read_map(cluster, flow.name)).values()
+            sides["dc2"].forget(topic, before.spans[0].destination_end)
+            writer = await LedgerWriter.open(cluster, driver_transactional_id(driver.job))
+            count = await trim_map(cluster, writer, flow.name)
+            (after,) = (await read_map(cluster, flow.name)).values()
+            return before, count, after
+        finally:
+            await cluster.close()
+
+    before, count, after = asyncio.run(trimmed())
+    assert len(before.spans) > 2
+    assert count == 1
+    assert len(after.spans) == len(before.spans) - count
+    for row in sides["dc1"].read(topic)[0]:
+        whole, left = before.translate(row.offset), after.translate(row.offset)
+        assert isinstance(whole, Mapped)
+        assert left == whole or (isinstance(left, Unmapped) and row.offset < after.low)
+
+
+def _one_committed_one_aborted(side: Side, topic: str, number: int) -> None:
+    producer = _transactional(side.name, side.bootstrap)
+    for commit in (True, False):
+        producer.begin_transaction()
+        producer.produce(topic, b"%d" % number)
+        producer.flush(30)
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+
+@lru_cache
+def _transactional(name: str, bootstrap: str) -> Producer:
+    side = Side(name, bootstrap, {"bootstrap.servers": bootstrap})
+    producer = side.producer(transactional_id=f"app-{uuid.uuid4().hex}", linger_ms=0)
+    producer.init_transactions(30)
+    return producer
 
 
 def test_compaction_holes_and_append_time_are_healed(sides: dict[str, Side], fresh: Fresh) -> None:

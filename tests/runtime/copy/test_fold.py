@@ -85,6 +85,14 @@ def test_reading_on_decides_what_was_open() -> None:
     assert (fold.get(b"k"), fold.position, fold.open_producers()) == (b"a", 2, frozenset())
 
 
+def test_news_are_told_once() -> None:
+    fold = folded(wrote(0, None, "k", "a"), wrote(1, None, "gone", "b"), wrote(2, 1, "open", "c"))
+    fold.take(walk(wrote(3, None, "gone", None), HERE).sets)
+    assert sorted(fold.news()) == [(b"gone", None), (b"k", b"a")]
+    fold.take(walk(control_batch(4, 1, COMMIT), HERE).sets)
+    assert fold.news() == [(b"open", b"c")]
+
+
 def test_what_was_read_already_is_not_read_again() -> None:
     fold = folded(wrote(5, None, "k", "new"))
     fold.take(walk(wrote(0, None, "k", "old"), HERE).sets)

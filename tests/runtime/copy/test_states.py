@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import TopicPartition
 from msgspec.structs import replace
 
 from runtime.contract.status import PartitionState as State
@@ -23,13 +22,6 @@ def numbered(first: int, last: int, partition: int = 0) -> list[dict[str, object
 
 def values(side: Side, topic: str, partition: int = 0, partitions: int = 1) -> list[int]:
     return [int(row.value or b"-1") for row in side.read(topic, partitions)[partition]]
-
-
-def forget_source(side: Side, topic: str, below: int) -> None:
-    """As retention does: what lies below is gone."""
-    admin = side.admin()
-    for done in admin.delete_records([TopicPartition(topic, 0, below)]).values():
-        done.result(30)
 
 
 def recreate(side: Side, topic: str) -> None:
@@ -54,7 +46,7 @@ def test_retention_that_passed_the_position_stops_the_partition(sides: dict[str,
     sides["dc1"].write(topic, numbered(0, 100))
     copy_through(driver, flow, partitions)
     sides["dc1"].write(topic, numbered(100, 200))
-    forget_source(sides["dc1"], topic, 150)
+    sides["dc1"].forget(topic, 150)
 
     async def copy() -> PartitionStatus:
         assignment = await driver.take_over(flow, partitions)
@@ -78,7 +70,7 @@ def test_a_flow_that_may_skip_goes_on_by_itself(sides: dict[str, Side], fresh: F
     driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic)
     sides["dc1"].write(topic, numbered(0, 100))
     asyncio.run(driver.take_over(flow, partitions))
-    forget_source(sides["dc1"], topic, 40)
+    sides["dc1"].forget(topic, 40)
     copy_through(driver, flow, partitions)
     assert values(sides["dc2"], topic) == list(range(40, 100))
 

@@ -81,6 +81,12 @@ class Side:
         for done in admin.delete_topics([topic]).values():
             done.result(30)
 
+    def forget(self, topic: str, below: int) -> None:
+        """As retention does: what lies below is gone from partition 0."""
+        admin = self.admin()
+        for done in admin.delete_records([TopicPartition(topic, 0, below)]).values():
+            done.result(30)
+
     def admin(self) -> AdminClient:
         return AdminClient(dict(self.client))
 
