@@ -67,6 +67,8 @@ def command(
     are written once. With --mm2 an existing MirrorMaker 2 configuration becomes flows, no cluster is asked,
     and every key that has no counterpart is listed. Secrets are never written, only references to them.
     """
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise Failure(error(f"{name!r} is no name for a topology", "use letters, digits, dots, _ and -"))
     if output is not None and output.exists():
         raise Failure(error(f"{output} is there already", "name another file, or remove it first"))
     if mm2 is not None:

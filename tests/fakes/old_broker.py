@@ -21,13 +21,14 @@ Entry = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceRes
 
 
 class OldBroker:
-    """Knows the topic "orders" with `retention.ms` set to 1000, and the setting num.partitions: 4.
+    """Knows the topic "orders" (and more) with `retention.ms` set to 1000, and the setting num.partitions: 4.
 
     `versions`: API key → the highest version it speaks.
     """
 
-    def __init__(self, versions: Mapping[int, int]) -> None:
+    def __init__(self, versions: Mapping[int, int], *more_topics: str) -> None:
         self._versions = dict(versions)
+        self._topics = ("orders", *more_topics)
         self._server = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = [self._server]
         self.port: int = self._server.getsockname()[1]
@@ -90,18 +91,14 @@ class OldBroker:
             node_id=1, host="127.0.0.1", port=self.port, rack=None
         )
         topic = MetadataResponse.MetadataResponseTopic
-        orders = topic(
-            error_code=0,
-            name="orders",
-            is_internal=False,
-            partitions=[
-                topic.MetadataResponsePartition(
-                    error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
-                )
-            ],
+        partition = topic.MetadataResponsePartition(
+            error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
         )
+        topics = [
+            topic(error_code=0, name=name, is_internal=False, partitions=[partition]) for name in self._topics
+        ]
         return MetadataResponse(
-            brokers=[broker], cluster_id=CLUSTER_ID, controller_id=1, topics=[orders], version=version
+            brokers=[broker], cluster_id=CLUSTER_ID, controller_id=1, topics=topics, version=version
         )
 
     def _configs(self, version: int) -> Any:

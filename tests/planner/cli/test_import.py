@@ -43,6 +43,7 @@ def test_mm2_as_json() -> None:
     ("arguments", "why"),
     [
         ((), "which cluster?"),
+        (("--mm2", str(EXAMPLE), "--name", "a b"), "'a b' is no name for a topology"),
         (("dc1", "--mm2", str(EXAMPLE)), "--mm2 reads a file and asks no cluster"),
         (("--mm2", "no-such-file"), "no-such-file can't be read"),
         (("dc3", "--path", "plans/examples/active-active.yaml"), "the topology has no cluster 'dc3'"),

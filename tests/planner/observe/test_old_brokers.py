@@ -1,16 +1,20 @@
 """Brokers of other ages are read as far as they can be, and named where they are too old."""
 
 from planner.kafka import Endpoint
+from planner.model.diagnostic import Failure, error
 from planner.model.observed import (
     FEATURE_INCREMENTAL,
     FEATURE_TRANSACTIONS,
     ConfigSource,
     ConfigsWanted,
     Observed,
+    Unreachable,
     Wanted,
 )
+from planner.model.owned import Owned
 from planner.model.topology import Cluster
 from planner.observe import Observer
+from runtime.contract.naming import REGISTRY
 from tests.fakes.old_broker import API_VERSIONS, CLUSTER_ID, DESCRIBE_CONFIGS, METADATA, OldBroker
 
 KAFKA_2_3 = {0: 7, 1: 11, METADATA: 8, API_VERSIONS: 2, 22: 1, 24: 1, 26: 1, DESCRIBE_CONFIGS: 2, 44: 0}
@@ -62,3 +66,24 @@ def test_a_broker_from_before_transactions_is_named_with_all_that_it_lacks() -> 
     cluster = observed.reachable("dc1")
     assert cluster is not None
     assert "too old" in cluster.unreadable["defaults"]
+
+
+def test_a_registry_that_can_not_be_read_makes_its_cluster_unknown_not_unowned() -> None:
+    def broken(of: Endpoint) -> tuple[Owned, ...]:
+        raise Failure(error(f"{REGISTRY} at {of.cluster} cannot be used", "look at it"))
+
+    with OldBroker(KAFKA_2_3, REGISTRY) as broker:
+        here = Endpoint("dc1", f"127.0.0.1:{broker.port}")
+        with Observer(
+            {"dc1": Cluster("dc1", here.bootstrap)}, {"dc1": here}, read_registry=broken
+        ) as reading:
+            found = reading.names().clusters["dc1"]
+    assert found == Unreachable("dc1", f"{REGISTRY} at dc1 cannot be used", "look at it")
+
+
+def test_a_registry_is_no_topic_of_the_users() -> None:
+    with OldBroker(KAFKA_2_3, REGISTRY) as broker:
+        cluster = observe(broker).reachable("dc1")
+    assert cluster is not None
+    assert REGISTRY in cluster.internal_topics
+    assert REGISTRY not in cluster.topics

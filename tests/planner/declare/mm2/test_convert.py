@@ -210,3 +210,27 @@ def test_the_example_is_a_topology_that_loads(tmp_path: Path) -> None:
     assert loaded.flows["primary-to-backup"].topics == found.topology.flows["primary-to-backup"].topics
     assert loaded.clusters["primary"].bootstrap == "a1:9092,a2:9092"
     assert "pa" + '"ss=w:ord' not in file.read_text()
+
+
+def test_an_oauth_login() -> None:
+    client = (
+        converted(
+            "A.sasl.jaas.config = a.b.OAuthBearerLoginModule required clientId='me' "
+            'clientSecret="hunter2" scope=kafka;\nA.sasl.oauthbearer.token.endpoint.url = https://idp/token'
+        )
+        .topology.clusters["A"]
+        .client
+    )
+    assert client == {
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": SecretRef("env", "A_SASL_OAUTHBEARER_CLIENT_SECRET"),
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+    }
+
+
+def test_a_login_that_makes_no_sense_is_told_and_not_repeated() -> None:
+    found = converted("A.sasl.jaas.config = hunter2")
+    assert "no login configuration" in found.notes[0].reason
+    assert "hunter2" not in repr(found)
