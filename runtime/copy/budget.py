@@ -82,7 +82,7 @@ class TokenBucket:
         """Saves up for a fifth of a second at most, so that a quiet flow does not burst later."""
         now = self._now()
         if self.rate is not None:
-            self._level = min(self._level + (now - self._at) * self.rate, self.rate / 5)
             if self._level < 0:
-                self.throttled_s += now - self._at
+                self.throttled_s += min(now - self._at, -self._level / self.rate)
+            self._level = min(self._level + (now - self._at) * self.rate, self.rate / 5)
         self._at = now

@@ -208,7 +208,6 @@ class FlowCopy:
             self._reading.touch(copy)
 
     def unfit(self, copy: PartitionCopy, why: str) -> None:
-        copy.suspect = True
         copy.rewind()
         self._care.retry(copy, why)
 

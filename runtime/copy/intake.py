@@ -24,6 +24,7 @@ _HELD_BACK_WAIT_MS = 10
 _COPY_OUT = 64 << 10  # a small share of a large response is copied, so that it does not keep all of it
 _QUIET_BYTES = 32 << 10
 _LEAST_SHARE = 512 << 10
+_LEAST_RATED = 32 << 10
 
 
 class Reader(Protocol):
@@ -152,6 +153,8 @@ class BrokerIntake:
         least = min(_LEAST_SHARE, self._budget.limit // 4)
         await self._budget.room(least)
         share = max(least, min(self._share, self._budget.left))
+        if self._bucket.rate is not None:  # a slow flow does not take seconds' worth at once
+            share = min(share, max(self._bucket.rate // 4, _LEAST_RATED))
         wait = _HELD_BACK_WAIT_MS if self._held_back else self._settings.fetch_wait_ms
         limits = self._session.limits
         if (wait, share) != (limits.max_wait_ms, limits.max_bytes):

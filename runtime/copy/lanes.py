@@ -11,7 +11,8 @@ from runtime.copy.errors import Do, Phase, decide
 from runtime.copy.lane import Lane
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import PartitionCopy
-from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError, WireError
 
 _ATTEMPTS = 20
 _PAUSE_S = 0.25
@@ -32,13 +33,14 @@ class LaneSet:
     async def begin(self) -> None:
         """Initialises every id, also the spare ones: an older slot of this number may hold any of them (R3).
 
-        One that is stuck is left to its own task; copying begins when one home lane works.
+        One that is stuck is left to its own task; copying begins when one works. Raises WireError.
         """
-        stuck = [lane for lane in self.all if not await self._begun(lane)]
+        working = [lane for lane in self.all if await self._begun(lane)]
+        if not working:
+            why = f"every transactional id like {self.all[0].transactional_id} waits for a marker"
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, why)
         for lane in self.all:
             self._start(lane)
-        if len(stuck) == len(self.all):
-            raise SlotMustEnd(f"{self.all[0].transactional_id}: every transactional id waits for a marker")
 
     async def _begun(self, lane: Lane) -> bool:
         for attempt in range(_ATTEMPTS):

@@ -11,7 +11,7 @@ from runtime.contract.status import PartitionState as State
 from runtime.copy.assignment import Assignment
 from runtime.copy.slot import Outdated, Slot, Stopped
 from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
+from tests.runtime.copy.world import FAST, Driver, Side, assigned, at_end, flow_spec, in_state, until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -154,6 +154,31 @@ def test_a_stopped_slot_has_ended_its_transactions(sides: dict[str, Side], fresh
         *sides["dc2"].ends(topic, committed=False),
     )
     assert committed == written >= progress.destination_end > 0
+
+
+def test_a_tail_without_records_is_in_the_ledger_when_asked_for(sides: dict[str, Side], fresh: Fresh) -> None:
+    """Before a promote: what lies behind the last record held nothing to copy, and the ledger says so."""
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    producer = sides["dc1"].producer(transactional_id=fresh("app"))
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted")
+    producer.flush(30)
+    producer.abort_transaction(30)
+    driver = Driver(sides, job=fresh("job"), settings=replace(FAST, tail_every_ms=600_000))
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        async with driver.running(assignment) as slot:
+            await until(slot, lambda one: one.source_end == 2)
+            assert slot.status().partitions[0].position == 0
+            slot.advance_tails()
+            await until(slot, at_end([2]))
+
+    asyncio.run(copy())
+    assert sides["dc2"].ends(topic) == [(0, 0)]  # no marker: it never joined a transaction
 
 
 def test_a_slot_without_the_newest_generation_ends(sides: dict[str, Side], fresh: Fresh) -> None:

@@ -71,6 +71,7 @@ def test_the_rate_is_kept_whatever_the_pieces(piece: int) -> None:
         taken += piece
         clock.now += 0.000_001
     assert taken == pytest.approx(60_000, rel=0.01, abs=2 * piece)
+    assert bucket.throttled_s == pytest.approx(60, rel=0.1)
 
 
 def test_a_quiet_flow_saves_up_no_burst() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.contract.jobspec import ProvenanceMode, TemplateRule
 from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Driver, Side, assigned, flow_spec
+from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -54,6 +54,32 @@ def test_active_active_under_one_name(sides: dict[str, Side], fresh: Fresh, mode
     assert dropped == [len(born["dc2"]), len(born["dc1"])]
     both = sorted(born["dc1"] + born["dc2"])
     assert [sorted(_numbers(side, topic)) for side in sides.values()] == [both, both]
+
+
+@pytest.mark.parametrize("mode", ["batch", "headers"])
+def test_a_flow_for_native_records_leaves_copies_alone(
+    sides: dict[str, Side], fresh: Fresh, mode: ProvenanceMode
+) -> None:
+    """What arrives over another way already is not copied a second time."""
+    topic = fresh("orders")
+    first = flow_spec(fresh("first"), "dc1", "dc2", provenance=mode)
+    onward = flow_spec(
+        fresh("onward"),
+        "dc2",
+        "dc1",
+        provenance=mode,
+        native_only=True,
+        rename=TemplateRule(text="{topic}.on"),
+    )
+    for side in sides.values():
+        side.create(topic)
+    sides["dc1"].create(f"{topic}.on")
+    sides["dc1"].write(topic, [{"value": b"copied"}] * 20)
+    copy_through(Driver(sides, job=fresh("job")), first, assigned(first.name, topic))
+    sides["dc2"].write(topic, [{"value": b"native"}] * 10)
+    driver = Driver(sides, "dc1", fresh("job"))
+    copy_through(driver, onward, assigned(onward.name, topic, destination_topic=f"{topic}.on"))
+    assert [row.value for row in sides["dc1"].read(f"{topic}.on")[0]] == [b"native"] * 10
 
 
 def test_names_that_do_not_cycle_are_all_copied(sides: dict[str, Side], fresh: Fresh) -> None:
