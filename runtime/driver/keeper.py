@@ -55,6 +55,7 @@ class SlotKeeper:
         self.state: SlotState = "idle"
         self.since = time.time()
         self.why = ""
+        self._before = ""
         self._around = around
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
@@ -75,7 +76,7 @@ class SlotKeeper:
         if report.attempt != self.attempt or self._ended is None:
             return
         if self.state in ("submitted", "unscheduled"):
-            self._become("running", self.why)
+            self._become("running", self._before)
         if self._around.membership.confirmed(self.slot, report.status.assignment):
             self._around.changed()
 
@@ -121,7 +122,8 @@ class SlotKeeper:
         failures = 0
         while not self._stopping.is_set():
             await self._settled()
-            if not self._around.membership.partitions_of(self.slot):
+            # Before the first partition is known a worker may start already: that takes seconds.
+            if self.attempt and not self._around.membership.partitions_of(self.slot):
                 self._become("idle")
                 self._wake.clear()
                 await pause(_HEALTHY_S, self._wake)
@@ -133,7 +135,8 @@ class SlotKeeper:
             if self._stopping.is_set():
                 return
             failures = 0 if time.monotonic() - began > _HEALTHY_S else failures + 1
-            self._become("waiting", f"{ended.how}: {ended.why}" if ended.why else ended.how)
+            self._before = f"{ended.how}: {ended.why}" if ended.why else ended.how
+            self._become("waiting", self._before)
             await pause(min(_BACKOFF_S * 2 ** min(failures - 1, 10), _LONGEST_S), self._stopping)
 
     async def _attempt(self) -> Ended | None:
