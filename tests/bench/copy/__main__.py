@@ -8,6 +8,7 @@ import platform
 import pstats
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +17,9 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import ClusterSpec, Listener
 from tests.bench.copy import fill, table
+from tests.bench.copy.delay import LISTENER, delayed, free_port, toxiproxy
 from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Latency, at_a_thousand
 from tests.bench.copy.loaded import at_rate
@@ -30,12 +32,14 @@ from tests.labs import WITH_PARENT
 
 JSON = Path("build/bench-copy.json")
 RATE = 1_000
+TWO_SLOTS, DELAYED = "1k-none-2-slots", "1k-none-50-ms"
 
 
 class Bench:
     def __init__(self, lab: Lab, options: argparse.Namespace) -> None:
         self.options = options
         self.folder = lab.home.parent
+        self.here = lab.clusters["dc1"]
         self.source, self.destination = (lab.clusters[name].client for name in ("dc1", "dc2"))
         known: dict[str, Side] = {
             side.name: side
@@ -60,6 +64,8 @@ class Bench:
         for workload in THROUGHPUT:
             if self._chosen(workload.name):
                 self._throughput(workload)
+        if self._chosen(DELAYED):
+            self._delayed()
         if self._chosen(LATENCY.name):
             self._latency()
         if self._chosen("latency-half"):
@@ -68,18 +74,37 @@ class Bench:
     def _chosen(self, name: str) -> bool:
         return not self.options.only or name in self.options.only
 
-    def _throughput(self, workload: Workload) -> None:
+    def _throughput(self, workload: Workload, source: str | None = None) -> None:
         workload = replace(workload, megabytes=int(workload.megabytes * self.options.scale))
         at_source = fill.preload(self.source, workload)
         window_s = 5.0 if self.options.quick else 12.0
         for number in range(self.options.rounds):
-            for side in self._order(number):
-                run = self._run(workload, workload.topic, side)
+            for side, run in self._runs(workload, number):
+                run = replace(run, source=source or run.source)
                 self._keep(measure(side, run, at_source, window_s))
                 if self.options.profile and isinstance(side, Slots):
                     pstats.Stats(f"{run.folder / run.tag}.profile").sort_stats("tottime").print_stats(45)
                 self._forget(self.destination, run.mirror_topic)
         self._forget(self.source, workload.topic)
+
+    def _runs(self, workload: Workload, number: int) -> Iterator[tuple[Side, Run]]:
+        for side in self._order(number):
+            yield side, self._run(workload, workload.topic, side)
+        if workload.name == "1k-none" and self._chosen(TWO_SLOTS):
+            for side in self._order(number):
+                if isinstance(side, Job | Slots):
+                    run = self._run(replace(workload, name=TWO_SLOTS), workload.topic, side)
+                    yield side, replace(run, slots=2)
+
+    def _delayed(self) -> None:
+        """The source is reached through a proxy that holds its answers back."""
+        binary = toxiproxy()
+        if binary is None:
+            print(f"{DELAYED}: left out, Go is missing to build toxiproxy", flush=True)
+            return
+        node, told = next(iter(self.here.spec.listeners[0].advertised.items()))
+        with delayed(binary, {told: self.here.listener(LISTENER)[node]}):
+            self._throughput(replace(THROUGHPUT[0], name=DELAYED), source=told)
 
     def _latency(self) -> None:
         warm_s, window_s = (10.0, 10.0) if self.options.quick else (60.0, 30.0)
@@ -129,7 +154,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="short windows: a first look, not a result")
-    parser.add_argument("--only", nargs="*", default=[], help="workloads, or latency-half")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help=f"workloads, {TWO_SLOTS}, {DELAYED}, latency-half"
+    )
     parser.add_argument("--sides", nargs="*", default=["repl", "mm2", "mm2-eos"])
     parser.add_argument("--scale", type=float, default=1.0, help="of the preloaded data")
     parser.add_argument("--profile", action="store_true", help="where the time of the side `slot` goes")
@@ -139,10 +166,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-copy-") as home:
         lab = Lab(Path(home) / "lab")
         properties = {"log.retention.ms": "-1", "file.delete.delay.ms": "1000"}
+        link = Listener(LISTENER, {1: f"127.0.0.1:{free_port()}"})
         lab.up(
             [
-                ClusterSpec(name, heap="1g", prefix=WITH_PARENT, properties=properties)
-                for name in ("dc1", "dc2")
+                ClusterSpec(name, heap="1g", prefix=WITH_PARENT, properties=properties, listeners=listeners)
+                for name, listeners in (("dc1", (link,)), ("dc2", ()))
             ]
         )
         bench = Bench(lab, options)
