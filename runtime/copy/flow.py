@@ -18,6 +18,7 @@ from runtime.copy.errors import Decision, Do
 from runtime.copy.lane import Lane
 from runtime.copy.lanes import LaneSet
 from runtime.copy.ledger import Undecided
+from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import PartitionCopy, now_ms
 from runtime.copy.provenance import ProducerDirectory, register
 from runtime.copy.reading import Reading
@@ -225,6 +226,17 @@ class FlowCopy:
     async def register(self, identity: ProducerIdentity) -> None:
         producer = Producer(self.name, self.spec.source, self._source.cluster_id, self.spec.rename)
         await register(self._around.destination, identity.producer_id, producer, now_ms())
+
+    async def confirm(self, lane: Lane) -> None:
+        expected = {copy: copy.progress for copy in lane.copies if copy.part is None}
+        await self._around.ledger.refresh(self.name)
+        try:
+            self._check_generation()
+        except Superseded as outdated:
+            raise SlotMustEnd(str(outdated)) from outdated
+        for copy, progress in expected.items():
+            if copy.lane is lane and self._around.ledger.progress(copy.key) != progress:
+                raise SlotMustEnd(f"someone else copies {copy.key.topic}-{copy.key.partition} of {self.name}")
 
     async def decided(self, key: PartitionKey) -> Progress | None:
         while True:

@@ -47,5 +47,10 @@ class Owner(Protocol):
     async def register(self, identity: ProducerIdentity) -> None:
         """The producer id is written down before its first data (batch provenance)."""
 
+    async def confirm(self, lane: Lane) -> None:
+        """The ledger still says what this lane committed last; raises SlotMustEnd where someone else
+        wrote.
+        """
+
     async def decided(self, key: PartitionKey) -> Progress | None:
         """The committed progress, once no open transaction has written it."""

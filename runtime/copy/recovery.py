@@ -63,6 +63,7 @@ class Recovery:
         if ambiguous:
             await self._ask(lane, tx)
             self._owner.failed(lane, failure, decision, copies)
+        await self._confirm(lane)
         if self.failures > 1:
             await asyncio.sleep(min(0.05 * 2 ** min(self.failures, 6), 2.0))
 
@@ -96,6 +97,14 @@ class Recovery:
         if lane.is_stuck:
             lane.is_stuck = False
             self._owner.freed(lane)
+
+    async def _confirm(self, lane: Lane) -> None:
+        """The id was begun again, which may have fenced another: so the ledger is read, too (fencing 3)."""
+        while True:
+            try:
+                return await self._owner.confirm(lane)
+            except WireError:
+                await asyncio.sleep(_LONGEST_PAUSE_S / 4)
 
     async def _refresh(self, topics: set[str]) -> None:
         """What is cached is not true any more; where nobody answers, the next attempt finds out."""

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.jobspec import FlowSpec
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.failpoints import NAMES
+from runtime.copy.slot import Fenced, Slot
 from tests.runtime.copy.slot_process import slot_process
 from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.runtime.copy.world import FAST, Driver, Side, assigned, at_end, copy_through, flow_spec, until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -83,6 +85,29 @@ def test_a_zombie_of_an_older_generation_writes_nothing_more(
     assert copied == sides["dc1"].read(topic)[0][: len(copied)]
     copy_through(driver, flow, partitions)
     assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
+
+
+def test_a_slot_whose_progress_someone_else_moved_ends(sides: dict[str, Side], fresh: Fresh) -> None:
+    """R3, the last line: after every new epoch the ledger is read, and must say what this slot committed."""
+    topic, flow = fresh("compacted"), flow_spec(fresh("flow"))
+    sides["dc1"].create(topic, 2)
+    sides["dc2"].create(topic, 2, cleanup_policy="compact")
+    driver = Driver(sides, job=fresh("job"), settings=replace(FAST, lanes=1))
+    sides["dc1"].write(topic, [{"key": b"k", "value": b"v", "partition": one} for one in range(2)])
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
+        slot = Slot(driver.spec(), assignment, {})
+        running = asyncio.create_task(slot.run())
+        await until(slot, at_end([1, 1]))
+        await driver.overwrite(flow.name, 0, position=0)
+        # A record without a key is refused, which aborts the transaction.
+        await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"no key", "partition": 1}])
+        end = await asyncio.wait_for(running, 30)
+        assert isinstance(end, Fenced)
+        assert f"someone else copies {topic}-0" in end.why
+
+    asyncio.run(copy())
 
 
 def test_a_slot_keeps_its_progress_through_many_random_kills(

@@ -20,10 +20,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
+from msgspec.structs import replace
 
 from runtime.contract import client, internal_topics
 from runtime.contract.jobspec import ClusterSpec, CopySettings, Earliest, FlowSpec, SelectionSpec, Start
-from runtime.contract.ledger import Generation, GenerationKey, PartitionKey, Progress
+from runtime.contract.ledger import Generation, GenerationKey, PartitionKey, Progress, ProgressKey
 from runtime.contract.status import PartitionState, PartitionStatus
 from runtime.copy.assignment import (
     AssignedFlow,
@@ -264,6 +265,17 @@ class Driver:
             ledger = await Ledger.open(destination)
             await ledger.refresh(flow)
             return ledger.all_progress(flow)
+        finally:
+            await destination.close()
+
+    async def overwrite(self, flow: str, partition: int, **changes: Any) -> None:
+        """Progress as another writer would leave it."""
+        destination = await self.sides[self.destination].open()
+        try:
+            writer = await LedgerWriter.open(destination, "another-writer")
+            for key, progress in (await self.progress(flow)).items():
+                if key.partition == partition:
+                    await writer.commit({ProgressKey(key): replace(progress, **changes)})
         finally:
             await destination.close()
 
