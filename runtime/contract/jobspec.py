@@ -160,9 +160,9 @@ class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How a slot copies. The defaults are for a slot of 1 GB with one core.
 
-    `buffer_bytes` bounds what is fetched and not yet acknowledged (R8); a single larger batch may exceed it.
-    A transaction is committed after `linger_ms` when there is little to do and never later than
-    `transaction_ms`, or a flow's rpo; brokers give up on one after `transaction_timeout_ms`.
+    `buffer_bytes` bounds what is fetched and not yet acknowledged (R8); a single larger batch may exceed
+    it. A transaction is committed after `linger_ms` when there is little to do and never later than
+    `transaction_ms`, or half of a flow's rpo; brokers give up on one after `transaction_timeout_ms`.
     """
 
     lanes: int = 2
@@ -172,7 +172,7 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     partition_fetch_bytes: int = 4 << 20
     fetch_wait_ms: int = 500
     linger_ms: int = 5
-    transaction_ms: int = 1_000
+    transaction_ms: int = 2_000
     transaction_bytes: int = 256 << 20
     transaction_timeout_ms: int = 30_000
     request_bytes: int = 8 << 20

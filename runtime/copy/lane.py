@@ -179,7 +179,7 @@ class Lane:
             return True
         if tx.in_flight or self._sender.has_ready() or (self._waiting and not (self.solo and tx.parts)):
             return False
-        return age >= linger or not tx.parts
+        return not tx.parts or (age >= linger and not any(copy.behind for copy in tx.parts))
 
     def _window(self) -> float:
         """Long enough that ends cost little of the time, never longer than the rpo allows."""

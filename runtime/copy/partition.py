@@ -90,6 +90,11 @@ class PartitionCopy:
         return not self.releasing and self.state in _MOVING
 
     @property
+    def behind(self) -> bool:
+        """Whether the source is known to have more that is about to come: an end now would only cost time."""
+        return self.cursor.offset < self.source.stable_end and self.fetchable
+
+    @property
     def tail_moved(self) -> bool:
         """Whether the ledger is to hear of a position without any batch."""
         if self.part is not None or self.releasing:
