@@ -31,7 +31,7 @@ REPL = Path(sys.executable).with_name("repl")
 RESULTS = Path("build/bench-plan.json")
 PARTITIONS = 2
 BATCH = 1_000
-BROKERS = 2  # of each cluster: one process may not open as many files as 20,000 partitions need
+BROKERS = 3  # of each cluster: one process may not open as many files as 20,000 partitions need
 
 
 @dataclass(frozen=True, slots=True)
