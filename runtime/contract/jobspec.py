@@ -182,6 +182,19 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stop_retry_ms: int = 60_000
 
 
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where and how the Spark application runs. What differs here can't be changed without a new start.
+
+    `memory` is one slot's and the driver's, in Spark's own words; `options` are the launcher's own.
+    """
+
+    launcher: Literal["local", "standalone", "yarn", "kubernetes"] = "local"
+    master: str = "local[2]"
+    memory: str = "1g"
+    conf: dict[str, str] = {}
+    options: dict[str, str] = {}
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """All flows of a job go into `destination`. `slots` is a number or 0 for: as many as there are cores.
 
@@ -197,6 +210,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     clusters: dict[str, ClusterSpec]
     flows: list[FlowSpec]
     slots: int = 0
+    launch: LaunchSpec = LaunchSpec()
     copy: CopySettings = CopySettings()
     internal: InternalSpec = InternalSpec()
     routes: list[RouteSpec] = []
