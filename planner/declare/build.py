@@ -128,6 +128,7 @@ def _job(name: str, fields: Fields) -> Job:
         memory=fields["memory"],
         metrics_port=metrics["port"] if metrics else None,
         metrics_host=metrics["host"] if metrics else JOB.metrics_host,
+        metrics_partitions=metrics["partitions"] if metrics else JOB.metrics_partitions,
         conf=fields.get("conf") or {},
         options=fields.get("options") or {},
         source=fields.source,

@@ -47,6 +47,13 @@ METRICS = Record(
             default="127.0.0.1",
             example='"0.0.0.0"',
         ),
+        Key(
+            "partitions",
+            Whole(0, 1_000_000),
+            "With more partitions than this, metrics are summed by topic.",
+            default=2_000,
+            example="10000",
+        ),
     ),
     "The job's Prometheus endpoint.",
 )

@@ -231,6 +231,7 @@ class Job:
     memory: str = "1g"
     metrics_port: int | None = 9404
     metrics_host: str = "127.0.0.1"
+    metrics_partitions: int = 2_000
     conf: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     source: Source | None = None

@@ -95,6 +95,16 @@ def _jobs(topology: Topology) -> list[str]:
     return ["jobs:", *_named(said)] if said else []
 
 
+def _metrics(job: Job, usual: Job) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    moved = (job.metrics_port, job.metrics_host) != (usual.metrics_port, usual.metrics_host)
+    if moved and job.metrics_port is not None:
+        found = {"port": job.metrics_port, "host": job.metrics_host}
+    if job.metrics_partitions != usual.metrics_partitions:
+        found["partitions"] = job.metrics_partitions
+    return found
+
+
 def _job(job: Job) -> dict[str, Value]:
     usual = Job(job.name)
     found: dict[str, Value] = {}
@@ -108,8 +118,8 @@ def _job(job: Job) -> dict[str, Value]:
         found["memory"] = setting(job.memory)
     if job.metrics_port is None:
         found["metrics"] = Bare("off")
-    elif (job.metrics_port, job.metrics_host) != (usual.metrics_port, usual.metrics_host):
-        found["metrics"] = {"port": job.metrics_port, "host": job.metrics_host}
+    elif metrics := _metrics(job, usual):
+        found["metrics"] = metrics
     for key, settings in (("conf", job.conf), ("options", job.options)):
         if settings:
             found[key] = {name: setting(value) for name, value in sorted(settings.items())}

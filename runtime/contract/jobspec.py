@@ -200,7 +200,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     `routes`: every flow of the topology, because what one takes depends on the others; empty when the job's
     own are all there are. `declared`: topics of the destination with the settings that the topology declares
-    itself, which no flow may touch.
+    itself, which no flow may touch. `metrics_partitions`: with more of them, metrics are summed by topic.
     """
 
     version: int = VERSION
@@ -217,6 +217,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     declared: dict[str, list[str]] = {}
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = 9404
+    metrics_partitions: int = 2_000
 
     def flow(self, name: str) -> FlowSpec:
         return next(flow for flow in self.flows if flow.name == name)

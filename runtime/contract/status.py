@@ -54,7 +54,9 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """One partition of a flow, by its name at the source. Times are ms since 1970, 0 where it never was.
 
     `position` is replicated through (committed). `source_end` is the last stable offset last seen: what a
-    reader there may have. `foreign_writes` says that others write to the destination's partition.
+    reader there may have. `foreign_writes` says that others write to the destination's partition. `records`,
+    `bytes`, `dropped` and `lost` (source offsets given up on purpose) are the ledger's, since the flow began;
+    `transactions` and `aborts` are this slot's.
     """
 
     flow: str
@@ -78,6 +80,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     dropped: int = 0
     transactions: int = 0
     aborts: int = 0
+    lost: int = 0
 
 
 class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -111,7 +111,7 @@ WRONG: dict[str, list[Any]] = {
     "job.launcher": ["spark"],
     "job.slots": [0, "many"],
     "job.memory": ["lots", 1],
-    "job.metrics": [9404, {"port": 0}, {"port": 70_000}],
+    "job.metrics": [9404, {"port": 0}, {"port": 70_000}, {"partitions": -1}],
     "job.conf": [{"executor": 1}],
     "cluster.bootstrap": ["kafka", "kafka:", [], {}],
     "cluster.client": [{"sasl.password": {"var": "P"}}, {"sasl.password": {"env": "P", "file": "f"}}],

@@ -101,6 +101,7 @@ def test_a_job_says_what_it_wants(tmp_path: Path) -> None:
         "2g",
         None,
         "127.0.0.1",
+        2_000,
         {"spark.a": "1", "spark.b": "on"},
         {"queue": "q"},
         job.source,
