@@ -11,12 +11,10 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from runtime.contract import control, job_status, naming
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.exits import JobExit
-from runtime.contract.job_status import FlowView, JobState, JobStatus, SpecKey
+from runtime.contract.job_status import JobState, JobStatus, SlotReport, SpecKey
 from runtime.contract.jobspec import JobSpec
 from runtime.copy.records import Record
 from runtime.copy.wire.errors import WireError
@@ -25,13 +23,12 @@ from runtime.driver.channel import Tail, end_of, pause, post
 from runtime.driver.clusters import Clusters
 from runtime.driver.destination import Destination, last_status, open_destination
 from runtime.driver.fleet import Fleet
-from runtime.driver.flow import FlowWork
+from runtime.driver.flow_duties import FlowDuties
 from runtime.driver.flows import Flows
 from runtime.driver.keeper import Surroundings
 from runtime.driver.log import say
 from runtime.driver.membership import Membership
 from runtime.driver.pulse import Pulse
-from runtime.driver.side_duties import SideDuties
 from runtime.driver.takeover import Shared
 from runtime.driver.tasks import Tasks
 from runtime.driver.writer import DriverFenced, DriverWriter
@@ -57,7 +54,7 @@ class Job:
         self._pulse: Pulse | None = None
         self._flows: Flows | None = None
         self._fleet: Fleet | None = None
-        self._duties: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
+        self._duties = FlowDuties(lambda: self.spec, self._clusters, self._tasks, self._reports)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -105,17 +102,11 @@ class Job:
             heard=self._heard,
             trouble=self._trouble,
             slots=self._fleet.views() if self._fleet is not None else [],
-            flows=self._flow_views(),
+            flows=self._duties.noted(self._flows.views()) if self._flows is not None else [],
         )
 
-    def _flow_views(self) -> list[FlowView]:
-        views = self._flows.views() if self._flows is not None else []
-        found = []
-        for view in views:
-            duties = self._duties.get(view.flow)
-            notes = [f"{what}: {why}" for what, why in duties[0].notes.items()] if duties else []
-            found.append(msgspec.structs.replace(view, notes=[*view.notes, *notes]) if notes else view)
-        return found
+    def _reports(self) -> list[SlotReport]:
+        return list(self._fleet.reports.values()) if self._fleet is not None else []
 
     async def _opened(self) -> Destination | None:
         """Waits for the destination as long as it takes; None when stopped meanwhile."""
@@ -181,7 +172,7 @@ class Job:
             pulse=pulse,
             changed=self._changed,
         )
-        self._flows = Flows(shared, membership, self._tasks, self._began)
+        self._flows = Flows(shared, membership, self._tasks, self._duties.began)
         self._fleet = Fleet(slots, around, self._flows.all, self._tasks)
         self._tasks.spawn(pulse.run(), "pulse")
         status_offset = await end_of(destination.cluster, naming.STATUS)
@@ -195,21 +186,6 @@ class Job:
     def _changed(self) -> None:
         if self._fleet is not None:
             self._fleet.changed()
-
-    def _began(self, flow: FlowWork) -> None:
-        """The flow's small duties, begun anew with each version of it."""
-        for task in self._duties.pop(flow.name, (None, []))[1]:
-            task.cancel()
-        if flow.spec.state != "active":
-            return
-        duties = SideDuties(self.spec, flow.spec, self._clusters)
-        fleet = self._fleet
-        reports = fleet.reports.values if fleet is not None else list
-        tasks = [
-            self._tasks.spawn(duties.heartbeats(), f"heartbeats {flow.name}"),
-            self._tasks.spawn(duties.origin_commits(reports), f"origin commits {flow.name}"),
-        ]
-        self._duties[flow.name] = (duties, tasks)
 
     async def _remember(self, destination: Destination) -> None:
         record = Record(job_status.encode_key(SpecKey(self.spec.job)), job_status.encode(self.spec))
@@ -266,9 +242,7 @@ class Job:
         self.spec = spec
         self._clusters.know(spec.clusters)
         await self._flows.run_by(spec)
-        for name in [name for name in self._duties if name not in self._flows.by_name]:
-            for task in self._duties.pop(name)[1]:
-                task.cancel()
+        self._duties.keep(self._flows.by_name)
         await self._remember(destination)
 
     async def _goodbye(self) -> None:

@@ -1,0 +1,63 @@
+"""The small duties of each flow, begun anew with each version of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+
+from msgspec.structs import replace
+
+from runtime.contract.job_status import FlowView, SlotReport
+from runtime.contract.jobspec import JobSpec
+from runtime.driver.clusters import Clusters
+from runtime.driver.flow import FlowWork
+from runtime.driver.side_duties import SideDuties
+from runtime.driver.tasks import Tasks
+
+
+class FlowDuties:
+    """`spec` and `reports` are asked for when they are needed: both change while the job runs."""
+
+    def __init__(
+        self,
+        spec: Callable[[], JobSpec],
+        clusters: Clusters,
+        tasks: Tasks,
+        reports: Callable[[], Iterable[SlotReport]],
+    ) -> None:
+        self._spec = spec
+        self._clusters = clusters
+        self._tasks = tasks
+        self._reports = reports
+        self._by_flow: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
+
+    def began(self, flow: FlowWork) -> None:
+        self._end(flow.name)
+        if flow.spec.state != "active":
+            return
+        duties = SideDuties(self._spec(), flow.spec, self._clusters)
+        tasks = [
+            self._tasks.spawn(duties.heartbeats(), f"heartbeats {flow.name}"),
+            self._tasks.spawn(duties.origin_commits(self._reports), f"origin commits {flow.name}"),
+        ]
+        self._by_flow[flow.name] = (duties, tasks)
+
+    def keep(self, flows: Collection[str]) -> None:
+        """Of others nothing is to be done any more."""
+        for name in [name for name in self._by_flow if name not in flows]:
+            self._end(name)
+
+    def noted(self, views: Iterable[FlowView]) -> list[FlowView]:
+        """Each flow with what its duties could not do."""
+        return [self._noted(view) for view in views]
+
+    def _noted(self, view: FlowView) -> FlowView:
+        if view.flow not in self._by_flow:
+            return view
+        notes = [f"{what}: {why}" for what, why in self._by_flow[view.flow][0].notes.items()]
+        return replace(view, notes=[*view.notes, *notes]) if notes else view
+
+    def _end(self, name: str) -> None:
+        if name in self._by_flow:
+            for task in self._by_flow.pop(name)[1]:
+                task.cancel()
