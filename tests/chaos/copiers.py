@@ -67,7 +67,7 @@ class SparkCopier:
 
     def victims(self, root: psutil.Process) -> Mapping[str, list[psutil.Process]]:
         """Workers are the forks of pyspark's daemon; the driver is the JVM or its Python process."""
-        children = root.children(recursive=True)
+        children = [one for one in root.children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
         daemons = {one.pid for one in children if one.ppid() == root.pid and DAEMON in one.cmdline()}
         return {
             "worker": [one for one in children if one.ppid() in daemons],

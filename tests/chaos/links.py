@@ -1,8 +1,8 @@
 """The links between the copying processes and the two clusters, cut and restored.
 
-Where network namespaces are permitted, the copying processes live in one, with a cable to each cluster: a cut
-cable loses packets, and nobody is told. Elsewhere the brokers of the cluster are stopped for the time of the
-cut: connections stay open, and nothing answers.
+Where network namespaces are permitted, each cluster lives in one and the copying processes in another, with a
+cable to each cluster: a cut cable loses packets, and nobody is told. Elsewhere the brokers of the cluster are
+stopped for the time of the cut: connections stay open, and nothing answers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ CLUSTERS = ("dc1", "dc2")
 
 
 class Links(Protocol):
-    """`hosts` are where the clusters listen, `prefix` puts a command at the other end of the cables."""
+    """`hosts` are where the clusters listen. `prefix` puts a command at the other end of the cables,
+    `beside` puts one where the cluster is.
+    """
 
     hosts: dict[str, str]
     prefix: tuple[str, ...]
+    beside: dict[str, tuple[str, ...]]
 
     def cut(self, lab: Lab, cluster: str) -> None: ...
     def restore(self, lab: Lab, cluster: str) -> None: ...
@@ -34,6 +37,7 @@ class StoppedBrokers:
     def __init__(self) -> None:
         self.hosts = dict.fromkeys(CLUSTERS, "127.0.0.1")
         self.prefix: tuple[str, ...] = ()
+        self.beside: dict[str, tuple[str, ...]] = dict.fromkeys(CLUSTERS, ())
 
     def cut(self, lab: Lab, cluster: str) -> None:
         for broker in running(lab, cluster):
@@ -44,57 +48,79 @@ class StoppedBrokers:
             lab.unpause(broker)
 
 
-class Namespace:
+class Namespaces:
+    """One a cluster, one for what copies: a cluster has a cable to that (`far`) and one to us (`near`)."""
+
     def __init__(self) -> None:
-        number = os.getpid()
-        self.name = f"repl-chaos-{number}"
-        self.prefix: tuple[str, ...] = ("ip", "netns", "exec", self.name)
-        self._cables = {
-            one: f"rc{number % 10**6}{letter}" for one, letter in zip(CLUSTERS, "ab", strict=True)
+        number = os.getpid() % 10**6
+        self._copying = f"repl-chaos-{number}"
+        self._of = {one: f"{self._copying}-{one}" for one in CLUSTERS}
+        self._cables = {one: f"rc{number}{letter}" for one, letter in zip(CLUSTERS, "ab", strict=True)}
+        self._nets = {one: number % 120 * 2 + at for at, one in enumerate(CLUSTERS)}
+        self.hosts = {one: f"10.213.{net}.1" for one, net in self._nets.items()}
+        self.prefix: tuple[str, ...] = ("ip", "netns", "exec", self._copying)
+        self.beside: dict[str, tuple[str, ...]] = {
+            one: ("ip", "netns", "exec", name) for one, name in self._of.items()
         }
-        nets = {one: f"10.213.{number % 120 * 2 + at}" for at, one in enumerate(CLUSTERS)}
-        self.hosts = {one: f"{net}.1" for one, net in nets.items()}
-        self._far = {one: f"{net}.2" for one, net in nets.items()}
 
     def lay(self) -> None:
-        _ip("netns", "add", self.name)
-        self._inside("link", "set", "lo", "up")
-        for cluster, cable in self._cables.items():
-            end = f"{cable}x"
-            _ip("link", "add", cable, "type", "veth", "peer", "name", end, "netns", self.name)
-            _ip("addr", "add", f"{self.hosts[cluster]}/24", "dev", cable)
-            _ip("link", "set", cable, "up")
-            self._inside("addr", "add", f"{self._far[cluster]}/24", "dev", end)
-            self._inside("link", "set", end, "up")
+        for name in (self._copying, *self._of.values()):
+            _ip("netns", "add", name)
+            _ip("-n", name, "link", "set", "lo", "up")
+        for cluster, name in self._of.items():
+            net, cable, copying = self._nets[cluster], self._cables[cluster], ("-n", self._copying)
+            _ip("link", "add", cable, "type", "veth", "peer", "name", "near", "netns", name)
+            _end((), cable, f"10.213.{net}.2/24")
+            _end(("-n", name), "near", f"{self.hosts[cluster]}/24")
+            _ip(
+                "-n",
+                name,
+                "link",
+                "add",
+                "far",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                cable,
+                "netns",
+                self._copying,
+            )
+            _end(("-n", name), "far", f"10.214.{net}.1/24")
+            _end(copying, cable, f"10.214.{net}.2/24")
+            _ip(*copying, "route", "add", f"{self.hosts[cluster]}/32", "via", f"10.214.{net}.1")
 
     def remove(self) -> None:
-        subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
+        for name in (self._copying, *self._of.values()):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
     def cut(self, lab: Lab, cluster: str) -> None:
-        """At the far end: the cluster stays reachable for everybody else."""
-        self._inside("link", "set", f"{self._cables[cluster]}x", "down")
+        """Of the cable between them alone, at the cluster's end: its own, and our way to it, are whole."""
+        _ip("-n", self._of[cluster], "link", "set", "far", "down")
 
     def restore(self, lab: Lab, cluster: str) -> None:
-        self._inside("link", "set", f"{self._cables[cluster]}x", "up")
-
-    def _inside(self, *arguments: str) -> None:
-        _ip("-n", self.name, *arguments)
+        _ip("-n", self._of[cluster], "link", "set", "far", "up")
 
 
 @contextmanager
 def links() -> Iterator[Links]:
-    namespace = Namespace()
+    namespaces = Namespaces()
     try:
         try:
-            namespace.lay()
+            namespaces.lay()
         except (OSError, subprocess.CalledProcessError):
             print("chaos: no network namespaces here: cut links are stopped brokers", flush=True)
             yield StoppedBrokers()
         else:
-            yield namespace
+            yield namespaces
     finally:
         if shutil.which("ip"):
-            namespace.remove()
+            namespaces.remove()
+
+
+def _end(where: tuple[str, ...], cable: str, address: str) -> None:
+    _ip(*where, "addr", "add", address, "dev", cable)
+    _ip(*where, "link", "set", cable, "up")
 
 
 def _ip(*arguments: str) -> None:

@@ -49,7 +49,9 @@ class Weather:
 def cluster_specs(links: Links, brokers: int) -> list[ClusterSpec]:
     """Producers of the checker may be killed in their transactions too: those end soon."""
     return [
-        ClusterSpec(name, brokers=brokers, host=links.hosts[name], jvm=JVM, prefix=WITH_PARENT)
+        ClusterSpec(
+            name, brokers=brokers, host=links.hosts[name], jvm=JVM, prefix=(*links.beside[name], *WITH_PARENT)
+        )
         for name in CLUSTERS
     ]
 
