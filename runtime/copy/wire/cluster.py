@@ -148,17 +148,29 @@ class Cluster:
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known
-        response = await self.ask_any(FindCoordinatorRequest(kind, [key]))
-        for found in response.coordinators:
-            if found.error:
-                raise BrokerError(found.error, f"the coordinator of {key}", found.message)
-            self._coordinators[kind, key] = found.node_id
-            if found.node_id not in self.brokers:
-                self.brokers[found.node_id] = Broker(found.node_id, found.host, found.port)
-            return found.node_id
-        raise BrokerError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key}", "no answer for it"
-        )
+        found = (await self.coordinators(kind, [key])).get(key)
+        if isinstance(found, int):
+            return found
+        unknown = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        raise found or BrokerError(unknown, f"the coordinator of {key}", "no answer for it")
+
+    async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
+        """Of many at once; what is known is not asked again."""
+        wanted = list(keys)
+        found: dict[str, int | BrokerError] = {
+            key: self._coordinators[kind, key] for key in wanted if (kind, key) in self._coordinators
+        }
+        missing = [key for key in wanted if key not in found]
+        if not missing:
+            return found
+        for one in (await self.ask_any(FindCoordinatorRequest(kind, missing))).coordinators:
+            if one.error:
+                found[one.key] = BrokerError(one.error, f"the coordinator of {one.key}", one.message)
+                continue
+            found[one.key] = self._coordinators[kind, one.key] = one.node_id
+            if one.node_id not in self.brokers:
+                self.brokers[one.node_id] = Broker(one.node_id, one.host, one.port)
+        return found
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)

@@ -107,13 +107,14 @@ class OffsetFetchRequest:
         error = ErrorCode.NONE
         for _ in range(reader.count()):
             reader.compact_string()
-            _read_group(reader, offsets)
+            read_group(reader, offsets)
             error = ErrorCode(reader.int16())
             reader.skip_tags()
         return OffsetFetchResponse(throttle_ms, error, offsets)
 
 
-def _read_group(reader: Reader, offsets: dict[TopicPartition, CommittedOffset | ErrorCode]) -> None:
+def read_group(reader: Reader, offsets: dict[TopicPartition, CommittedOffset | ErrorCode]) -> None:
+    """The topics of one group in an answer."""
     for _ in range(reader.count()):
         topic = reader.compact_string()
         for _ in range(reader.count()):
