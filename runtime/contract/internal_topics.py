@@ -43,16 +43,15 @@ def _expiring(retention_ms: int) -> dict[str, str]:
     }
 
 
-def at_destination(retention_ms: int | None = None) -> tuple[InternalTopic, ...]:
+def at_destination() -> tuple[InternalTopic, ...]:
     """What must exist before a job copies into a cluster."""
-    retention = retention_ms if retention_ms is not None else DEFAULT_RETENTION_MS
     return (
         InternalTopic(naming.LEDGER, 8, _compacted(1 << 20, "0.05")),
         InternalTopic(naming.OFFSET_MAP, 8, _compacted(16 << 20, "0.3")),
         InternalTopic(naming.PRODUCERS, 1, _compacted(1 << 20, "0.1")),
         InternalTopic(naming.STATUS, 1, _compacted(1 << 20, "0.1")),
         InternalTopic(naming.CONTROL, 1, _expiring(_DAY_MS)),
-        InternalTopic(naming.CHECKPOINTS, 1, _expiring(retention)),
+        InternalTopic(naming.CHECKPOINTS, 1, _compacted(4 << 20, "0.1")),
         InternalTopic(naming.TIMESTAMPS, 1, _compacted(16 << 20, "0.3")),
     )
 

@@ -12,6 +12,7 @@ from runtime.contract.ledger import (
     SegmentKey,
     decode_key,
     decode_segment,
+    encode_key,
     partition_of,
 )
 from runtime.contract.offsetmap import OffsetMap, Span, trimmable
@@ -61,6 +62,16 @@ class Maps:
                 if number.incarnation == progress.incarnation and number.number < progress.segments
             ),
             key=lambda item: item[0].number,
+        )
+
+    def sealing(self, key: PartitionKey, progress: Progress) -> bool:
+        """Whether the newest segment that progress names can't be seen yet: its topic's marker is still to
+        come. Until then the map only seems to begin later.
+        """
+        newest = SegmentKey(key, progress.incarnation, progress.segments - 1)
+        stored = encode_key(newest)
+        return newest not in self.segments(key) and any(
+            scan.fold.undecided(stored) for scan in self._scans.values()
         )
 
     def _map(self, key: PartitionKey, progress: Progress) -> OffsetMap:

@@ -36,7 +36,7 @@ class Destination:
 async def open_destination(spec: JobSpec, clusters: Clusters) -> Destination:
     """Raises WireError, ClientSettingsError: then again."""
     cluster = await clusters.cluster(spec.destination)
-    await ensure(clusters, spec.destination, internal_topics.at_destination(spec.internal.retention_ms), spec)
+    await ensure(clusters, spec.destination, internal_topics.at_destination(), spec)
     scan = Scan(cluster, naming.STATUS, 0)
     await scan.refresh()
     last = _status(scan, spec.job)

@@ -1,0 +1,101 @@
+"""Positions of groups, translated for one flow by the maps of all flows that matter to it (R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from runtime.contract.ledger import PartitionKey, Progress
+from runtime.contract.route import Router, Verdict, Way
+from runtime.contract.translate import Pending, Position, arriving, merged, position, unread
+from runtime.copy.atlas import Atlas
+
+NO_PROGRESS = "nothing of this partition was copied yet"
+SEALING = "its offset map is being written"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A flow that writes a topic of our source. `brings` brings the same records to our destination, None
+    where they come from there.
+    """
+
+    back: str
+    topic: str
+    brings: str | None
+
+
+class Translator:
+    """Translates for one flow."""
+
+    def __init__(self, flow: str, router: Router, here: Atlas, there: Atlas | None) -> None:
+        self._way = router.ways[flow]
+        self._router = router
+        self._here = here
+        self._there = there
+        self._origins: dict[str, tuple[Origin, ...]] = {}
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """Of what these topics need. Raises WireError."""
+        origins = {origin for topic in topics for origin in self.origins(topic)}
+        own = self._way.route.flow
+        await self._here.refresh(dict.fromkeys([own, *(one.brings for one in origins if one.brings)]))
+        if self._there is not None:
+            await self._there.refresh(dict.fromkeys(one.back for one in origins))
+
+    def progress(self, topic: str, partition: int) -> Progress | None:
+        key = PartitionKey(self._way.route.flow, topic, partition)
+        return self._here.progress(key.flow).get(key)
+
+    def position(self, topic: str, partition: int, committed: int) -> Position:
+        key = PartitionKey(self._way.route.flow, topic, partition)
+        drawn = self._here.drawn(key)
+        if drawn is None:
+            return Pending(NO_PROGRESS if self.progress(topic, partition) is None else SEALING)
+        own = position(drawn.offsets, committed, trimmed=drawn.trimmed)
+        origins = self.origins(topic)
+        if not origins:
+            return own
+        if any(self._sealing(one, partition) for one in origins):
+            return Pending(SEALING)
+        return merged(own, [self._not_read(one, partition, committed) for one in origins])
+
+    def origins(self, topic: str) -> tuple[Origin, ...]:
+        if topic not in self._origins:
+            self._origins[topic] = tuple(self._found(topic))
+        return self._origins[topic]
+
+    def _sealing(self, origin: Origin, partition: int) -> bool:
+        back = PartitionKey(origin.back, origin.topic, partition)
+        brings = PartitionKey(origin.brings or "", origin.topic, partition)
+        return self._here.sealing(brings) or (self._there is not None and self._there.sealing(back))
+
+    def _not_read(self, origin: Origin, partition: int, committed: int) -> int:
+        key = PartitionKey(origin.back, origin.topic, partition)
+        first = unread(self._there.map(key) if self._there is not None else None, committed)
+        if origin.brings is None:
+            return first
+        return arriving(self._here.map(PartitionKey(origin.brings, origin.topic, partition)), first)
+
+    def _found(self, topic: str) -> Iterable[Origin]:
+        """Only what ends in the very topic that ours ends in: one topic, held at several clusters."""
+        mine = self._way.route
+        name = self._way.name_there(topic)
+        for back in self._into(mine.source, topic):
+            older = back.topic_here(topic)
+            if older is None:
+                continue
+            if back.route.source == mine.destination:
+                if older == name:
+                    yield Origin(back.route.flow, older, None)
+                continue
+            for brings in self._into(mine.destination, name or ""):
+                if brings.route.source == back.route.source and brings.topic_here(name or "") == older:
+                    yield Origin(back.route.flow, older, brings.route.flow)
+
+    def _into(self, cluster: str, topic: str) -> Iterable[Way]:
+        """The flows that write a topic of a cluster."""
+        for name, way in self._router.ways.items():
+            older = way.topic_here(topic) if way.route.destination == cluster else None
+            if older is not None and self._router.verdict(name, older) is Verdict.TAKEN:
+                yield way

@@ -1,0 +1,165 @@
+"""Groups of a cluster, and what many of them committed, in few requests: a thousand are seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from runtime.copy.wire.asking import coordinated
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
+from runtime.copy.wire.protocol.groups import CommittedOffset, OffsetCommitRequest
+from runtime.copy.wire.protocol.many_groups import FetchManyRequest, ListedGroup, ListGroupsRequest
+from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.copy.wire.protocol.transactions import CoordinatorKind
+
+T = TypeVar("T")
+Committed = Mapping[TopicPartition, CommittedOffset]
+
+PURPOSE = "groups"
+NO_MEMBERS = frozenset({"", "Empty", "Dead"})
+_AT_ONCE = 100  # groups in one request
+_TOGETHER = 32  # commits on their way at the same time
+_WITHIN_S = 10.0
+_ATTEMPTS = 4
+_PAUSE_S = 0.1
+_SHARE = "share"  # such groups have no committed offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """`failed` says why, by group."""
+
+    offsets: dict[str, Committed] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """`missing` says why, by broker: its groups are not among these."""
+
+    groups: dict[str, ListedGroup] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+
+
+async def list_groups(cluster: Cluster) -> Listed:
+    """Asks every broker for those it coordinates. Raises WireError where none of them answers."""
+    found = Listed()
+    nodes = list(cluster.brokers)
+    asked = (cluster.call(node, ListGroupsRequest(), PURPOSE, _WITHIN_S) for node in nodes)
+    for node, answer in zip(nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+        if isinstance(answer, ConnectionFailure):
+            found.missing[node] = str(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        elif answer.error:
+            found.missing[node] = answer.error.name
+        else:
+            found.groups.update((one.name, one) for one in answer.groups if one.kind != _SHARE)
+    if nodes and len(found.missing) == len(nodes):
+        raise BrokerError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups", "; ".join(set(found.missing.values()))
+        )
+    return found
+
+
+async def committed_by(cluster: Cluster, groups: Iterable[str]) -> Read:
+    """All that these groups ever committed. What is normal for a moment is asked again."""
+    read = Read()
+    left = list(groups)
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(_PAUSE_S * 2**attempt)
+        again: list[str] = []
+        for some in _parts(left):
+            again += await _fetch(cluster, some, read)
+        left = again
+        if not left:
+            break
+    return read
+
+
+async def _fetch(cluster: Cluster, groups: Sequence[str], read: Read) -> list[str]:
+    """Into `read`; those that are worth another attempt come back."""
+    by_node, again = await _placed(cluster, groups, read)
+    for node, some in by_node.items():
+        try:
+            answer = await cluster.call(node, FetchManyRequest(some), PURPOSE, _WITHIN_S)
+        except ConnectionFailure as error:
+            for group in some:
+                again.append(group)
+                read.failed[group] = str(error)
+                cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+            continue
+        for group, found in answer.groups.items():
+            if isinstance(found, ErrorCode):
+                read.failed[group] = found.name
+                if found.retriable:
+                    again.append(group)
+                    cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+            else:
+                read.failed.pop(group, None)
+                read.offsets[group] = {
+                    at: one
+                    for at, one in found.items()
+                    if isinstance(one, CommittedOffset) and one.offset >= 0
+                }
+    return again
+
+
+async def _placed(
+    cluster: Cluster, groups: Sequence[str], read: Read
+) -> tuple[dict[int, list[str]], list[str]]:
+    by_node: dict[int, list[str]] = {}
+    again: list[str] = []
+    for group, node in (await cluster.coordinators(CoordinatorKind.GROUP, groups)).items():
+        if isinstance(node, BrokerError):
+            read.failed[group] = str(node)
+            if node.code.retriable:
+                again.append(group)
+        else:
+            by_node.setdefault(node, []).append(group)
+    return by_node, again
+
+
+Outcome = Mapping[TopicPartition, ErrorCode] | WireError
+
+
+async def commit_many(cluster: Cluster, offsets: Mapping[str, Committed]) -> dict[str, Outcome]:
+    """As no member of any of these groups: a broker refuses it where a member is connected."""
+    names = list(offsets)
+    for some in _parts(names):
+        await cluster.coordinators(CoordinatorKind.GROUP, some)
+    turn = asyncio.Semaphore(_TOGETHER)
+
+    async def one(group: str) -> Outcome:
+        async with turn:
+            try:
+                return await _commit(cluster, group, offsets[group])
+            except WireError as error:
+                return error
+
+    return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+
+
+async def _commit(cluster: Cluster, group: str, offsets: Committed) -> Outcome:
+    """The source's leader epochs mean nothing here and are never written."""
+    written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        OffsetCommitRequest(group, written),
+        lambda answer: next(iter(answer.errors.values()), ErrorCode.NONE),
+        within=_WITHIN_S,
+        resend=True,
+        purpose=PURPOSE,
+    )
+    return response.errors
+
+
+def _parts(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE)]
