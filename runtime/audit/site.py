@@ -1,0 +1,63 @@
+"""A cluster that is looked at again and again: kept open, opened anew after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+
+from runtime.audit.ledger import OPEN_WITHIN_S, AuditFailure, Reach, telling
+from runtime.contract import client
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.timing import in_time
+
+
+class Site:
+    """`cluster` whenever it is needed, `drop` when it failed, `close` in the end."""
+
+    def __init__(self, reach: Reach, pin: str | None = None) -> None:
+        self.reach = reach
+        self._pin = pin
+        self._cluster: Cluster | None = None
+        self._opening: asyncio.Task[Cluster] | None = None
+        self._why = ""
+
+    async def cluster(self, within: float) -> Cluster:
+        """Raises AuditFailure; what takes longer goes on in the background, for the next time."""
+        if self._cluster is not None:
+            return self._cluster
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._open())
+        done, _ = await asyncio.wait([self._opening], timeout=within)
+        if not done:
+            raise AuditFailure(self.reach.name, self._why or f"no answer within {within:g} s")
+        opening, self._opening = self._opening, None
+        try:
+            self._cluster = opening.result()
+        except AuditFailure as failure:
+            self._why = failure.why
+            raise
+        return self._cluster
+
+    async def drop(self) -> None:
+        """The next one who asks opens it anew."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.close()
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+            if not opening.cancelled() and opening.exception() is None:
+                await opening.result().close()
+        await self.drop()
+
+    async def _open(self) -> Cluster:
+        with telling(self.reach.name):
+            settings = client.wire_settings(self.reach.bootstrap, self.reach.settings)
+            cluster = await in_time(Cluster.open(settings), OPEN_WITHIN_S, f"opening {self.reach.name}")
+        if self._pin is not None and cluster.cluster_id != self._pin:
+            found = cluster.cluster_id
+            await cluster.close()
+            raise AuditFailure(self.reach.name, f"this is cluster {found}, the topology pins {self._pin}")
+        return cluster
