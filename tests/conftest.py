@@ -41,7 +41,7 @@ def lab_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def lab_sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """dc1 and dc2 with SCRAM users admin, repl and app, and the ACL authorizer."""
+    """dc1 and dc2 with SCRAM users admin, repl, app and stranger (without any right), and ACLs."""
     yield from _running(tmp_path_factory, [spec(name, security=Security.SASL) for name in ("dc1", "dc2")])
 
 

@@ -19,5 +19,11 @@ def spec(
 ) -> ClusterSpec:
     """A cluster as tests want it, on free ports."""
     return ClusterSpec(
-        name, brokers=brokers, security=security, properties=properties or {}, jvm=JVM, prefix=WITH_PARENT
+        name,
+        brokers=brokers,
+        security=security,
+        properties=properties or {},
+        jvm=JVM,
+        prefix=WITH_PARENT,
+        users=("repl", "app", "stranger"),  # nobody ever gives the last one a right
     )

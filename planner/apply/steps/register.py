@@ -1,13 +1,15 @@
 """The registry's entries, written once the change they speak of is done."""
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from planner.apply.attempt import REQUEST_SECONDS
 from planner.apply.hands import Hands
-from planner.kafka import explain, topic_id_text
+from planner.apply.visible import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS
+from planner.kafka import explain, is_transient, topic_id_text
 from planner.model.address import Address, Kind
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.owned import ID, Owned
@@ -35,17 +37,41 @@ def disown(hands: Hands, steps: Sequence[Disown]) -> dict[str, Verdict]:
 
 
 def _topic_ids(hands: Hands, topics: Collection[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The ids, so that a topic recreated behind our back is recognised; and why some could not be read."""
-    if not topics:
-        return {}, {}
+    """The ids, so that a topic recreated behind our back is recognised; and why some could not be read.
+
+    Any broker may answer, also one that was too busy to be asked when the topics were awaited: so ask again.
+    """
+    ids: dict[str, str] = {}
+    unread: dict[str, KafkaException] = {}
+    deadline = time.monotonic() + PROPAGATION_SECONDS
+    pause = FIRST_PAUSE
+    left: Collection[str] = topics
+    while left:
+        found, failures = _look(hands, left)
+        ids.update(found)
+        unread = {name: failure for name, failure in unread.items() if name not in left} | failures
+        left = [name for name, failure in failures.items() if _not_yet(failure)]
+        if time.monotonic() > deadline or hands.guard.barred() is not None:
+            break
+        if left:
+            time.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+    return ids, {name: explain(failure) for name, failure in unread.items()}
+
+
+def _not_yet(failure: KafkaException) -> bool:
+    return failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART or is_transient(failure)
+
+
+def _look(hands: Hands, topics: Collection[str]) -> tuple[dict[str, str], dict[str, KafkaException]]:
     answers = hands.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
     ids: dict[str, str] = {}
-    unread: dict[str, str] = {}
+    unread: dict[str, KafkaException] = {}
     for name, answer in answers.items():
         try:
             ids[name] = topic_id_text(answer.result().topic_id)
         except KafkaException as failure:
-            unread[name] = explain(failure)
+            unread[name] = failure
     return ids, unread
 
 

@@ -184,6 +184,6 @@ def test_topics_that_an_acl_hides_are_hidden_and_never_absent(lab_sasl: Lab, fre
 
 
 def test_without_any_right_the_registry_is_not_taken_for_empty(lab_sasl: Lab) -> None:
-    observed = observe(as_user(lab_sasl, "app"))
+    observed = observe(as_user(lab_sasl, "stranger"))
     assert "registry" in cluster(observed).unreadable
     assert [one.code for one in observed.diagnostics] == ["registry-hidden"]
