@@ -78,6 +78,10 @@ class Clusters:
         self._listings[name] = (asyncio.get_running_loop().time(), found)
         return found
 
+    def listed(self) -> dict[str, dict[str, Topic]]:
+        """The newest listings there are, by cluster."""
+        return {name: topics for name, (_, topics) in self._listings.items()}
+
     def stale(self, name: str) -> None:
         """Something was changed there: the next listing is asked for."""
         self._listings.pop(name, None)

@@ -31,13 +31,19 @@ _PAUSE_S = 0.5
 
 class Fleet:
     def __init__(
-        self, slots: int, around: Surroundings, flows: Callable[[], Iterable[FlowWork]], tasks: Tasks
+        self,
+        slots: int,
+        around: Surroundings,
+        flows: Callable[[], Iterable[FlowWork]],
+        tasks: Tasks,
+        heard: Callable[[SlotReport], None],
     ) -> None:
         self.keepers = [SlotKeeper(slot, around) for slot in range(slots)]
         self.reports: dict[int, SlotReport] = {}
         self._around = around
         self._flows = flows
         self._tasks = tasks
+        self._heard = heard
         self._dirty = asyncio.Event()
         self._rates = Rates()
         self._releasing_since: dict[int, float] = {}
@@ -109,6 +115,7 @@ class Fleet:
             return
         self.reports[slot] = report
         self.keepers[slot].heard(report)
+        self._heard(report)
         self._rates.take(report.status.at_ms, report.status.partitions)
         healthy = [
             PartitionKey(one.flow, one.topic, one.partition)

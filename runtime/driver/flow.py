@@ -64,14 +64,25 @@ class FlowWork:
         self.generation = before.generation
         self.partitions = before.partitions
         self._cluster_ids = before._cluster_ids
+        self._mirrors.done = before._mirrors.done
 
     @property
     def name(self) -> str:
         return self.spec.name
 
     @property
+    def shared(self) -> Shared:
+        """What its small duties need of the job."""
+        return self._shared
+
+    @property
     def active(self) -> bool:
         return self.spec.state == "active" and self.generation is not None and not self._superseded
+
+    @property
+    def actions(self) -> Mapping[str, int]:
+        """What was done to mirror topics, by kind: for metrics."""
+        return dict(self._mirrors.done)
 
     def view(self) -> FlowView:
         notes = [*self._notes, *(f"{name}: {why}" for name, why in self._mirrors.failed.items())]

@@ -28,10 +28,12 @@ from runtime.driver.flows import Flows
 from runtime.driver.keeper import Surroundings
 from runtime.driver.log import say
 from runtime.driver.membership import Membership
+from runtime.driver.metrics import JobMetrics, Replicas, flow_pictures
 from runtime.driver.pulse import Pulse
 from runtime.driver.takeover import Shared
 from runtime.driver.tasks import Tasks
 from runtime.driver.writer import DriverFenced, DriverWriter
+from runtime.observe.picture import Picture
 
 _PAUSE_S = 1.0
 _GOODBYE_S = 10.0
@@ -54,6 +56,8 @@ class Job:
         self._pulse: Pulse | None = None
         self._flows: Flows | None = None
         self._fleet: Fleet | None = None
+        self._metrics = JobMetrics(lambda: self.spec, self._picture)
+        self._replicas = Replicas()
         self._duties = FlowDuties(lambda: self.spec, self._clusters, self._tasks, self._reports)
 
     def stop(self) -> None:
@@ -61,6 +65,7 @@ class Job:
 
     async def run(self, application: asyncio.Future[Application]) -> JobExit:
         destination: Destination | None = None
+        self._tasks.spawn(self._metrics.run(), "metrics")
         try:
             destination = await self._opened()
             if destination is None:
@@ -100,9 +105,21 @@ class Job:
             host=socket.gethostname(),
             process=os.getpid(),
             heard=self._heard,
-            trouble=self._trouble,
+            trouble=self._trouble or self._metrics.trouble,
             slots=self._fleet.views() if self._fleet is not None else [],
             flows=self._duties.noted(self._flows.views()) if self._flows is not None else [],
+        )
+
+    def _picture(self) -> Picture:
+        status = self.status()
+        return Picture(
+            spec=self.spec,
+            status=status,
+            made_at=time.monotonic(),
+            heartbeat_age_s=self._pulse.age_s if self._pulse is not None else float("inf"),
+            reports=dict(self._fleet.reports) if self._fleet is not None else {},
+            flows=flow_pictures(status, self._flows.all() if self._flows is not None else []),
+            clusters=self._replicas.of(self._clusters.listed()),
         )
 
     def _reports(self) -> list[SlotReport]:
@@ -173,7 +190,7 @@ class Job:
             changed=self._changed,
         )
         self._flows = Flows(shared, membership, self._tasks, self._duties.began)
-        self._fleet = Fleet(slots, around, self._flows.all, self._tasks)
+        self._fleet = Fleet(slots, around, self._flows.all, self._tasks, self._metrics.heard)
         self._tasks.spawn(pulse.run(), "pulse")
         status_offset = await end_of(destination.cluster, naming.STATUS)
         control_offset = await end_of(destination.cluster, naming.CONTROL)

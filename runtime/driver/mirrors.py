@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,7 @@ class Mirrors:
         self._there: dict[str, TopicSettings] = {}
         self._read_at = -_REREAD_S
         self.failed: dict[str, str] = {}
+        self.done: Counter[str] = Counter()  # mirrors made, grown, edited: `topics`, `partitions`, `configs`
 
     async def bring(self, create: Sequence[Mirror], grow: Sequence[Mirror], all_of: Sequence[Mirror]) -> None:
         """What could not be done is in `failed`, by the mirror's name."""
@@ -81,6 +83,7 @@ class Mirrors:
         await self._pulse.still()
         self.failed |= await admin.create(wanted)
         made = [one for one in wanted if one.name not in self.failed]
+        self.done["topics"] += len(made)
         await self._appear({one.name: one.partitions for one in made})
         await self._register(made, {one.there: one.topic for one in create})
         self._read_at = -_REREAD_S
@@ -117,7 +120,9 @@ class Mirrors:
         await self._pulse.still()
         wanted = {one.there: one.partitions for one in grow}
         self.failed |= await admin.grow(wanted)
-        await self._appear({name: count for name, count in wanted.items() if name not in self.failed})
+        grown = {name: count for name, count in wanted.items() if name not in self.failed}
+        self.done["partitions"] += len(grown)
+        await self._appear(grown)
 
     async def _appear(self, partitions: Mapping[str, int]) -> None:
         """Until metadata shows them with their leaders."""
@@ -159,5 +164,7 @@ class Mirrors:
             return
         admin = await self._clusters.admin(self._flow.destination)
         await self._pulse.still()
-        self.failed |= await admin.edit(edits)
+        refused = await admin.edit(edits)
+        self.failed |= refused
+        self.done["configs"] += len(edits.keys() - refused.keys())
         self._there |= await admin.settings(edits)

@@ -42,6 +42,11 @@ class Pulse:
         self._beating = asyncio.Lock()
         self.trouble = ""
 
+    @property
+    def age_s(self) -> float:
+        """Since the last heartbeat that was committed; infinite before the first."""
+        return self._clock() - self._beat_at
+
     async def still(self) -> None:
         """Raises DriverFenced for good, WireError when it can't be known now: then nothing is done."""
         if self._clock() - self._beat_at > FRESH_S:

@@ -1,0 +1,122 @@
+"""The job's metrics: a picture of the job once a second, and the endpoint that shows it.
+
+Nothing here stops what copies: what goes wrong is `trouble`, and is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import ProcessCollector
+
+from runtime.contract.job_status import JobStatus, SlotReport
+from runtime.contract.jobspec import JobSpec
+from runtime.copy.wire.protocol.metadata import NO_LEADER, Topic
+from runtime.driver.flow import FlowWork
+from runtime.observe.book import Book
+from runtime.observe.collector import JobCollector
+from runtime.observe.endpoint import Endpoint
+from runtime.observe.picture import ClusterPicture, FlowPicture, Picture
+from runtime.observe.readiness import unready
+
+_EVERY_S = 1.0
+_AGAIN_S = 5.0
+
+
+class JobMetrics:
+    """`run` until cancelled. `book` takes what slots report."""
+
+    def __init__(
+        self, spec: Callable[[], JobSpec], picture: Callable[[], Picture], again_s: float = _AGAIN_S
+    ) -> None:
+        self.book = Book()
+        self.trouble = ""
+        self._spec = spec
+        self._make = picture
+        self._again_s = again_s
+        self._newest: Picture | None = None
+        self._endpoint: Endpoint | None = None
+        self._at: tuple[str, int | None] = ("", None)
+
+    @property
+    def port(self) -> int | None:
+        """Where it listens, once it does."""
+        return self._endpoint.port if self._endpoint is not None else None
+
+    def heard(self, report: SlotReport) -> None:
+        if self._spec().metrics_port is not None:
+            self.book.take(report)
+
+    async def run(self) -> None:
+        try:
+            while True:
+                pause = await self._once()
+                await asyncio.sleep(pause)
+        finally:
+            self._close()
+
+    async def _once(self) -> float:
+        """How long to wait until the next time."""
+        spec = self._spec()
+        wanted = (spec.metrics_host, spec.metrics_port)
+        if wanted != self._at:
+            self._close()
+            self._at = wanted
+            self.trouble = ""
+        if spec.metrics_port is None:
+            return _EVERY_S
+        try:
+            self._newest = self._make()
+            self.book.keep([key for flow in self._newest.flows for key in flow.partitions])
+            if self._endpoint is None:
+                self._endpoint = await asyncio.to_thread(self._opened, spec.metrics_host, spec.metrics_port)
+        except OSError as error:
+            self.trouble = f"metrics can't be served at {spec.metrics_host}:{spec.metrics_port}: {error}"
+            return self._again_s
+        except Exception as error:  # noqa: BLE001 - whatever it is, records go on being copied
+            self.trouble = f"metrics: {type(error).__name__}: {error}"
+            return self._again_s
+        self.trouble = ""
+        return _EVERY_S
+
+    def _opened(self, host: str, port: int) -> Endpoint:
+        collectors = [JobCollector(lambda: self._newest, self.book), ProcessCollector(registry=None)]
+        return Endpoint(host, port, collectors, lambda: unready(self._newest, time.monotonic()))
+
+    def _close(self) -> None:
+        if self._endpoint is not None:
+            self._endpoint.close()
+            self._endpoint = None
+
+
+def flow_pictures(status: JobStatus, flows: Iterable[FlowWork]) -> list[FlowPicture]:
+    views = {view.flow: view for view in status.flows}
+    return [
+        FlowPicture(flow.spec, views[flow.name], flow.partitions.keys(), flow.actions)
+        for flow in flows
+        if flow.name in views
+    ]
+
+
+class Replicas:
+    """Counts of listings, each counted once: a large cluster has very many partitions."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[Mapping[str, Topic], ClusterPicture]] = {}
+
+    def of(self, listed: Mapping[str, Mapping[str, Topic]]) -> dict[str, ClusterPicture]:
+        for name, topics in listed.items():
+            if name not in self._counted or self._counted[name][0] is not topics:
+                self._counted[name] = (topics, replicas(topics))
+        return {name: counted for name, (_, counted) in self._counted.items()}
+
+
+def replicas(topics: Mapping[str, Topic]) -> ClusterPicture:
+    partitions = [one for topic in topics.values() for one in topic.partitions.values()]
+    return ClusterPicture(
+        partitions=len(partitions),
+        under_replicated=sum(len(one.in_sync) < len(one.replicas) for one in partitions),
+        without_leader=sum(one.leader == NO_LEADER for one in partitions),
+    )

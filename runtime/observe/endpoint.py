@@ -1,0 +1,82 @@
+"""The job's HTTP endpoint, in threads of its own: /metrics, /healthz and /readyz."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from socketserver import TCPServer, ThreadingMixIn
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from prometheus_client import MetricsHandler
+from prometheus_client.registry import Collector, CollectorRegistry
+
+_POLL_S = 0.1
+_SLOWEST_S = 10.0
+
+
+class _Handler(MetricsHandler):
+    """Keeps nobody's connection longer than a slow scrape takes."""
+
+    timeout: ClassVar[float] = _SLOWEST_S
+    unready: ClassVar[Callable[[], list[str]]]
+
+    def do_GET(self) -> None:  # noqa: N802 - the standard library's name
+        match urlsplit(self.path).path:
+            case "/metrics":
+                super().do_GET()
+            case "/healthz":
+                self._say(HTTPStatus.OK, ["alive"])
+            case "/readyz":
+                reasons = type(self).unready()
+                self._say(HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK, reasons or ["ready"])
+            case _:
+                self._say(HTTPStatus.NOT_FOUND, ["/metrics", "/healthz", "/readyz"])
+
+    def _say(self, status: HTTPStatus, lines: list[str]) -> None:
+        text = "".join(f"{line}\n" for line in lines).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 16
+
+    def __init__(self, host: str, port: int, handler: type[_Handler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is nobody's matter."""
+
+
+class Endpoint:
+    """Serves from when it is made until `close`. Raises OSError where it can't listen."""
+
+    def __init__(
+        self, host: str, port: int, collectors: list[Collector], unready: Callable[[], list[str]]
+    ) -> None:
+        registry = CollectorRegistry()
+        for collector in collectors:
+            registry.register(collector)
+        members = {"registry": registry, "unready": staticmethod(unready)}
+        handler = type("Handler", (_Handler,), members)
+        self._server = _Server(host, port, handler)
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_S,), name="metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

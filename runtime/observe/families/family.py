@@ -1,0 +1,50 @@
+"""What a metric is: its name, what kind it is, its labels, and what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+Kind = Literal["counter", "gauge", "histogram"]
+Labels = tuple[str, ...]
+Sample = tuple[Labels, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Counters are named with their `_total`; a histogram by what `_bucket`, `_sum` and `_count` follow."""
+
+    name: str
+    kind: Kind
+    labels: Labels
+    help: str
+
+    def of(self, samples: Iterable[Sample]) -> Metric:
+        """A counter or a gauge. A label that is empty is one that the series has not."""
+        family = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        metric = family(self.name, self.help, labels=self.labels)
+        for labels, value in samples:
+            metric.add_metric(labels, value)
+        return metric
+
+    def of_counts(
+        self, bounds: Sequence[float], counted: Iterable[tuple[Labels, Sequence[float], float]]
+    ) -> Metric:
+        """A histogram: for each series the counts by bound (one more for the rest), and the sum."""
+        metric = HistogramMetricFamily(self.name, self.help, labels=self.labels)
+        for labels, counts, total in counted:
+            metric.add_metric(labels, _cumulative(bounds, counts), total)
+        return metric
+
+
+def _cumulative(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:
+    so_far = 0.0
+    buckets = []
+    for bound, count in zip([*map(repr, bounds), "+Inf"], counts, strict=True):
+        so_far += count
+        buckets.append((bound, so_far))
+    return buckets

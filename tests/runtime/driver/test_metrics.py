@@ -1,0 +1,126 @@
+"""The metrics duty of a driver: it serves, it moves, and what is in its way stops nothing."""
+
+import asyncio
+import socket
+import urllib.request
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from runtime.contract.jobspec import JobSpec
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.protocol.metadata import Partition, Topic
+from runtime.driver.metrics import JobMetrics, Replicas, replicas
+from runtime.observe.picture import ClusterPicture, Picture
+from tests.runtime.observe.given import flow, partition, picture, report, running
+
+SEEN = picture(flow(), slots=[running()], reports=[report(partition())])
+
+
+def spec(port: int | None) -> JobSpec:
+    return replace(SEEN.spec, metrics_port=port)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+def get(port: int | None, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        text: bytes = answer.read()
+        return text.decode()
+
+
+async def serving(metrics: JobMetrics) -> asyncio.Task[None]:
+    task = asyncio.create_task(metrics.run())
+    await until(lambda: metrics.port)
+    return task
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_it_serves_what_was_heard_and_ends_with_the_job():
+    async def run() -> None:
+        metrics = JobMetrics(lambda: spec(0), lambda: SEEN)
+        metrics.heard(report(partition(records=42)))
+        task = await serving(metrics)
+        port = metrics.port
+        text = await asyncio.to_thread(get, port, "/metrics")
+        assert 'repl_partition_records_total{flow="f",partition="0",topic="t"} 42.0' in text
+        await ended(task)
+        with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            again.bind(("127.0.0.1", port))
+
+    asyncio.run(run())
+
+
+def test_a_port_that_is_taken_is_trouble_and_nothing_more():
+    async def run() -> None:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            taken = other.getsockname()[1]
+            wanted = [spec(taken)]
+            metrics = JobMetrics(lambda: wanted[0], lambda: SEEN, again_s=0.05)
+            task = asyncio.create_task(metrics.run())
+            await until(lambda: metrics.trouble)
+            assert f"127.0.0.1:{taken}" in metrics.trouble
+            assert not task.done()
+            wanted[0] = spec(0)
+            await until(lambda: metrics.port)
+            assert metrics.trouble == ""
+            await ended(task)
+
+    asyncio.run(run())
+
+
+def test_a_picture_that_fails_stops_nothing():
+    async def run() -> None:
+        def broken() -> Picture:
+            raise ValueError("surprise")
+
+        metrics = JobMetrics(lambda: spec(0), broken)
+        task = asyncio.create_task(metrics.run())
+        await until(lambda: metrics.trouble)
+        assert metrics.trouble == "metrics: ValueError: surprise"
+        assert not task.done()
+        await ended(task)
+
+    asyncio.run(run())
+
+
+def test_off_it_listens_nowhere_and_keeps_nothing():
+    async def run() -> None:
+        metrics = JobMetrics(lambda: spec(None), lambda: SEEN)
+        metrics.heard(report(partition()))
+        task = asyncio.create_task(metrics.run())
+        await asyncio.sleep(0)
+        assert metrics.port is None
+        assert not metrics.book.page().partitions
+        await ended(task)
+
+    asyncio.run(run())
+
+
+def listing(*partitions: Partition) -> dict[str, Topic]:
+    return {"t": Topic("t", b"", ErrorCode.NONE, False, {one.index: one for one in partitions})}
+
+
+def test_replicas_are_counted_from_a_listing():
+    topics = listing(
+        Partition(0, 1, 1, (1, 2), (1, 2)), Partition(1, 1, 1, (1, 2), (1,)), Partition(2, -1, 1, (1, 2), ())
+    )
+    assert replicas(topics) == ClusterPicture(3, 2, 1)
+
+
+def test_a_listing_is_counted_again_only_when_it_is_another():
+    counted, first = Replicas(), listing(Partition(0, 1, 1, (1, 2), (1,)))
+    assert counted.of({"dc2": first}) == {"dc2": ClusterPicture(1, 1, 0)}
+    assert counted.of({}) == {"dc2": ClusterPicture(1, 1, 0)}
+    assert counted.of({"dc2": listing()}) == {"dc2": ClusterPicture(0, 0, 0)}
