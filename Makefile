@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: help setup java demo demo-down test fast lint format types imports unit integration bench-plan bench-apply lock clean bench-copy chaos
+.PHONY: help setup java prometheus demo demo-down test fast lint format types imports unit integration bench-plan bench-apply lock clean bench-copy chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,19 @@ java:
 	      || { echo "Java 17 could not be installed with apt-get: install it yourself and run this again." >&2; exit 1; }; \
 	  else echo "Java 17 or newer is needed (found: $${version:-none}): install it, for example the package openjdk-17-jre-headless." >&2; exit 1; fi; fi
 
+# Tests ask a real Prometheus. Where none is installed, Debian's package is unpacked beside the environment: nothing is
+# installed and no service is started.
+prometheus: $(READY)
+	@if ! command -v prometheus >/dev/null || ! command -v promtool >/dev/null; then \
+	  if [ -x $(VENV)/prometheus/usr/bin/promtool ]; then :; \
+	  elif command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then \
+	    echo "Fetching Prometheus for the tests ..." >&2; \
+	    mkdir -p $(VENV)/prometheus && cd $(VENV)/prometheus && rm -f ./*.deb; \
+	    apt-get download -qq prometheus 2>/dev/null || { apt-get update -qq && apt-get download -qq prometheus; } \
+	      || { echo "Prometheus could not be fetched with apt-get: install it (the commands prometheus and promtool) and run this again." >&2; exit 1; }; \
+	    dpkg-deb -x ./prometheus_*.deb . && rm -f ./*.deb; \
+	  else echo "The tests need Prometheus (the commands prometheus and promtool): install it and run this again." >&2; exit 1; fi; fi
+
 DEMO := plans/examples/active-active.yaml
 
 demo: setup ## two real Kafka clusters on this machine, and a topology planned and applied to them
@@ -59,7 +72,7 @@ demo: setup ## two real Kafka clusters on this machine, and a topology planned a
 demo-down: $(READY) ## stop everything the demo started
 	@$(BIN)/repl lab down --purge
 
-test: setup ## every check and every test: format, lint, types, arrows, unit, integration, BDD
+test: setup prometheus ## every check and every test: format, lint, types, arrows, unit, integration, BDD
 	@$(MAKE) --no-print-directory lint types imports
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
