@@ -11,8 +11,13 @@ from runtime.contract.job_status import FlowView, SlotReport
 from runtime.contract.jobspec import JobSpec
 from runtime.driver.clusters import Clusters
 from runtime.driver.flow import FlowWork
+from runtime.driver.groups import GroupSync
 from runtime.driver.side_duties import SideDuties
 from runtime.driver.tasks import Tasks
+from runtime.observe.picture import GroupPicture
+
+# A paused flow's groups still move over what was copied; of others nothing is to be done.
+_SYNCED = ("active", "paused")
 
 
 class FlowDuties:
@@ -30,9 +35,16 @@ class FlowDuties:
         self._tasks = tasks
         self._reports = reports
         self._by_flow: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
+        self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
 
     def began(self, flow: FlowWork) -> None:
+        before = self._groups.get(flow.name)
         self._end(flow.name)
+        if flow.spec.state in _SYNCED:
+            sync = GroupSync(self._spec(), flow.spec, flow.shared)
+            if before is not None:
+                sync.inherit(before[0])
+            self._groups[flow.name] = (sync, self._tasks.spawn(sync.run(), f"groups {flow.name}"))
         if flow.spec.state != "active":
             return
         duties = SideDuties(self._spec(), flow.spec, self._clusters)
@@ -44,20 +56,29 @@ class FlowDuties:
 
     def keep(self, flows: Collection[str]) -> None:
         """Of others nothing is to be done any more."""
-        for name in [name for name in self._by_flow if name not in flows]:
+        for name in (self._by_flow.keys() | self._groups.keys()) - set(flows):
             self._end(name)
+
+    def groups(self) -> list[GroupPicture]:
+        """Of all flows: for metrics."""
+        return [picture for sync, _ in self._groups.values() for picture in sync.pictures()]
 
     def noted(self, views: Iterable[FlowView]) -> list[FlowView]:
         """Each flow with what its duties could not do."""
         return [self._noted(view) for view in views]
 
     def _noted(self, view: FlowView) -> FlowView:
-        if view.flow not in self._by_flow:
-            return view
-        notes = [f"{what}: {why}" for what, why in self._by_flow[view.flow][0].notes.items()]
+        told: dict[str, str] = {}
+        if view.flow in self._by_flow:
+            told |= self._by_flow[view.flow][0].notes
+        if view.flow in self._groups:
+            told |= self._groups[view.flow][0].notes
+        notes = [f"{what}: {why}" for what, why in told.items()]
         return replace(view, notes=[*view.notes, *notes]) if notes else view
 
     def _end(self, name: str) -> None:
-        if name in self._by_flow:
-            for task in self._by_flow.pop(name)[1]:
-                task.cancel()
+        tasks = self._by_flow.pop(name)[1] if name in self._by_flow else []
+        if name in self._groups:
+            tasks.append(self._groups.pop(name)[1])
+        for task in tasks:
+            task.cancel()

@@ -120,6 +120,7 @@ class Job:
             reports=dict(self._fleet.reports) if self._fleet is not None else {},
             flows=flow_pictures(status, self._flows.all() if self._flows is not None else []),
             clusters=self._replicas.of(self._clusters.listed()),
+            groups=self._duties.groups(),
         )
 
     def _reports(self) -> list[SlotReport]:

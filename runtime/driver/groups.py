@@ -1,0 +1,138 @@
+"""Group sync: what groups committed at a flow's source, translated and committed at its destination.
+
+One look: groups listed and their offsets read at the source; then the ledger, the offset maps and what was
+written before, each up to now; then positions. What follows from them is done in `groups_write`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from runtime.contract.checkpoint import CheckpointState as State
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.groups import group_selector, own_groups
+from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.translate import Pending
+from runtime.copy.scan import TopicReplaced
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.groups import CommittedOffset
+from runtime.driver.discovery import router_of, taken_by
+from runtime.driver.groups_book import DONE, Book, GroupNumbers, Item
+from runtime.driver.groups_sides import Placed, Sides
+from runtime.driver.groups_wire import committed_by, list_groups
+from runtime.driver.groups_write import NOTE, Bringing
+from runtime.driver.takeover import Shared
+from runtime.observe.picture import GroupPicture
+
+_EVERYTHING_S = 300.0
+
+
+class GroupSync:
+    """`run` until cancelled; what goes wrong is said in `notes` and tried again, it never stops the flow."""
+
+    def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared) -> None:
+        self.notes: dict[str, str] = {}
+        self._flow = flow
+        self._shared = shared
+        self._router = router_of(job)
+        self._selector = group_selector(flow.groups)
+        self._own = own_groups(job)
+        self._book = Book(flow.name)
+        self._sides: Sides | None = None
+        self._everything_at = 0.0
+        self._offsets: dict[Item, CommittedOffset] = {}
+
+    def inherit(self, before: GroupSync) -> None:
+        """Goes on counting where an older version of the same flow was, and looks at everything again."""
+        self._book = before._book
+        self._book.look_again()
+
+    def pictures(self) -> list[GroupPicture]:
+        return self._book.pictures()
+
+    def numbers(self) -> GroupNumbers:
+        return self._book.numbers()
+
+    async def run(self) -> None:
+        """Raises DriverFenced."""
+        if not self._flow.groups.sync:
+            return
+        while True:
+            try:
+                await self.look()
+            except (WireError, ClientSettingsError) as error:
+                self.notes[NOTE] = str(error)
+            except TopicReplaced as error:
+                self.notes[NOTE] = str(error)
+                self._sides = None
+            await asyncio.sleep(self._flow.groups.every_ms / 1000)
+
+    async def look(self) -> None:
+        """Once, at all groups. Raises WireError, ClientSettingsError, TopicReplaced, DriverFenced."""
+        began = _now_s()
+        self.notes.pop(NOTE, None)
+        sides = await self._opened()
+        await self._read(sides)
+        await sides.refresh(self._router, self._shared.ledger, {item.topic for item in self._offsets})
+        news = self._news(sides, began)
+        placed = await sides.place({item: self._offsets[item].offset for item in news})
+        moved = [item for item in news if self._moved(item, placed[item])]
+        bringing = Bringing(self._flow, self._shared.pulse, sides, self._book, self._offsets, self.notes)
+        written = await bringing.bring({item: placed[item] for item in moved})
+        self._book.looked(_now_s(), _now_s() - began, written)
+
+    async def _opened(self) -> Sides:
+        source = await self._shared.clusters.cluster(self._flow.source)
+        destination = self._shared.destination
+        if self._sides is None or self._sides.source is not source:
+            self._sides = Sides(self._flow.name, source, destination)
+        return self._sides
+
+    async def _read(self, sides: Sides) -> None:
+        """What the selected groups committed on the flow's topics."""
+        listed = await list_groups(sides.source)
+        names = [
+            name for name in listed.groups if name not in self._own and self._selector.answer(name).taken
+        ]
+        read = await committed_by(sides.source, names)
+        if read.failed or listed.missing:
+            failed = [f"{group}: {why}" for group, why in read.failed.items()]
+            failed += [f"broker {node}: {why}" for node, why in listed.missing.items()]
+            self.notes[NOTE] = f"{len(failed)} could not be read at {self._flow.source}, as {failed[0]}"
+        topics = {at.topic for offsets in read.offsets.values() for at in offsets}
+        taken = taken_by(self._flow, self._router, topics)
+        self._offsets = {
+            Item(group, *at): offset
+            for group, offsets in read.offsets.items()
+            for at, offset in offsets.items()
+            if at.topic in taken
+        }
+        if not self.notes:
+            self._book.keep(self._offsets)
+
+    def _news(self, sides: Sides, began: float) -> list[Item]:
+        """What is to be translated: committed since, or not settled, and no other flow's doing."""
+        if began - self._everything_at > _EVERYTHING_S:
+            self._everything_at = began
+            self._book.look_again()
+        news = []
+        for item, committed in self._offsets.items():
+            entry = self._book.seen(item, committed.offset, began)
+            if entry.settled:
+                continue
+            if sides.is_ours(item, committed.offset):
+                entry.state = State.OURS
+            else:
+                news.append(item)
+        return news
+
+    def _moved(self, item: Item, placed: Placed) -> bool:
+        """Whether there is anything to do that was not done the last time."""
+        entry = self._book.seen(item, self._offsets[item].offset, _now_s())
+        before, entry.position = entry.position, placed.position
+        waits = isinstance(placed.position, Pending) and entry.state is State.PENDING
+        return before != placed.position or not (waits or entry.state in DONE)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

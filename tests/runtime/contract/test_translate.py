@@ -1,0 +1,185 @@
+"""R6 for groups: where one goes on at the other side. Never a wrong number, never one that skips a record."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.contract.offsetmap import OffsetMap, Run, Span, append, encode_runs
+from runtime.contract.translate import (
+    BELOW_THE_MAP,
+    NOT_COPIED,
+    At,
+    Nowhere,
+    Pending,
+    Position,
+    arriving,
+    clamped,
+    merged,
+    position,
+    unread,
+)
+
+
+def span(low: int, end: int, there: int, there_end: int, *runs: Run) -> Span:
+    return Span(low, end, there, there_end, encode_runs(runs, low, there))
+
+
+# Source 10…19 is covered: 10, 11 → 100, 101; 14…16 → 103…105 behind a marker; the rest was not copied.
+COVERED = OffsetMap([span(10, 20, 100, 106, Run(10, 100, 2), Run(14, 103, 3))])
+EMPTY = OffsetMap([span(0, 0, 0, 0)])
+
+
+@pytest.mark.parametrize(
+    ("offsets", "committed", "expected"),
+    [
+        (COVERED, 9, Nowhere(BELOW_THE_MAP)),
+        (COVERED, 10, At(100)),
+        (COVERED, 12, At(103)),
+        (COVERED, 16, At(105)),
+        (COVERED, 17, At(106)),
+        (COVERED, 20, At(106)),
+        (COVERED, 21, Pending(NOT_COPIED)),
+        (EMPTY, 0, At(0)),
+        (EMPTY, 1, Pending(NOT_COPIED)),
+    ],
+)
+def test_the_first_copied_record_at_or_after(offsets: OffsetMap, committed: int, expected: Position) -> None:
+    assert position(offsets, committed) == expected
+
+
+def test_what_was_trimmed_is_where_the_map_begins_and_says_so() -> None:
+    assert position(COVERED, 3, trimmed=True) == At(100, clamped=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "log_start", "expected"),
+    [
+        (At(5), 5, At(5)),
+        (At(5), 6, At(6, clamped=True)),
+        (Pending("…"), 6, Pending("…")),
+        (Nowhere("…"), 6, Nowhere("…")),
+    ],
+)
+def test_never_below_what_the_destination_holds(found: Position, log_start: int, expected: Position) -> None:
+    assert clamped(found, log_start) == expected
+
+
+# Another flow brought 0…9 of the destination into our source, at 200…209.
+BROUGHT = OffsetMap([span(0, 12, 200, 210, Run(0, 200, 10))])
+
+
+@pytest.mark.parametrize(
+    ("committed", "expected"),
+    [
+        (150, 0),  # the group has read none of them
+        (200, 0),
+        (204, 4),
+        (210, 12),  # all of them: whatever comes from 12 on is not read
+        (500, 12),  # all that is known; what came since counts as not read
+    ],
+)
+def test_the_first_record_of_another_origin_that_was_not_read(committed: int, expected: int) -> None:
+    assert unread(BROUGHT, committed) == expected
+
+
+def test_what_brought_nothing_yet_may_all_be_unread() -> None:
+    assert unread(None, 10**9) == 0
+    assert arriving(None, 10**9) == 0
+
+
+@pytest.mark.parametrize(("source", "expected"), [(9, 100), (12, 103), (18, 106), (20, 106), (99, 106)])
+def test_where_a_record_is_or_can_still_arrive(source: int, expected: int) -> None:
+    assert arriving(COVERED, source) == expected
+
+
+def test_a_merge_takes_the_smallest_and_is_asked_again() -> None:
+    assert merged(At(7), [9, 3]) == At(3, settled=False)
+    assert merged(At(2, clamped=True), [9]) == At(2, clamped=True, settled=False)
+    assert merged(Pending("…"), [1]) == Pending("…")
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> tuple[OffsetMap, dict[int, int]]:
+    """A map, and which source offset became which destination offset."""
+    runs: list[Run] = []
+    low = source = draw(st.integers(0, 50))
+    there = start = draw(st.integers(0, 50))
+    for _ in range(draw(st.integers(0, 6))):
+        source += draw(st.integers(0, 3))
+        there += draw(st.integers(0, 3))
+        count = draw(st.integers(1, 4))
+        append(runs, Run(source, there, count))
+        source, there = source + count, there + count
+    end = source + draw(st.integers(0, 4))
+    placed = {run.source + n: run.destination + n for run in runs for n in range(run.records)}
+    return OffsetMap([Span(low, end, start, there, encode_runs(runs, low, start))]), placed
+
+
+@given(maps(), st.integers(0, 120))
+def test_nothing_is_read_again_and_nothing_is_skipped(
+    made: tuple[OffsetMap, dict[int, int]], committed: int
+) -> None:
+    offsets, placed = made
+    match position(offsets, committed):
+        case At(offset=offset):
+            assert {here for here, there in placed.items() if there >= offset} == {
+                here for here in placed if here >= committed
+            }
+        case Nowhere():
+            assert committed < offsets.low
+        case Pending():
+            assert committed > offsets.end
+
+
+@given(maps(), st.integers(0, 120), st.integers(0, 10))
+def test_a_commit_that_moves_on_never_moves_back(
+    made: tuple[OffsetMap, dict[int, int]], committed: int, more: int
+) -> None:
+    first, later = (position(made[0], offset) for offset in (committed, committed + more))
+    if isinstance(first, At) and isinstance(later, At):
+        assert first.offset <= later.offset
+
+
+Log = list[tuple[str, int]]  # records as they lie: where each was born, and its number there
+
+
+@st.composite
+def merges(draw: st.DrawFn) -> tuple[Log, Log]:
+    """One topic at two clusters, each with all records of its own and the first some of the other's."""
+    ours, theirs = draw(st.integers(0, 8)), draw(st.integers(0, 8))
+    carried, brought = draw(st.integers(0, ours)), draw(st.integers(0, theirs))
+    return _mixed(draw, ("a", ours), ("b", brought)), _mixed(draw, ("b", theirs), ("a", carried))
+
+
+def _mixed(draw: st.DrawFn, own: tuple[str, int], other: tuple[str, int]) -> Log:
+    order = draw(st.permutations([own[0]] * own[1] + [other[0]] * other[1]))
+    numbers = {"a": 0, "b": 0}
+    log: Log = []
+    for origin in order:
+        log.append((origin, numbers[origin]))
+        numbers[origin] += 1
+    return log
+
+
+def _copied(origin: str, source: Log, there: Log) -> OffsetMap:
+    """The map of the flow that carries the records of one origin; it read to the last one that it carried."""
+    runs: list[Run] = []
+    end = 0
+    for offset, record in enumerate(source):
+        if record[0] == origin and record in there:
+            append(runs, Run(offset, there.index(record), 1))
+            end = offset + 1
+    there_end = runs[-1].destination_end if runs else 0
+    return OffsetMap([Span(0, end, 0, there_end, encode_runs(runs, 0, 0))])
+
+
+@given(merges(), st.data())
+def test_in_a_merge_records_may_be_read_again_and_none_is_skipped(
+    made: tuple[Log, Log], data: st.DataObject
+) -> None:
+    ours, theirs = made
+    committed = data.draw(st.integers(0, len(ours)))
+    out, back = _copied("a", ours, theirs), _copied("b", theirs, ours)
+    found = merged(position(out, committed), [unread(back, committed)])
+    if isinstance(found, At):
+        assert set(theirs[: found.offset]) <= set(ours[:committed])
