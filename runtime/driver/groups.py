@@ -7,6 +7,7 @@ written before, each up to now; then positions. What follows from them is done i
 from __future__ import annotations
 
 import asyncio
+import time
 
 from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
@@ -79,7 +80,7 @@ class GroupSync:
         moved = [item for item in news if self._moved(item, placed[item])]
         bringing = Bringing(self._flow, self._shared.pulse, sides, self._book, self._offsets, self.notes)
         written = await bringing.bring({item: placed[item] for item in moved})
-        self._book.looked(_now_s(), _now_s() - began, written)
+        self._book.looked(time.time(), _now_s() - began, written)
 
     async def _opened(self) -> Sides:
         source = await self._shared.clusters.cluster(self._flow.source)

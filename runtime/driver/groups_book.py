@@ -43,6 +43,7 @@ class Entry:
 class _Group:
     translated: int = 0
     clamped: int = 0
+    refused: int = 0
     pending_since: float | None = None
     latency_s: float | None = None
     counts: dict[State, int] = field(default_factory=dict)
@@ -106,8 +107,8 @@ class Book:
         group.clamped += clamped
         group.latency_s = now_s - entry.seen_at
 
-    def looked(self, now_s: float, look_s: float, written: Iterable[Item]) -> None:
-        """Counts, at the end of a look."""
+    def looked(self, wall_s: float, look_s: float, written: Iterable[Item]) -> None:
+        """Counts, at the end of a look. `wall_s`: seconds since 1970."""
         for group in self._groups.values():
             group.counts = {}
         for item, entry in self._entries.items():
@@ -116,7 +117,8 @@ class Book:
                 counts[entry.state] = counts.get(entry.state, 0) + 1
         for group in self._groups.values():
             waits = State.PENDING in group.counts
-            group.pending_since = (group.pending_since or now_s) if waits else None
+            group.pending_since = (group.pending_since or wall_s) if waits else None
+            group.refused += State.REFUSED in group.counts
         latencies = [self._groups[item.group].latency_s or 0.0 for item in written]
         self._latency_s = max(latencies, default=self._latency_s)
         self.look_s = look_s
@@ -128,7 +130,7 @@ class Book:
                 group=name,
                 translated=group.translated,
                 clamped=group.clamped,
-                refused=group.counts.get(State.REFUSED, 0),
+                refused=group.refused,
                 pending=group.counts.get(State.PENDING, 0),
                 pending_since=group.pending_since,
                 latency_s=group.latency_s,
