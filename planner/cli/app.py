@@ -26,6 +26,7 @@ COMMANDS: dict[str, Entry] = {
     "drift": Entry("drift", "What changed outside the topology since it was applied."),
     "destroy": Entry("destroy", "Stop the jobs, and delete what the topology owns with on_remove: delete."),
     "import": Entry("import_", "Write a live cluster, or a MirrorMaker 2 configuration, as a topology."),
+    "status": Entry("status", "Jobs, flows, lag, rates and latency, read from the data itself."),
     "history": Entry("history", "Who applied what, when, and how it ended."),
     "lab": Entry("lab", "Real local Kafka clusters for trying things and for tests."),
     "schema": Entry("schema", "The JSON Schema of the topology, for editors."),

@@ -1,0 +1,162 @@
+"""`repl status` as people read it: what needs someone first, then jobs and flows a line each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+
+from rich.text import Text
+
+from planner.render.status_rows import (
+    BAD,
+    JOBS,
+    PARTITIONS,
+    TOPICS,
+    WAITS,
+    Trail,
+    flow_columns,
+    flow_row,
+    job_row,
+    partition_rows,
+    topic_rows,
+)
+from planner.render.status_words import moment, plural, span
+from planner.render.table import Cell, Column, table
+from runtime.contract.seen import DOWN, UNKNOWN, PartitionSeen, SlotSeen, StatusSeen
+
+MOST_WORRIES = 20
+_SIDES = ("source", "destination")
+
+
+class Depth(IntEnum):
+    """How far down a line is given to each."""
+
+    FLOWS = 0
+    TOPICS = 1
+    PARTITIONS = 2
+
+
+def screen(
+    status: StatusSeen,
+    width: int | None = None,
+    depth: Depth = Depth.FLOWS,
+    trails: Mapping[str, Trail] | None = None,
+) -> Iterator[Text]:
+    """Lines; a blank one between the sections."""
+    yield _headline(status)
+    for one in status.clusters:
+        if not one.answers:
+            yield Text.assemble((f"Cluster {one.name} does not answer: ", BAD), one.why)
+    yield Text()
+    yield from table(JOBS, [job_row(one) for one in status.jobs], width)
+    yield Text()
+    yield from table(flow_columns(trails), [flow_row(one, trails) for one in status.flows], width)
+    yield from _remarks(status)
+    yield from _worries(status, width)
+    if depth is Depth.TOPICS:
+        yield Text()
+        yield from table(TOPICS, list(topic_rows(status)), width)
+    elif depth is Depth.PARTITIONS:
+        yield Text()
+        yield from table(PARTITIONS, list(partition_rows(status)), width)
+
+
+def _headline(status: StatusSeen) -> Text:
+    """All of it in a line: whether someone must look."""
+    down = sum(not one.up and one.state != UNKNOWN for one in status.jobs)
+    unknown = sum(one.state == UNKNOWN for one in status.jobs)
+    worries = len(_needing(status))
+    late = sum(one.rpo_met is False for one in status.flows)
+    how = ", ".join(f"{number} {word}" for number, word in ((down, "down"), (unknown, "unknown")) if number)
+    parts = [
+        plural(len(status.flows), "flow"),
+        f"{plural(len(status.jobs), 'job')} {f'({how})' if how else 'up'}",
+    ]
+    parts += [f"{plural(worries, 'partition')} to look at"] if worries else []
+    parts += [f"{late} beyond the RPO"] if late else []
+    parts += _behind(status)
+    style = BAD if down or worries else "bold"
+    return Text.assemble(
+        (f"{status.topology}: {', '.join(parts)}", style), (f"  {moment(status.at_ms)}", "dim")
+    )
+
+
+def _behind(status: StatusSeen) -> list[str]:
+    records = sum(one.lag_records or 0 for one in status.flows)
+    old = any(one.source_end_seen_ms for flow in status.flows for one in flow.partitions)
+    if not records:
+        known = status.flows and all(one.lag_records == 0 for one in status.flows)
+        return ["nothing behind"] if known and not old else []
+    longest = max((one.lag_ms for one in status.flows if one.lag_ms is not None), default=None)
+    far = f" and {span(longest)}" if longest else ""
+    return [f"{'at least ' if old else ''}{plural(records, 'record')}{far} behind"]
+
+
+def _remarks(status: StatusSeen) -> Iterator[Text]:
+    """What is in the way of jobs and flows, and what could not be done: each once."""
+    said = {f"{side} {one.name} does not answer: {one.why}" for one in status.clusters for side in _SIDES}
+    said |= {f"{one.topic}-{one.partition}: {one.why}" for _, one in _needing(status)}
+    remarks = []
+    for job in status.jobs:
+        remarks += [(f"job {job.name}", job.why)] if job.why and job.state != UNKNOWN else []
+        said.add(f"job {job.name}: {job.why}")
+        remarks += [
+            (f"slot {slot.slot} of {job.name}", _slot(slot))
+            for slot in job.slots
+            if job.up and (slot.why or slot.state in ("waiting", "unscheduled"))
+        ]
+    for flow in status.flows:
+        parts = [one for one in flow.why.split("; ") if one and one not in said]
+        remarks += [(f"flow {flow.name}", "; ".join(parts))] if parts else []
+        remarks += [(f"flow {flow.name}", note) for note in flow.notes]
+        remarks += [(f"flow {flow.name}", f"stuck: {lane}") for lane in flow.stuck_lanes]
+    if remarks:
+        yield Text()
+    for who, why in remarks:
+        yield Text.assemble((f"{who}: ", WAITS), why)
+
+
+def _slot(slot: SlotSeen) -> str:
+    if slot.state == "running":
+        return f"it runs again; its last attempt: {slot.why}"
+    return f"{slot.state}: {slot.why}" if slot.why else slot.state
+
+
+def _worries(status: StatusSeen, width: int | None) -> Iterator[Text]:
+    """Partitions that go on only when someone does something; more of a kind are counted."""
+    found = _needing(status)
+    if not found:
+        return
+    yield Text()
+    rows = [
+        (
+            Cell(f"{one.topic}-{one.partition}", "bold"),
+            flow,
+            Cell(one.state, BAD),
+            span(status.at_ms - one.since_ms) if one.since_ms is not None else "–",
+            one.why,
+        )
+        for flow, one in found[:MOST_WORRIES]
+    ]
+    yield from table(_WORRIES, rows, width)
+    if len(found) > MOST_WORRIES:
+        yield Text(f"… and {len(found) - MOST_WORRIES:,} more: repl status --all", "dim")
+
+
+_WORRIES = (
+    Column("LOOK AT"),
+    Column("FLOW", spare=1),
+    Column("STATE"),
+    Column("FOR", right=True),
+    Column("WHY"),
+)
+
+
+def _needing(status: StatusSeen) -> list[tuple[str, PartitionSeen]]:
+    """Not those whose job is down, as all of it is, or that nobody could read: that is said once."""
+    return [
+        (flow.name, one)
+        for flow in status.flows
+        for one in flow.partitions
+        if one.needs_someone and one.state not in (DOWN, UNKNOWN)
+    ]

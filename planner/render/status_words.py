@@ -1,0 +1,82 @@
+"""Numbers and times as people read them at a glance, and sparklines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+UNKNOWN = "–"
+_BARS = "▁▂▃▄▅▆▇█"
+_MANY = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+def count(number: int | None) -> str:
+    """`12,345`, `12.3 M`."""
+    if number is None:
+        return UNKNOWN
+    for size, word in _MANY:
+        if number >= 10 * size:
+            return f"{number / size:.1f} {word}"
+    return f"{number:,}"
+
+
+def octets(number: float | None) -> str:
+    """`1.2 MB`, powers of 1000 as in a topology."""
+    if number is None:
+        return UNKNOWN
+    for size, word in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= size:
+            return f"{number / size:.1f} {word}"
+    return f"{number:.0f} B"
+
+
+def per_second(records: float | None) -> str:
+    """`1,204/s`; below ten with a digit, so that a trickle is not nothing."""
+    if records is None:
+        return UNKNOWN
+    return f"{records:.1f}/s" if 0 < records < 10 else f"{count(round(records))}/s"
+
+
+def span(ms: float | None) -> str:
+    """`12 ms`, `0.3 s`, `41 s`, `4 min`, `3 h`, `2 d`."""
+    if ms is None:
+        return UNKNOWN
+    if ms < 100:
+        return f"{ms:.0f} ms" if ms else "0 s"
+    seconds = ms / 1000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {word}"
+    return f"{seconds:.0f} s"
+
+
+def latency(ms: float | None) -> str:
+    return UNKNOWN if ms is None else span(max(ms, 1))
+
+
+def moment(ms: int | None) -> str:
+    """`2026-11-21 04:26:18Z`."""
+    if ms is None:
+        return UNKNOWN
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def sparkline(values: Sequence[float | None], width: int = 20) -> str:
+    """The newest to the right, the highest as high as it goes; a space where nothing is known."""
+    shown = list(values)[-width:]
+    top = max((one for one in shown if one is not None), default=0)
+    return "".join(_bar(one, top) for one in shown).rjust(width)
+
+
+def _bar(value: float | None, top: float) -> str:
+    if value is None:
+        return " "
+    if top <= 0 or value <= 0:
+        return _BARS[0]
+    return _BARS[min(int(value / top * len(_BARS)), len(_BARS) - 1)]
+
+
+def plural(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

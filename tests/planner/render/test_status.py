@@ -1,0 +1,131 @@
+"""What `repl status` prints, to the letter. REPL_GOLDEN=write writes the files anew: look at the diff."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from planner.render.status import Depth, screen
+from planner.render.status_rows import Trail
+from runtime.audit.status_facts import ClusterFacts, LedgerFacts
+from runtime.audit.status_join import join
+from runtime.contract.job_status import SlotView
+from runtime.contract.seen import StatusSeen
+from runtime.contract.status import PartitionState as S
+from tests.runtime.audit.given import (
+    KEY,
+    NOW,
+    SILENT,
+    asked,
+    destination,
+    job,
+    ledger,
+    look,
+    progress,
+    report,
+    said,
+    source,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+COUNTS = [0, 10, 60, 25, 5, *([0] * 13)]
+
+
+def copying() -> StatusSeen:
+    word = report(said(S.COPYING, 12_000), counts=COUNTS)
+    first = ledger(progress(10_000), job(1_400), word)
+    here = source(end=12_400, first_missing={KEY: NOW - 320})
+    before = look(here, destination(20_000), first, NOW - 1_000)
+    return join(
+        asked(rpo_ms=5_000), look(here, destination(20_000), ledger(progress(12_000), job(), word)), before
+    )
+
+
+def caught_up() -> StatusSeen:
+    return join(asked(), look(source(), destination(), ledger(progress(), job(), report(said(S.CAUGHT_UP)))))
+
+
+def needs_someone() -> StatusSeen:
+    word = report(
+        said(S.RECORD_TOO_LARGE, 90, why="the record at offset 90 has 2,000,000 bytes, dc2 takes 1,048,588")
+    )
+    here = source(first_missing={KEY: NOW - 20 * 60_000})
+    return join(asked(rpo_ms=5_000), look(here, destination(), ledger(progress(90), job(), word)))
+
+
+def job_down() -> StatusSeen:
+    written = ledger(progress(90), job(60_000), report(said(S.COPYING, 90)))
+    return join(asked(), look(source(first_missing={KEY: NOW - 58_000}), destination(), written))
+
+
+def source_down() -> StatusSeen:
+    written = ledger(progress(90), job(), report(said(S.RETRYING, 90, 95, why="dc1: disconnected")))
+    return join(asked(), look(SILENT, destination(), written))
+
+
+def destination_down() -> StatusSeen:
+    return join(asked(), look(source(), ClusterFacts("dc2", answers=False, why="no broker answers"), None))
+
+
+def never_ran() -> StatusSeen:
+    return join(asked(), look(source(), destination(topics={}), LedgerFacts()))
+
+
+def waits_for_a_core() -> StatusSeen:
+    slots = [
+        SlotView(0, "running", NOW, 1, 1),
+        SlotView(1, "unscheduled", NOW, 1, 1, "no free core"),
+    ]
+    made = replace(job(), slots=slots, trouble="dc2: a heartbeat took 3 s")
+    return join(asked(), look(source(), destination(), ledger(progress(), made, report(said(S.CAUGHT_UP)))))
+
+
+SCENES: dict[str, Callable[[], StatusSeen]] = {
+    one.__name__: one
+    for one in (
+        copying,
+        caught_up,
+        needs_someone,
+        job_down,
+        source_down,
+        destination_down,
+        never_ran,
+        waits_for_a_core,
+    )
+}
+TRAILS = {"one": Trail((None, 0.0, 500.0, 2_000.0), (0, 100, 400, 400))}
+SHAPES: dict[str, Callable[[StatusSeen], str]] = {
+    "txt": lambda status: printed(status, None),
+    "80.txt": lambda status: printed(status, 80),
+    "40.txt": lambda status: printed(status, 40),
+    "all.txt": lambda status: printed(status, 160, Depth.PARTITIONS, trails=True),
+}
+
+
+def printed(
+    status: StatusSeen, width: int | None, depth: Depth = Depth.TOPICS, *, trails: bool = False
+) -> str:
+    console = Console(width=width or 1_000, color_system=None, highlight=False)
+    with console.capture() as captured:
+        for line in screen(status, width, depth, TRAILS if trails else None):
+            console.print(line)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_as_it_was_agreed(scene: str, shape: str):
+    file = GOLDEN / f"status-{scene}.{shape}"
+    shown = SHAPES[shape](SCENES[scene]())
+    if os.environ.get("REPL_GOLDEN") == "write":
+        file.write_text(shown)
+    assert shown == file.read_text()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_nothing_is_wider_than_the_terminal(scene: str):
+    for width in (40, 80, 120):
+        assert max(len(line) for line in printed(SCENES[scene](), width).splitlines()) <= width

@@ -1,0 +1,127 @@
+"""What was read at two clusters, put together in a line or two: one flow of `orders` from dc1 to dc2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from runtime.audit.ledger import Reach
+from runtime.audit.status_facts import ClusterFacts, FlowAsked, LedgerFacts, Look, StatusAsked, TopicFacts
+from runtime.contract.advance import first_progress
+from runtime.contract.job_status import FlowView, JobStatus, SlotReport, SlotView
+from runtime.contract.ledger import Generation, PartitionKey, Progress
+from runtime.contract.route import Route, Router
+from runtime.contract.selection import Rules
+from runtime.contract.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
+from runtime.copy.wire.protocol.offsets import TopicPartition
+
+NOW = 1_800_000_000_000
+HERE, THERE = b"h" * 16, b"t" * 16
+FLOW, JOB, TOPIC = "one", "dc2", "orders"
+KEY = PartitionKey(FLOW, TOPIC, 0)
+AT = TopicPartition(TOPIC, 0)
+
+
+def asked(**changes: Any) -> StatusAsked:
+    flow = FlowAsked(FLOW, "dc1", "dc2", JOB, **changes)
+    router = Router([Route(FLOW, "dc1", "dc2", Rules((TOPIC, "payments")))])
+    return StatusAsked("shop", {name: Reach(name, "") for name in ("dc1", "dc2")}, [flow], router)
+
+
+def source(start: int = 0, end: int = 100, **changes: Any) -> ClusterFacts:
+    facts: dict[str, Any] = {
+        "answers": True,
+        "id": "id-1",
+        "topics": {TOPIC: TopicFacts(HERE, 1), "unrelated": TopicFacts(HERE, 3)},
+        "starts": {AT: start},
+        "ends": {AT: end},
+        "highs": {AT: end},
+    }
+    return ClusterFacts("dc1", **{**facts, **changes})
+
+
+def destination(end: int = 100, **changes: Any) -> ClusterFacts:
+    facts: dict[str, Any] = {
+        "answers": True,
+        "id": "id-2",
+        "topics": {TOPIC: TopicFacts(THERE, 1)},
+        "starts": {AT: 0},
+        "ends": {AT: end},
+        "highs": {AT: end},
+    }
+    return ClusterFacts("dc2", **{**facts, **changes})
+
+
+SILENT = ClusterFacts("dc1", answers=False, why="no bootstrap broker answers")
+
+
+def progress(position: int = 100, **changes: Any) -> Progress:
+    begun = first_progress(
+        generation=3,
+        source_topic_id=HERE,
+        destination_topic=TOPIC,
+        destination_topic_id=THERE,
+        position=position,
+        destination_end=position,
+        now_ms=NOW - 1_000,
+    )
+    return replace(begun, records=position, bytes=position * 10, last_timestamp=NOW - 1_500, **changes)
+
+
+def generation(state: Any = "active", job: str = JOB) -> Generation:
+    return Generation(3, job, state, "me", [], "id-1", "id-2", NOW - 60_000)
+
+
+def job(age_ms: int = 400, **changes: Any) -> JobStatus:
+    facts: dict[str, Any] = {
+        "state": "running",
+        "driver": "me",
+        "slots": [SlotView(0, "running", NOW - 60_000, 1, 1)],
+        "flows": [FlowView(FLOW, "active", 3, "id-1", "id-2", True, 1, 1)],
+    }
+    at = NOW - age_ms
+    return JobStatus(job=JOB, topology="shop", at_ms=at, started_ms=at - 3_600_000, **{**facts, **changes})
+
+
+def said(
+    state: PartitionState, position: int = 100, source_end: int = 100, **changes: Any
+) -> PartitionStatus:
+    return PartitionStatus(
+        FLOW,
+        TOPIC,
+        0,
+        state,
+        NOW - 30_000,
+        position=position,
+        source_end=source_end,
+        last_fetch_ms=NOW - 200,
+        caught_up_since_ms=NOW - 20_000,
+        **changes,
+    )
+
+
+def report(
+    *partitions: PartitionStatus, age_ms: int = 700, driver: str = "me", counts: Sequence[int] = ()
+) -> SlotReport:
+    stats = FlowStats(FLOW, latency_counts=list(counts))
+    return SlotReport(driver, 1, SlotStatus(0, NOW - age_ms, 1, flows=[stats], partitions=list(partitions)))
+
+
+def ledger(
+    made: Progress | None = None,
+    status: JobStatus | None = None,
+    word: SlotReport | None = None,
+    who: Generation | None = None,
+) -> LedgerFacts:
+    return LedgerFacts(
+        progress={FLOW: {KEY: made} if made is not None else {}},
+        generations={FLOW: who if who is not None else generation()},
+        jobs={JOB: status} if status is not None else {},
+        reports={(JOB, 0): word} if word is not None else {},
+    )
+
+
+def look(here: ClusterFacts, there: ClusterFacts, written: LedgerFacts | None, at_ms: int = NOW) -> Look:
+    return Look(at_ms, {"dc1": here, "dc2": there}, {"dc2": written} if written is not None else {})
