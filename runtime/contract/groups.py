@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from runtime.contract.checkpoint import Checkpoint, CheckpointState
 from runtime.contract.jobspec import GroupsSpec, JobSpec
@@ -10,6 +10,14 @@ from runtime.contract.selection import GROUP_DENIALS, Rules, Selector
 from runtime.contract.translate import At, Nowhere, Pending, Position
 
 _DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Item(NamedTuple):
+    """One offset of a group, by the topic's name at the source."""
+
+    group: str
+    topic: str
+    partition: int
 
 
 def group_selector(groups: GroupsSpec) -> Selector:

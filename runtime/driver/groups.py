@@ -11,16 +11,16 @@ import time
 
 from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.groups import group_selector, own_groups
+from runtime.contract.groups import Item, group_selector, own_groups
 from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.translate import Pending
+from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.scan import TopicReplaced
 from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.groups import committed_by, list_groups
 from runtime.copy.wire.protocol.groups import CommittedOffset
 from runtime.driver.discovery import router_of, taken_by
-from runtime.driver.groups_book import DONE, Book, GroupNumbers, Item
-from runtime.driver.groups_sides import Placed, Sides
-from runtime.driver.groups_wire import committed_by, list_groups
+from runtime.driver.groups_book import DONE, Book, GroupNumbers
 from runtime.driver.groups_write import NOTE, Bringing
 from runtime.driver.takeover import Shared
 from runtime.observe.picture import GroupPicture

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from runtime.contract.checkpoint import CheckpointState as State
+from runtime.contract.groups import Item
 from runtime.contract.translate import At, Position
 from runtime.observe.picture import GroupPicture
 
 DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
-
-
-class Item(NamedTuple):
-    """One offset of a group, by the topic's name at the source."""
-
-    group: str
-    topic: str
-    partition: int
 
 
 @dataclass(slots=True)

@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from runtime.contract import checkpoint, naming
 from runtime.contract.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.checkpoint import CheckpointState as State
-from runtime.contract.groups import Keep, Seen, Write, decide
+from runtime.contract.groups import Item, Keep, Seen, Write, decide
 from runtime.contract.jobspec import FlowSpec
 from runtime.contract.translate import At
+from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.records import Record
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.groups import NO_MEMBERS, Committed, Outcome, commit_many, committed_by, list_groups
 from runtime.copy.wire.protocol.groups import CommittedOffset
 from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.channel import post
-from runtime.driver.groups_book import Book, Entry, Item
-from runtime.driver.groups_sides import Placed, Sides
-from runtime.driver.groups_wire import NO_MEMBERS, Committed, Outcome, commit_many, committed_by, list_groups
+from runtime.driver.groups_book import Book, Entry
 from runtime.driver.pulse import Pulse
 
 NOTE = "groups"

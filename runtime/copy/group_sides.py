@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from runtime.contract.checkpoint import Checkpoint, CheckpointKey
-from runtime.contract.groups import is_ours
+from runtime.contract.groups import Item, is_ours
 from runtime.contract.ledger import Progress
 from runtime.contract.route import Router
 from runtime.contract.translate import Pending, Position, clamped
@@ -19,7 +19,6 @@ from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.protocol.metadata import Topic
 from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
-from runtime.driver.groups_book import Item
 
 RECREATED_HERE = "the topic at the destination is not the one that was copied into"
 RECREATED_THERE = "the topic at the source is not the one that was copied"
