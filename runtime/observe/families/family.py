@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 Sample = tuple[Labels, float]
+Merge = Callable[[list[float]], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,15 @@ class Family:
         for labels, counts, total in counted:
             metric.add_metric(labels, _cumulative(bounds, counts), total)
         return metric
+
+
+def merged(samples: Iterable[Sample], merge: Merge) -> Iterator[Sample]:
+    """One sample of all that have the same labels."""
+    by_labels: dict[Labels, list[float]] = {}
+    for labels, value in samples:
+        by_labels.setdefault(labels, []).append(value)
+    for labels, some in by_labels.items():
+        yield labels, merge(some)
 
 
 def _cumulative(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:

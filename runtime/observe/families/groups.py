@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client import Metric
 
-from runtime.observe.families.family import Family
+from runtime.observe.families.family import Family, Merge, merged
 from runtime.observe.picture import GroupPicture, Picture
 
 _GROUP = ("flow", "group")
@@ -45,20 +45,24 @@ FAMILIES = (TRANSLATED, CLAMPED, REFUSED, PENDING, PENDING_SECONDS, LATENCY)
 
 
 def group_metrics(picture: Picture, now_s: float) -> Iterator[Metric]:
+    """With more groups than partitions may be told one by one, theirs are added up by flow, too."""
+
     def pending_s(one: GroupPicture) -> float:
         return max(now_s - one.pending_since, 0.0) if one.pending_since is not None else 0.0
 
-    values: tuple[tuple[Family, Callable[[GroupPicture], float | None]], ...] = (
-        (TRANSLATED, lambda one: one.translated),
-        (CLAMPED, lambda one: one.clamped),
-        (REFUSED, lambda one: one.refused),
-        (PENDING, lambda one: one.pending),
-        (PENDING_SECONDS, pending_s),
-        (LATENCY, lambda one: one.latency_s),
+    by_flow = len(picture.groups) > picture.spec.metrics_partitions
+    values: tuple[tuple[Family, Callable[[GroupPicture], float | None], Merge], ...] = (
+        (TRANSLATED, lambda one: one.translated, sum),
+        (CLAMPED, lambda one: one.clamped, sum),
+        (REFUSED, lambda one: one.refused, sum),
+        (PENDING, lambda one: one.pending, sum),
+        (PENDING_SECONDS, pending_s, max),
+        (LATENCY, lambda one: one.latency_s, max),
     )
-    for family, value in values:
-        yield family.of(
-            ((one.flow, one.group), float(found))
+    for family, value, merge in values:
+        samples = (
+            ((one.flow, "" if by_flow else one.group), float(found))
             for one in picture.groups
             if (found := value(one)) is not None
         )
+        yield family.of(merged(samples, merge))

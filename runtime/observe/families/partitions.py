@@ -12,7 +12,7 @@ from runtime.contract.job_status import SlotView
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import PartitionState
 from runtime.observe.book import Page, Seen
-from runtime.observe.families.family import Family, Labels, Sample
+from runtime.observe.families.family import Family, Labels, Sample, merged
 from runtime.observe.picture import Picture
 
 _OLD_REPORT_MS = 15_000  # a slot reports at least every five seconds
@@ -198,20 +198,12 @@ def partition_metrics(told: list[Told], now_ms: int, *, by_topic: bool) -> Itera
                 yield labels(one.key), float(found)
 
     for family, value in _SUMMED:
-        yield family.of(_merged(values(value), sum))
+        yield family.of(merged(values(value), sum))
     for family, value in _NEWEST:
-        yield family.of(_merged(values(value), max))
+        yield family.of(merged(values(value), max))
     if not by_topic:
         yield REPLICATED.of(values(lambda one: None if one.status.position < 0 else one.status.position))
     lags = ((labels(one.key), lag_seconds(one, now_ms)) for one in told)
-    yield LAG_SECONDS.of(_merged(((at, lag) for at, lag in lags if lag is not None), max))
+    yield LAG_SECONDS.of(merged(((at, lag) for at, lag in lags if lag is not None), max))
     states = Counter((*labels(one.key), one.state.value) for one in told)
     yield STATE.of((key, float(count)) for key, count in states.items())
-
-
-def _merged(samples: Iterable[Sample], merge: Callable[[list[float]], float]) -> Iterator[Sample]:
-    by_labels: dict[Labels, list[float]] = {}
-    for labels, value in samples:
-        by_labels.setdefault(labels, []).append(value)
-    for labels, some in by_labels.items():
-        yield labels, merge(some)

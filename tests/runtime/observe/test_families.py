@@ -161,6 +161,15 @@ def test_groups():
     assert f"repl_group_checkpoint_latency_seconds{at}" not in found
 
 
+def test_above_the_limit_groups_are_summed_by_flow():
+    groups = [
+        GroupPicture("f", name, translated=4, latency_s=lasted) for name, lasted in (("a", 1), ("b", 3))
+    ]
+    found = series(collected(picture(flow(partitions=0), groups=groups, partitions=1), Book()))
+    assert found['repl_group_translated_offsets_total{flow="f"}'] == 8
+    assert found['repl_group_checkpoint_latency_seconds{flow="f"}'] == 3
+
+
 def test_names_follow_the_conventions():
     for family in FAMILIES:
         assert family.name.startswith("repl_")
