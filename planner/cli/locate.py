@@ -1,0 +1,110 @@
+"""`repl locate`: where one record is on the other side."""
+
+import asyncio
+import datetime
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from planner.cli import as_json as json_output
+from planner.cli.offsets import flow_of, unreadable
+from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.declare import load
+from planner.model.diagnostic import ExitCode, Failure, error
+
+FORMAT_VERSION = 1
+_PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+)(?::(?P<offset>\d+)|@(?P<moment>.+))")
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp_ms: int | None
+
+
+@click.command()
+@click.argument("flow")
+@click.argument("place", metavar="TOPIC:PARTITION:OFFSET|TOPIC:PARTITION@TIMESTAMP")
+@click.option("--reverse", is_flag=True, help="The record is at the destination; where did it come from?")
+@path_option
+@var_file_option
+@timeout_option
+@json_option
+def command(
+    flow: str,
+    place: str,
+    reverse: bool,
+    path: Path,
+    var_files: tuple[Path, ...],
+    timeout: int,
+    as_json: bool,
+) -> int:
+    """Show where one record is on the other side of a flow.
+
+    By its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first record as late as
+    that. The topic is named as it is called where the record is.
+    """
+    from planner.cli.status_asking import reaches_of
+    from planner.render.locate import as_json as document
+    from planner.render.locate import as_text
+    from runtime.audit.ledger import AuditFailure
+    from runtime.audit.locate import LocateAsked, locate
+
+    wanted = parse_place(place)
+    topology = load(path, var_files)
+    declared = flow_of(topology, flow)
+    names = (declared.source_cluster, declared.destination_cluster)
+    reaches = reaches_of(topology.clusters[name] for name in names)
+    asked = LocateAsked(
+        flow=flow,
+        topic=wanted.topic,
+        partition=wanted.partition,
+        offset=wanted.offset,
+        timestamp_ms=wanted.timestamp_ms,
+        reverse=reverse,
+        source=reaches[names[0]],
+        destination=reaches[names[1]],
+        within_s=timeout / 1000,
+    )
+    try:
+        located = asyncio.run(locate(asked))
+    except AuditFailure as failure:
+        raise Failure(error(str(failure), unreadable(failure.cluster))) from None
+    if as_json:
+        json_output.emit({"format_version": FORMAT_VERSION, **document(located)})
+    else:
+        click.echo(as_text(located))
+    return ExitCode.DONE
+
+
+def parse_place(text: str) -> Place:
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise Failure(
+            error(
+                f"{text!r} is no place of a record",
+                "orders:0:42 is offset 42 of partition 0, "
+                "orders:0@2026-01-31T08:00:00Z the first one since then",
+            )
+        )
+    offset = int(found["offset"]) if found["offset"] is not None else None
+    moment = _ms(found["moment"]) if found["moment"] is not None else None
+    return Place(found["topic"], int(found["partition"]), offset, moment)
+
+
+def _ms(text: str) -> int:
+    """A time without a zone is UTC."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise Failure(
+            error(f"{text!r} is no time", "write 2026-01-31T08:00:00Z, or milliseconds since 1970")
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,73 @@
+"""`repl offsets`: where a group stands at both sides of a flow."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from planner.cli import as_json as json_output
+from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.declare import load
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.topology import Flow, Topology
+
+FORMAT_VERSION = 1
+
+
+@click.command()
+@click.argument("flow")
+@click.argument("group")
+@path_option
+@var_file_option
+@timeout_option
+@json_option
+def command(
+    flow: str, group: str, path: Path, var_files: tuple[Path, ...], timeout: int, as_json: bool
+) -> int:
+    """Show a group's offsets at the source and what they are at the destination, per partition.
+
+    They are translated now, from the ledger: right also when no job runs. Where the source does not answer,
+    its side is what the job's checkpoints last told.
+    """
+    from planner.cli.printing import print_lines
+    from planner.cli.status_asking import reaches_of
+    from planner.expand.routes import router_of
+    from planner.render.offsets import as_json as document
+    from planner.render.offsets import screen
+    from runtime.audit.ledger import AuditFailure
+    from runtime.audit.offsets import OffsetsAsked, group_offsets
+
+    topology = load(path, var_files)
+    declared = flow_of(topology, flow)
+    names = (declared.source_cluster, declared.destination_cluster)
+    reaches = reaches_of(topology.clusters[name] for name in names)
+    asked = OffsetsAsked(
+        flow=flow,
+        group=group,
+        synced=declared.groups.sync,
+        router=router_of(topology),
+        source=reaches[names[0]],
+        destination=reaches[names[1]],
+        within_s=timeout / 1000,
+    )
+    try:
+        seen = asyncio.run(group_offsets(asked))
+    except AuditFailure as failure:
+        raise Failure(error(str(failure), unreadable(failure.cluster))) from None
+    if as_json:
+        json_output.emit({"format_version": FORMAT_VERSION, **document(seen)})
+    else:
+        print_lines(lambda width: screen(seen, width))
+    return ExitCode.DONE
+
+
+def flow_of(topology: Topology, name: str) -> Flow:
+    """The declared flow. Failure names those there are."""
+    if name in topology.flows:
+        return topology.flows[name]
+    there = ", ".join(sorted(topology.flows)) or "none"
+    raise Failure(error(f"no flow is called {name!r} in {topology.name}", f"its flows: {there}"))
+
+
+def unreadable(cluster: str) -> str:
+    return f"is {cluster} up, and is its bootstrap right? repl status shows what answers"
