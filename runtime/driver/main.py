@@ -31,11 +31,21 @@ from runtime.driver.parent import die_with_parent  # noqa: E402
 def main() -> int:
     parser = argparse.ArgumentParser(description="Copies the flows of one job.")
     parser.add_argument("--spec", required=True, type=Path, help="the job spec, a JSON file")
+    parser.add_argument(
+        "--final-is-success",
+        action="store_true",
+        help="end with 0 also when it must not be started again, for who starts anew after every failure",
+    )
     arguments = parser.parse_args()
+    code = _driven(arguments.spec)
+    return JobExit.STOPPED if arguments.final_is_success and code.final else code
+
+
+def _driven(file: Path) -> JobExit:
     try:
-        spec = decode(arguments.spec.read_bytes())
+        spec = decode(file.read_bytes())
     except (OSError, BadJobSpec) as error:
-        say(f"{arguments.spec}: {error}")
+        say(f"{file}: {error}")
         return JobExit.BAD_SPEC
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # the JVM of spark-submit started this process
         die_with_parent(forked_by_one_thread=False)

@@ -1,0 +1,22 @@
+"""Which launcher a job has. A new launcher is one line here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import assert_never
+
+from runtime.contract.jobspec import LaunchSpec
+from runtime.launch.kubernetes import Kubernetes
+from runtime.launch.launcher import Launcher
+from runtime.launch.supervised import Supervised
+
+
+def launcher_for(launch: LaunchSpec, home: Path) -> Launcher:
+    """`home` is where this machine keeps what it knows of jobs; their secrets come from the environment."""
+    match launch.launcher:
+        case "local" | "standalone" | "yarn":
+            return Supervised(home)
+        case "kubernetes":
+            return Kubernetes(launch, home)
+        case other:
+            assert_never(other)

@@ -1,0 +1,151 @@
+"""The command line and settings of spark-submit. Pure but for the place where Spark is.
+
+Settings go into a file that only the owner can read, not on the command line, which everybody can.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import runtime
+from runtime.contract.jobspec import JobSpec
+from runtime.launch.folder import Folder
+from runtime.launch.launcher import LaunchError
+
+MARK = "REPL_JOB_LIFE"  # the variable that every process of one life of a job carries
+
+ROOT = Path(runtime.__file__).resolve().parent.parent
+MAIN = ROOT / "runtime" / "driver" / "main.py"
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+# Heap of the driver's JVM: it schedules a few tasks and never sees a record.
+HEAP = "512m"
+# Small, and quick to start: the work is done in Python.
+JVM = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xss512k",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=20",
+    "-XX:-UsePerfData",
+)
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+LOCAL_OPTIONS = frozenset({"python"})
+CLUSTER_OPTIONS = frozenset({"python", "archives", "files", "queue"})
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """`packaged`: the sources travel as a zip, beside the spec."""
+
+    command: tuple[str, ...]
+    variables: Mapping[str, str]
+    properties: Mapping[str, str]
+    packaged: bool
+
+
+def submission(spec: JobSpec, folder: Folder, spark: Path) -> Submission:
+    launch = spec.launch
+    cluster = launch.launcher != "local"
+    _known(launch.options, CLUSTER_OPTIONS if cluster else LOCAL_OPTIONS, launch.launcher)
+    command = [str(spark / "bin" / "spark-submit"), "--master", launch.master]
+    if cluster:
+        command += ["--deploy-mode", "client", "--load-spark-defaults", "--py-files", str(folder.package)]
+    command += ["--properties-file", str(folder.properties), str(MAIN), "--spec", str(folder.spec)]
+    return Submission(tuple(command), _variables(spec, spark), _properties(spec, folder), cluster)
+
+
+def _variables(spec: JobSpec, spark: Path) -> dict[str, str]:
+    python = spec.launch.options.get("python", sys.executable)
+    found = {
+        "SPARK_HOME": str(spark),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
+        "PYTHONUNBUFFERED": "1",
+    }
+    if spec.launch.master.startswith("local"):
+        found |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+    return found
+
+
+def _properties(spec: JobSpec, folder: Folder) -> dict[str, str]:
+    """Ours, then the launcher's, then what the topology says; Java's options add up, the last one holds."""
+    launch = spec.launch
+    ours = {
+        **QUIET,
+        "spark.driver.memory": HEAP,
+        "spark.local.dir": str(folder.scratch),
+    }
+    if launch.launcher != "local":
+        ours |= _on_a_cluster(spec)
+    given = {**ours, **launch.conf}
+    options = [
+        *JVM,
+        f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+        f'"-Djava.io.tmpdir={folder.scratch}"',
+        launch.conf.get("spark.driver.extraJavaOptions", ""),
+    ]
+    return {**given, "spark.driver.extraJavaOptions": " ".join(options).strip()}
+
+
+def _on_a_cluster(spec: JobSpec) -> dict[str, str]:
+    """One slot an executor, so that a lost one costs one slot. Its memory is Python's, beside a small JVM."""
+    options = spec.launch.options
+    found = {"spark.executor.cores": "1", "spark.executor.memory": HEAP}
+    if spec.slots:
+        found |= {"spark.cores.max": str(spec.slots), "spark.executor.instances": str(spec.slots)}
+    if spec.launch.launcher == "yarn":
+        found["spark.executor.memoryOverhead"] = spec.launch.memory
+    names = {"queue": "spark.yarn.queue", "archives": "spark.archives", "files": "spark.files"}
+    return found | {key: options[option] for option, key in names.items() if option in options}
+
+
+def spark_home(environ: Mapping[str, str]) -> Path:
+    """SPARK_HOME, else the one that came with the pyspark package."""
+    given = environ.get("SPARK_HOME")
+    if given:
+        home = Path(given)
+    else:
+        found = importlib.util.find_spec("pyspark")  # found, not imported: that takes a second
+        places = found.submodule_search_locations if found is not None else None
+        if not places:
+            raise LaunchError("Spark was not found", "install pyspark, or set SPARK_HOME")
+        home = Path(places[0])
+    if not (home / "bin" / "spark-submit").is_file():
+        raise LaunchError(f"there is no bin/spark-submit in {home}", "correct or unset SPARK_HOME")
+    return home
+
+
+def properties_file(properties: Mapping[str, str]) -> bytes:
+    """As java.util.Properties reads it."""
+    lines = (f"{_escaped(key, key=True)}={_escaped(value)}\n" for key, value in sorted(properties.items()))
+    return "".join(lines).encode("latin-1")
+
+
+def _escaped(text: str, *, key: bool = False) -> str:
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    if key:
+        special |= {" ": "\\ ", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
+    done = "".join(special.get(one, one) for one in text)
+    if done.startswith(" "):
+        done = "\\" + done
+    pairs = done.encode("utf-16-be")
+    units = [int.from_bytes(pairs[at : at + 2], "big") for at in range(0, len(pairs), 2)]
+    return "".join(chr(unit) if unit < 0x7F else f"\\u{unit:04x}" for unit in units)
+
+
+def _known(options: Mapping[str, str], known: frozenset[str], launcher: str) -> None:
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise LaunchError(
+            f"the launcher {launcher} has no option {', '.join(unknown)}",
+            f"it knows {', '.join(sorted(known))}",
+        )

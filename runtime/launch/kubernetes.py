@@ -1,0 +1,177 @@
+"""Kubernetes: a SparkApplication of the Spark operator, applied, found and deleted with kubectl.
+
+The operator does what a supervisor does elsewhere. The spec travels as a Secret; the secrets that it refers
+to come from one Secret of the namespace, named in the launcher's options, as variables and as files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from runtime.contract import jobspec
+from runtime.contract.jobspec import JobSpec, LaunchSpec
+from runtime.launch import references
+from runtime.launch.command import HEAP, QUIET
+from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState
+
+OPTIONS = {
+    "image": "the image with Spark, Python and this product (needed)",
+    "namespace": "the namespace, `default` unless said",
+    "secret": "the Secret whose keys are the variables that the topology names",
+    "service_account": "the driver's, `spark` unless said",
+    "path": "where the product lies in the image, `/opt/repl` unless said",
+    "spark_version": "Spark's version in the image, unless it is the one here",
+    "context": "kubectl's context",
+}
+_ANSWER_S = 60.0
+# The operator's words for an application's state.
+_RUNNING = {"", "NEW", "SUBMITTED", "RUNNING", "SUCCEEDING"}
+_RESTARTING = {"PENDING_RERUN", "INVALIDATING", "FAILING", "SUBMISSION_FAILED", "PENDING_SUBMISSION"}
+_ENDED = {"COMPLETED", "FAILED"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """`home` is not needed: the cluster knows its jobs."""
+
+    options: LaunchSpec
+    home: Path
+
+    def launch(self, spec: JobSpec) -> Handle:
+        text = manifest(spec)
+        found = self.find(spec.job)
+        if found.state in (LaunchState.RUNNING, LaunchState.RESTARTING) and found.handle is not None:
+            raise LaunchError(f"the job {spec.job} runs already ({found.handle.where})", "stop it first")
+        if found.state is LaunchState.UNKNOWN and found.handle is not None:
+            raise LaunchError(f"what the job {spec.job} does can't be told: {found.why}")
+        self._kubectl("delete", "sparkapplication", name_of(spec.job), "--ignore-not-found")
+        self._kubectl("apply", "-f", "-", text=text)
+        return self._handle(spec.job)
+
+    def update(self, spec: JobSpec) -> None:
+        """The spec's Secret alone: the application stays as it is."""
+        self._kubectl("apply", "-f", "-", text=manifest(spec).split("\n---\n")[0])
+
+    def find(self, job: str) -> Found:
+        try:
+            text = self._kubectl("get", "sparkapplication", name_of(job), "--ignore-not-found", "-o", "json")
+        except LaunchError as error:
+            return Found(LaunchState.UNKNOWN, self._handle(job), error.what)
+        if not text.strip():
+            return Found(LaunchState.UNKNOWN, None, "no SparkApplication of this name")
+        return Found(*_state(json.loads(text), self._handle(job)))
+
+    def stop(self, job: str, grace_s: float) -> None:
+        name, grace = name_of(job), max(int(grace_s), 1)
+        self._kubectl(
+            *("delete", "sparkapplication", name, "--ignore-not-found", "--wait", f"--timeout={grace}s"),
+            within_s=grace_s + _ANSWER_S,
+        )
+        self._kubectl("delete", "secret", name, "--ignore-not-found")
+
+    def tail(self, job: str, lines: int = 20) -> list[str]:
+        try:
+            return self._kubectl("logs", f"{name_of(job)}-driver", f"--tail={lines}").splitlines()
+        except LaunchError as error:
+            return [error.what]
+
+    def _handle(self, job: str) -> Handle:
+        namespace, name = self._namespace(), name_of(job)
+        return Handle(
+            job, f"sparkapplication {namespace}/{name}", f"kubectl logs -n {namespace} {name}-driver"
+        )
+
+    def _namespace(self) -> str:
+        return self.options.options.get("namespace", "default")
+
+    def _kubectl(self, *words: str, text: str | None = None, within_s: float = _ANSWER_S) -> str:
+        kubectl = shutil.which("kubectl")
+        if kubectl is None:
+            raise LaunchError("kubectl was not found", "install it where repl is called")
+        command = [kubectl, "--namespace", self._namespace()]
+        if context := self.options.options.get("context"):
+            command += ["--context", context]
+        try:
+            done = subprocess.run(
+                [*command, *words], input=text, capture_output=True, text=True, timeout=within_s, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise LaunchError(f"kubectl {words[0]} did not answer within {within_s:.0f} s") from error
+        if done.returncode:
+            raise LaunchError(f"kubectl {words[0]}: {done.stderr.strip()[:500]}", "look at kubectl's context")
+        return done.stdout
+
+
+def _state(found: dict[str, Any], handle: Handle) -> tuple[LaunchState, Handle, str]:
+    said = found.get("status", {}).get("applicationState", {})
+    state, why = str(said.get("state", "")), str(said.get("errorMessage", ""))
+    if state in _RUNNING:
+        return LaunchState.RUNNING, handle, why
+    if state in _RESTARTING:
+        return LaunchState.RESTARTING, handle, why or state
+    if state in _ENDED:
+        return LaunchState.ENDED, handle, why or state
+    return LaunchState.UNKNOWN, handle, why or state
+
+
+def manifest(spec: JobSpec) -> str:
+    """The Secret with the spec, and the SparkApplication, as YAML."""
+    options = spec.launch.options
+    variables = references.variables(spec)
+    if unknown := sorted(set(options) - set(OPTIONS)):
+        raise LaunchError(
+            f"the launcher kubernetes has no option {', '.join(unknown)}", f"it knows {', '.join(OPTIONS)}"
+        )
+    if "image" not in options:
+        raise LaunchError("the launcher kubernetes needs the option image", "add options: {image: …}")
+    if variables and "secret" not in options:
+        raise LaunchError(
+            f"{', '.join(variables)} must come from a Secret", "name it: options: {secret: NAME}"
+        )
+    path = options.get("path", "/opt/repl").rstrip("/")
+    return _template().render(
+        job=spec.job,
+        name=name_of(spec.job),
+        namespace=options.get("namespace", "default"),
+        spec=jobspec.encode(spec).decode(),
+        spark_version=options.get("spark_version") or metadata.version("pyspark"),
+        image=options["image"],
+        main=f"local://{path}/runtime/driver/main.py",
+        path=path,
+        conf={**QUIET, **spec.launch.conf},
+        heap=HEAP,
+        memory=spec.launch.memory,
+        slots=spec.slots or 1,
+        variables=variables,
+        secret=options.get("secret", ""),
+        service_account=options.get("service_account", "spark"),
+    )
+
+
+def name_of(job: str) -> str:
+    """One that Kubernetes takes; if it had to be changed it carries a mark, so that no two are the same."""
+    plain = re.sub(r"[^a-z0-9-]+", "-", job.lower()).strip("-")[:40].strip("-")
+    if plain == job:
+        return f"repl-{job}"
+    return "-".join(filter(None, ("repl", plain, hashlib.sha256(job.encode()).hexdigest()[:8])))
+
+
+def _template() -> jinja2.Template:
+    around = jinja2.Environment(  # noqa: S701 - every value goes through json, which YAML reads
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    around.filters["json"] = json.dumps
+    around.filters["comment"] = lambda text: " ".join(str(text).split())
+    return around.get_template("spark_application.yaml.j2")

@@ -1,0 +1,38 @@
+"""Secrets reach a job by reference only; that what they name is there is looked at before it starts.
+
+The names travel in the spec. The values are in the environment that the supervisor inherits from who starts
+it, and hands on to the job and to every new start of it; or in files that are read where they are needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from runtime.contract.jobspec import JobSpec
+from runtime.launch.launcher import LaunchError
+
+
+def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
+    """(cluster's setting, "env" or "file", name)."""
+    for name, cluster in sorted(spec.clusters.items()):
+        for key, value in sorted(cluster.client.items()):
+            if isinstance(value, dict):
+                yield from ((f"{name}: {key}", kind, what) for kind, what in value.items())
+
+
+def variables(spec: JobSpec) -> list[str]:
+    return sorted({name for _, kind, name in references(spec) if kind == "env"})
+
+
+def check(spec: JobSpec, environ: Mapping[str, str]) -> None:
+    """All that is missing at once, by name."""
+    missing = []
+    for setting, kind, name in references(spec):
+        if kind == "env" and name not in environ:
+            missing.append(f"{setting} wants the environment variable {name}, which is not set")
+        if kind == "file" and not os.access(Path(name), os.R_OK):
+            missing.append(f"{setting} wants the file {name}, which can't be read")
+    if missing:
+        raise LaunchError("; ".join(missing), "set it where repl is called: the job inherits it")
