@@ -1,0 +1,214 @@
+"""Records of one topic with their provenance: `repl read CLUSTER TOPIC`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from runtime.audit.ledger import AuditFailure, OpenLedger, Reach, ledger_of, open_cluster
+from runtime.audit.records_fetch import Found, fetch_records
+from runtime.audit.records_origin import Origins, Written
+from runtime.batch.failure import BatchFailure
+from runtime.contract import naming, producers
+from runtime.contract.ledger import UnreadableRecord
+from runtime.contract.producers import Producer
+from runtime.contract.seen_records import RecordsSeen
+from runtime.copy.scan import Scan
+from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.fetch import Isolation
+from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+
+_FURTHER = 4  # markers and holes take offsets too: how much further back the next try begins
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """From the log's start on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """From this time on."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """One partition, from this offset on."""
+
+    partition: int
+    offset: int
+
+
+Start = Earliest | Newest | AtTime | AtOffset
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAsked:
+    """A cluster, the flows into it with their sources' names, and the names of cluster ids that are known."""
+
+    reach: Reach
+    flows: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    pin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    at: TopicPartition
+    start: int
+    end: int
+
+
+async def read_records(
+    asked: ReadAsked, topic: str, start: Start, limit: int, within_s: float
+) -> RecordsSeen:
+    """Committed records. Raises AuditFailure."""
+    name = asked.reach.name
+    async with open_cluster(asked.reach, within_s) as cluster:
+        check_pin(asked, cluster)
+        logs = await _logs(cluster, name, topic, within_s)
+        try:
+            found = await _found(cluster, logs, start, limit, within_s)
+        except BatchFailure as failure:
+            raise AuditFailure(name, str(failure)) from failure
+        notes: list[str] = []
+        # The ledger after the records: what was committed by then is in it.
+        try:
+            origins = await _origins(cluster, asked, topic, found)
+        except (WireError, UnreadableRecord) as error:
+            origins = Origins(topic, {}, {}, {})
+            notes.append(f"the ledger can't be read, so only headers tell where a record is from: {error}")
+        return RecordsSeen(
+            cluster=name,
+            cluster_id=cluster.cluster_id,
+            topic=topic,
+            partitions=len(logs),
+            records=[origins.seen(one) for one in found],
+            notes=notes,
+        )
+
+
+class WrongCluster(AuditFailure):
+    """Another cluster answers than the topology pins."""
+
+
+def check_pin(asked: ReadAsked, cluster: Cluster) -> None:
+    if asked.pin is not None and cluster.cluster_id != asked.pin:
+        why = f"this is cluster {cluster.cluster_id}, the topology pins {asked.pin}"
+        raise WrongCluster(asked.reach.name, why)
+
+
+async def _logs(cluster: Cluster, name: str, topic: str, within_s: float) -> list[_Log]:
+    known = (await cluster.topics([topic], fresh=True))[topic]
+    if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise AuditFailure(name, f"there is no topic {topic}")
+    if known.error is not ErrorCode.NONE:
+        raise AuditFailure(name, f"topic {topic} can't be read: {known.error.name}")
+    places = [TopicPartition(topic, number) for number in sorted(known.partitions)]
+    starts, ends = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(places, EARLIEST), within=within_s),
+        list_offsets(cluster, dict.fromkeys(places, LATEST), Isolation.READ_COMMITTED, within_s),
+    )
+    logs = []
+    for at in places:
+        start, end = starts[at], ends[at]
+        if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
+            raise AuditFailure(name, f"{topic}-{at.partition} has no leader that answers")
+        logs.append(_Log(at, start.offset, end.offset))
+    return logs
+
+
+async def _found(
+    cluster: Cluster, logs: Sequence[_Log], start: Start, limit: int, within_s: float
+) -> list[Found]:
+    """The first, or the last, `limit` of all partitions together, by time."""
+    match start:
+        case Newest():
+            each = await asyncio.gather(*(_newest(cluster, log, limit) for log in logs))
+            return _by_time(each)[-limit:]
+        case Earliest():
+            begin = {log.at: log.start for log in logs}
+        case AtTime(timestamp_ms):
+            places = dict.fromkeys((log.at for log in logs), timestamp_ms)
+            answers = await list_offsets(cluster, places, Isolation.READ_COMMITTED, within_s)
+            begin = {
+                at: one.offset
+                for at, one in answers.items()
+                if isinstance(one, ListedOffset) and one.offset >= 0
+            }
+        case AtOffset(partition, offset):
+            begin = {log.at: max(offset, log.start) for log in logs if log.at.partition == partition}
+        case _:
+            assert_never(start)
+    ends = {log.at: log.end for log in logs}
+    wanted = (fetch_records(cluster, at, offset, ends[at], limit) for at, offset in begin.items())
+    return _by_time(await asyncio.gather(*wanted))[:limit]
+
+
+async def _newest(cluster: Cluster, log: _Log, limit: int) -> list[Found]:
+    back = limit
+    while True:
+        begin = max(log.end - back, log.start)
+        found = await fetch_records(cluster, log.at, begin, log.end, log.end - begin)
+        if len(found) >= limit or begin == log.start:
+            return found[-limit:]
+        back *= _FURTHER
+
+
+def _by_time(each: Sequence[list[Found]]) -> list[Found]:
+    """Within a partition the order of offsets stands, whatever the timestamps say."""
+    found: list[tuple[int, int, int, Found]] = []
+    for some in each:
+        latest = -1
+        for one in some:
+            latest = max(latest, one.timestamp)
+            found.append((latest, one.partition, one.offset, one))
+    return [row[-1] for row in sorted(found, key=lambda row: row[:-1])]
+
+
+async def _origins(cluster: Cluster, asked: ReadAsked, topic: str, found: Sequence[Found]) -> Origins:
+    owners = await _producers(cluster)
+    opened = await ledger_of(cluster)
+    names = {**asked.names, cluster.cluster_id: asked.reach.name}
+    written: dict[int, list[Written]] = {}
+    if opened is not None:
+        mine = {owner.flow for one in found if (owner := owners.get(one.producer_id)) is not None}
+        for flow in sorted({*asked.flows, *mine}):
+            await opened.refresh(flow)
+            _note_written(opened, flow, topic, written)
+            generation = opened.ledger.generation(flow)
+            if generation is not None and flow in asked.flows:
+                names.setdefault(generation.source_cluster_id, asked.flows[flow])
+    for owner in owners.values():
+        names.setdefault(owner.source_cluster_id, owner.source)
+    return Origins(topic, written, owners, names)
+
+
+def _note_written(opened: OpenLedger, flow: str, topic: str, written: dict[int, list[Written]]) -> None:
+    generation = opened.ledger.generation(flow)
+    maps = opened.maps.all(flow)
+    for key, progress in opened.ledger.all_progress(flow).items():
+        if progress.destination_topic == topic and generation is not None:
+            one = Written(flow, generation.source_cluster_id, key.topic, key.partition, maps[key])
+            written.setdefault(key.partition, []).append(one)
+
+
+async def _producers(cluster: Cluster) -> dict[int, Producer]:
+    known = (await cluster.topics([naming.PRODUCERS], fresh=True))[naming.PRODUCERS]
+    if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return {}
+    scan = Scan(cluster, naming.PRODUCERS, 0)
+    await scan.refresh()
+    return {producers.decode_key(key): producers.decode(value) for key, value in scan.fold.items()}

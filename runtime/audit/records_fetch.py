@@ -1,0 +1,84 @@
+"""Committed records of one partition, with the producer id that wrote them: what provenance is told by."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
+from runtime.batch.layout import NO_PRODUCER
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.protocol.offsets import TopicPartition
+
+_FETCH_BYTES = 1 << 20
+_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
+
+
+class Found(NamedTuple):
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    producer_id: int
+
+
+async def fetch_records(
+    cluster: Cluster, at: TopicPartition, start: int, end: int, limit: int
+) -> list[Found]:
+    """At most `limit` of the offsets `start … end-1`, in order. Raises WireError, BatchFailure."""
+    found: list[Found] = []
+    position = start
+    while position < end and len(found) < limit:
+        answer = await _fetch(cluster, at, position)
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
+            position = answer.log_start_offset
+            continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+        where = Where(at.topic, at.partition)
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            break  # compaction took all that was left
+        aborted = AbortedTransactions(answer.aborted)
+        for member in walked.sets:
+            if not isinstance(member, Batch) or aborted.keeps(member):
+                found += _records(member, where, position, end)
+            position = max(position, member.next_offset)
+            if len(found) >= limit:
+                break
+    return found[:limit]
+
+
+def _records(member: RecordSet, where: Where, start: int, end: int) -> list[Found]:
+    producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
+    return [
+        Found(where.partition, *one, producer) for one in records(member, where) if start <= one.offset < end
+    ]
+
+
+async def _fetch(cluster: Cluster, at: TopicPartition, offset: int) -> FetchedPartition:
+    where = f"{at.topic}-{at.partition}"
+    topic = (await cluster.topics([at.topic]))[at.topic]
+    leader = cluster.leader(*at)
+    if leader is None:
+        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
+    request = FetchRequest(
+        0,
+        0,
+        _FETCH_BYTES,
+        Isolation.READ_COMMITTED,
+        _NO_SESSION,
+        _NO_SESSION_EPOCH,
+        {(topic.id, at.partition): FetchFrom(offset, -1, -1, _FETCH_BYTES)},
+    )
+    response = await cluster.call(leader.leader, request, "read")
+    if response.error is not ErrorCode.NONE:
+        raise BrokerError(response.error, where)
+    (answer,) = response.partitions
+    return answer
