@@ -179,7 +179,7 @@ def _by_time(each: Sequence[list[Found]]) -> list[Found]:
 
 
 async def _origins(cluster: Cluster, asked: ReadAsked, topic: str, found: Sequence[Found]) -> Origins:
-    owners = await _producers(cluster)
+    owners = await producers_at(cluster)
     opened = await ledger_of(cluster)
     names = {**asked.names, cluster.cluster_id: asked.reach.name}
     written: dict[int, list[Written]] = {}
@@ -205,7 +205,8 @@ def _note_written(opened: OpenLedger, flow: str, topic: str, written: dict[int, 
             written.setdefault(key.partition, []).append(one)
 
 
-async def _producers(cluster: Cluster) -> dict[int, Producer]:
+async def producers_at(cluster: Cluster) -> dict[int, Producer]:
+    """Which producer ids are the product's own, and for which flow. Raises WireError, UnreadableRecord."""
     known = (await cluster.topics([naming.PRODUCERS], fresh=True))[naming.PRODUCERS]
     if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return {}

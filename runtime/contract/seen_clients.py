@@ -1,0 +1,69 @@
+"""What `repl clients` sees: made by runtime.audit, shown by planner.render. Pure data; see `seen`."""
+
+import msgspec
+
+
+class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a group that has partitions of the topic."""
+
+    client_id: str
+    host: str
+    member_id: str
+    partitions: list[int]
+
+
+class CommittedSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group stands in one partition; None where it never committed."""
+
+    partition: int
+    offset: int | None
+    end: int | None
+    lag: int | None
+    records_per_s: float | None
+
+
+class ConsumerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A group that reads a topic: by what it committed, or by what its members have. `state` is Kafka's."""
+
+    group: str
+    state: str
+    members: list[MemberSeen]
+    lag: int | None
+    records_per_s: float | None
+    partitions: list[CommittedSeen]
+
+
+class ProducerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A producer id that wrote to a topic lately. `flow`: it is the product's own and copies for that flow.
+
+    `last_timestamp_ms` is its newest record's own timestamp. `open_since`: the offsets, by partition, at
+    which its open transaction began.
+    """
+
+    producer_id: int
+    epoch: int
+    transactional_id: str | None
+    flow: str | None
+    last_timestamp_ms: int | None
+    partitions: list[int]
+    open_since: dict[int, int]
+
+
+class TopicClients(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    partitions: int
+    producers: list[ProducerSeen]
+    consumers: list[ConsumerSeen]
+
+
+class ClientsSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """`over_ms`: between the two looks that rates come from, 0 where there was one. `notes`: what could not
+    be read.
+    """
+
+    cluster: str
+    cluster_id: str
+    at_ms: int
+    over_ms: int
+    topics: list[TopicClients]
+    notes: list[str]
