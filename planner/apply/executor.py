@@ -12,6 +12,7 @@ from planner.apply.hands import Hands
 from planner.apply.schedule import Schedule
 from planner.apply.steps import HANDLERS
 from planner.kafka import explain
+from planner.model.diagnostic import Failure
 from planner.model.outcome import Ended, Event, Outcome, Result, Sent, Summary, Verdict, failed
 from planner.model.step import Step
 
@@ -105,5 +106,5 @@ def _perform(hands: Hands, batch: Sequence[Step]) -> dict[str, Verdict]:
         return {step.id: failed(f"this release cannot carry out {kind.__name__}") for step in batch}
     try:
         return handler(hands, batch)
-    except (KafkaException, TimeoutError) as failure:
+    except (KafkaException, TimeoutError, Failure) as failure:
         return {step.id: failed(explain(failure)) for step in batch}

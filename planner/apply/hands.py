@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from confluent_kafka.admin import AdminClient
 
 from planner.apply.attempt import Guard
+from planner.apply.launching import Launchers, nobody
 from planner.kafka import Endpoint, admin
 from planner.model.address import Address
 from planner.model.owned import Owned
@@ -25,6 +26,8 @@ class Hands:
     guard: Guard
     plan_digest: str
     now_ms: Callable[[], int]
+    launchers: Launchers = nobody
+    wait: bool = True  # until launched jobs really copy
     client: AdminClient = field(init=False)
     _by_broker: dict[int, AdminClient] = field(default_factory=dict)
 

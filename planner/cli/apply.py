@@ -11,6 +11,7 @@ from planner.cli.app import show
 from planner.cli.apply_view import View
 from planner.cli.applying import Applying, carry_out
 from planner.cli.endpoints import endpoints_of
+from planner.cli.launching import home_of, launchers
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -56,24 +57,44 @@ def command(
     PATH is a topology's file or folder, or a plan that `repl plan --out` wrote; a plan is known by its
     content. A topology is planned, shown and asked about; a saved plan was approved already.
     """
-    del no_wait  # nothing is launched yet that could be waited for
     view = View(as_json=as_json)
     if path.is_file() and planfile.is_plan_file(path):
         if var_files or targets:
             raise Failure(error("a saved plan is executed as it is", "leave out --var-file and --target"))
         plan = planfile.read(path)
-        return execute(plan, path, auto_approve=True, lock_timeout=lock_timeout, timeout=timeout, view=view)
+        return execute(
+            plan,
+            path,
+            auto_approve=True,
+            lock_timeout=lock_timeout,
+            timeout=timeout,
+            view=view,
+            wait=not no_wait,
+        )
     loaded = checked(path, var_files)
     plan = apply_plan(see(loaded.topology, timeout), targets)
     if not as_json:
         print_plan(plan)
     return execute(
-        plan, path, auto_approve=auto_approve, lock_timeout=lock_timeout, timeout=timeout, view=view
+        plan,
+        path,
+        auto_approve=auto_approve,
+        lock_timeout=lock_timeout,
+        timeout=timeout,
+        view=view,
+        wait=not no_wait,
     )
 
 
 def execute(
-    plan: Plan, path: Path, *, auto_approve: bool, lock_timeout: int, timeout: int, view: View
+    plan: Plan,
+    path: Path,
+    *,
+    auto_approve: bool,
+    lock_timeout: int,
+    timeout: int,
+    view: View,
+    wait: bool = True,
 ) -> int:
     """What every command does that changes clusters: refuse, or ask and carry out."""
     errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
@@ -92,6 +113,8 @@ def execute(
         view=view,
         finish_with=shlex.join(["repl", *sys.argv[1:]]),
         folder=folder_of(path.resolve()),
+        launchers=launchers(home_of(plan, path)),
+        wait=wait,
     )
     return _of_the_unknown(plan, carry_out(plan, applying))
 
@@ -139,7 +162,11 @@ def look_again(endpoints: Mapping[str, Endpoint], timeout_ms: int) -> Callable[[
                 keys[cluster][one.address.name] = ConfigsWanted(frozenset(one.config))
         wanted = {name: Wanted(configs=topics, acls=name in acls) for name, topics in keys.items()}
         with Observer(
-            plan.connections, endpoints, timeout_s=timeout_ms / 1000, read_registry=read_registry
+            plan.connections,
+            endpoints,
+            timeout_s=timeout_ms / 1000,
+            read_registry=read_registry,
+            jobs_of=plan.topology,
         ) as observer:
             return observer.details(observer.names(), wanted)
 

@@ -18,6 +18,7 @@ from planner.apply import execute
 from planner.apply.attempt import Guard
 from planner.apply.executor import Interruption
 from planner.apply.hands import Hands
+from planner.apply.launching import Launchers, nobody
 from planner.cli.app import show
 from planner.cli.apply_view import View
 from planner.cli.interrupting import interruptible
@@ -54,6 +55,8 @@ class Applying:
     finish_with: str  # the command that finishes what could not be finished
     folder: Path
     lease_ttl_ms: int = TTL_MS
+    launchers: Launchers = nobody
+    wait: bool = True
 
 
 def carry_out(plan: Plan, applying: Applying) -> int:
@@ -205,6 +208,8 @@ def _execute(
             guard=Guard(barred(cluster)),
             plan_digest=applied.plan,
             now_ms=_now_ms,
+            launchers=applying.launchers,
+            wait=applying.wait,
         )
         for cluster in leases
     }

@@ -27,6 +27,7 @@ def observe(topology: Topology, timeout_ms: int) -> Observed:
             timeout_s=timeout_ms / 1000,
             progress=bar,
             read_registry=read_registry,
+            jobs_of=topology.name,
         ) as observer,
     ):
         observed = observer.names(named_topics(topology))

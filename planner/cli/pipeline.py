@@ -30,7 +30,7 @@ class Seen:
 
 def see(topology: Topology, timeout_ms: int) -> Seen:
     observed = observe(topology, timeout_ms)
-    return Seen(topology, observed, expand(topology, observed), timeout_ms)
+    return Seen(topology, observed, expand(topology, observed, Path.cwd()), timeout_ms)
 
 
 def apply_plan(seen: Seen, targets: Sequence[str] = ()) -> Plan:

@@ -25,7 +25,11 @@ def rollback_plan(topology: Topology, apply_id: str, timeout_ms: int) -> Plan:
     endpoints = endpoints_of(topology.clusters.values())
     applied = find(histories(endpoints), apply_id)
     with Observer(
-        topology.clusters, endpoints, timeout_s=timeout_ms / 1000, read_registry=read_registry
+        topology.clusters,
+        endpoints,
+        timeout_s=timeout_ms / 1000,
+        read_registry=read_registry,
+        jobs_of=topology.name,
     ) as observer:
         observed = observer.details(observer.names(), _wanted(applied.steps))
     return _plan(topology, applied, observed)
@@ -46,7 +50,7 @@ def _wanted(steps: Iterable[Step]) -> Mapping[str, Wanted]:
     for step in steps:
         if step.address.kind is Kind.ACL:
             acls.add(step.cluster)
-        else:
+        elif step.address.kind is Kind.TOPIC:
             keys[step.cluster][step.address.name] |= _keys(step)
     return {
         cluster: Wanted(

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from planner.diff.acls import acl_changes
+from planner.diff.flows import flow_changes
+from planner.diff.jobs import job_changes
 from planner.diff.removed import FAILED, removed_changes
 from planner.diff.topics import topic_changes
 from planner.model.address import Address, flow_address
@@ -30,6 +32,8 @@ def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Chan
         *topic_changes(topics, clusters, owned, desired.topology),
         *acl_changes(acls, clusters, owned, desired.topology),
         *removed_changes(left, clusters, observed, flows),
+        *flow_changes(desired, observed),
+        *job_changes(desired, observed),
         *_unknown_changes(desired, observed),
     ]
     return tuple(sorted(changes, key=lambda change: change.address))
@@ -41,7 +45,10 @@ def diff_destroy(observed: Observed, topology: Topology) -> tuple[Change, ...]:
 
 
 def owned_by_address(observed: Observed) -> dict[Address, Owned]:
-    """Every registry entry, of whichever topology, at the cluster that its object is in."""
+    """Every registry entry, of whichever topology, at the cluster that its object is in.
+
+    Flows and jobs are not here: their names are each destination's own.
+    """
     return {
         entry.address: entry
         for name, cluster in observed.clusters.items()

@@ -2,6 +2,7 @@
 
 from planner.diff.acls import unreadable_acl
 from planner.diff.differ import owned_by_address
+from planner.diff.drift_jobs import drifted_jobs
 from planner.diff.record import PARTITIONS, REPLICATION, acl_rule, flow_of
 from planner.diff.scope import explicit
 from planner.diff.values import normal
@@ -26,7 +27,7 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
             change = _drifted(entry, cluster, mirrors)
             if change is not None:
                 changes.append(change)
-    return tuple(changes)
+    return (*changes, *sorted(drifted_jobs(desired.topology, observed), key=lambda one: one.address))
 
 
 def _drifted(entry: Owned, cluster: ObservedCluster, desired: dict[Address, DesiredTopic]) -> Change | None:

@@ -4,13 +4,18 @@ A topic: `partitions`, `replication`, `config.<key>`, `id` (the topic's id), and
 `source.cluster` and `source.topic`. An ACL: the fields of its rule.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import assert_never
 
+import msgspec
+
+from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
 from planner.model.owned import CONFIG, ID, Owned
 from planner.model.topology import AclRule
+from runtime.contract.jobspec import FlowSpec, JobSpec
 
 PARTITIONS = "partitions"
 REPLICATION = "replication"
@@ -84,3 +89,56 @@ def acl_rule(cluster: str, spec: Mapping[str, str]) -> AclRule | None:
     if not wanted <= spec.keys():
         return None
     return AclRule(cluster=cluster, **{key: spec[key] for key in wanted})  # type: ignore[arg-type]
+
+
+JOB = "job"
+STATE = "state"
+SPEC = "spec"
+LAUNCH = "launch"
+
+
+def flow_entry(flow: FlowSpec, job: str, topology: str) -> Owned:
+    """At its destination: the flow as it was applied last."""
+    spec = {JOB: job, STATE: flow.state, SPEC: _json(flow)}
+    return Owned(flow_address(flow.name), topology, spec, created=True)
+
+
+def job_entry(spec: JobSpec, topology: str) -> Owned:
+    """That it is to run, and how it was started."""
+    return Owned(
+        job_address(spec.job), topology, {STATE: "running", LAUNCH: _json(spec.launch)}, created=True
+    )
+
+
+def recorded_flow(entry: Owned | None) -> FlowSpec | None:
+    """None also where a release wrote it that says more than this one understands."""
+    if entry is None:
+        return None
+    try:
+        return msgspec.json.decode(entry.spec.get(SPEC, ""), type=FlowSpec)
+    except msgspec.DecodeError:
+        return None
+
+
+def digest(spec: JobSpec | FlowSpec) -> str:
+    """What names a spec in a fingerprint: the same spec has the same."""
+    return hashlib.sha256(_json(spec).encode()).hexdigest()[:16]
+
+
+def _json(value: msgspec.Struct) -> str:
+    """Every field, also one that holds its default: equal values have the same text."""
+    return msgspec.json.encode(_whole(value), order="deterministic").decode()
+
+
+def _whole(value: object) -> object:
+    match value:
+        case msgspec.Struct():
+            fields = {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
+            tag = value.__struct_config__.tag
+            return fields if tag is None else {"type": tag, **fields}
+        case dict():
+            return {key: _whole(one) for key, one in value.items()}
+        case list():
+            return [_whole(one) for one in value]
+        case _:
+            return value

@@ -1,9 +1,11 @@
 """Topology × what the clusters hold → what they should hold. Pure; the order of the YAML means nothing."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from planner.expand.acls import acls_known, acls_of
-from planner.expand.flows import flows_of, jobs_of
+from planner.expand.flows import flows_of
+from planner.expand.jobs import jobs_of
 from planner.expand.lints import loops, names, selection, states, topics
 from planner.expand.lints.jobs import jobs
 from planner.expand.loops import Round, provenance_of, rounds_of
@@ -17,9 +19,14 @@ from planner.model.diagnostic import Diagnostic
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.topology import OnRemove, Provenance, Topology
 
+_HERE = PurePath()
 
-def expand(topology: Topology, observed: Observed) -> Desired:
-    """All of it, with every lint. What hangs on a cluster that could not be read is in `unknown`."""
+
+def expand(topology: Topology, observed: Observed, folder: PurePath = _HERE) -> Desired:
+    """All of it, with every lint. What hangs on a cluster that could not be read is in `unknown`.
+
+    `folder` is where relative paths of the topology begin.
+    """
     live = {name: one for name in observed.clusters if (one := observed.reachable(name)) is not None}
     world = world_of(
         topology,
@@ -32,12 +39,13 @@ def expand(topology: Topology, observed: Observed) -> Desired:
     provenance = provenance_of(world)
     wanted = topics_of(world, observed, provenance)
     acls = acls_of(world, observed)
+    flows = flows_of(world, observed, provenance, merges.native_only, rounds)
     return Desired(
         topology=topology.name,
         topics=wanted.desired,
         acls=_with_held(acls.desired, world, observed),
-        flows=flows_of(world, observed, provenance, merges.native_only, rounds),
-        jobs=jobs_of(topology.flows, topology.jobs),
+        flows=flows,
+        jobs=jobs_of(topology, observed, flows, folder),
         unknown=_unknown(world, observed),
         diagnostics=_in_order(
             [

@@ -1,4 +1,4 @@
-"""The flows with what they take now, and the jobs that run them."""
+"""The flows with what they take now."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,9 +6,9 @@ from planner.expand.graph import Edge, Node
 from planner.expand.loops import Round
 from planner.expand.topics import standing_mirrors
 from planner.expand.world import World
-from planner.model.desired import DesiredFlow, DesiredJob
+from planner.model.desired import DesiredFlow
 from planner.model.observed import Observed
-from planner.model.topology import Flow, Job, Provenance
+from planner.model.topology import Provenance
 from runtime.contract.route import Verdict
 
 
@@ -53,11 +53,3 @@ def _filter(name: str, provenance: Mapping[str, Provenance], native_only: frozen
 
 def _is_shared(edge: Edge, circling: set[Node], into: Mapping[Node, list[Edge]]) -> bool:
     return edge.destination in circling or len(into[edge.destination]) > 1
-
-
-def jobs_of(flows: Mapping[str, Flow], jobs: Mapping[str, Job]) -> tuple[DesiredJob, ...]:
-    """Only those that a flow names; one that nobody wrote down has the defaults."""
-    named: dict[str, list[str]] = {}
-    for name, flow in sorted(flows.items()):
-        named.setdefault(flow.job, []).append(name)
-    return tuple(DesiredJob(jobs.get(name, Job(name)), tuple(named[name])) for name in sorted(named))

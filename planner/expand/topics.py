@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from planner.expand.configs import BOUNDS, ConfigRule, Settings, settings_of
+from planner.expand.configs import ConfigRule, Settings, settings_of
 from planner.expand.graph import Edge, Node, rounds
 from planner.expand.partitions import partitions_of
 from planner.expand.world import World
@@ -11,6 +11,7 @@ from planner.model.address import Kind, topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.observed import Observed
 from planner.model.topology import Flow, Provenance, Topic
+from runtime.contract.mirror import BOUNDS
 
 
 @dataclass(frozen=True, slots=True)

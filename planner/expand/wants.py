@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from planner.expand.configs import ALWAYS
 from planner.expand.routes import group_selector
 from planner.expand.world import World, world_of
 from planner.model.topology import ConfigSync, Protect, Topology
+from runtime.contract.mirror import ALWAYS
 from runtime.contract.route import is_reserved
 
 # Effective values that are mirrored, or that the lints compare, whatever set them.

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from planner.model.address import Address, Kind, topic_address
+from planner.model.address import Address, Kind, job_address, topic_address
 from planner.model.diagnostic import Diagnostic, Source
 from planner.model.topology import AclRule, Flow, Job, OnRemove
+from runtime.contract.jobspec import JobSpec
+
+RUNNING = ("active", "paused")  # the states of a flow that a job has
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,21 @@ class DesiredFlow:
 
 @dataclass(frozen=True, slots=True)
 class DesiredJob:
+    """`spec` is what it runs by; None where its flows contradict each other, which is an error elsewhere."""
+
     job: Job
     flows: tuple[str, ...]
+    spec: JobSpec | None = None
+    source: Source | None = None
+
+    @property
+    def address(self) -> Address:
+        return job_address(self.job.name)
+
+    @property
+    def needed(self) -> bool:
+        """A job whose flows were all promoted or failed over has nothing to do."""
+        return self.spec is not None and any(flow.state in RUNNING for flow in self.spec.flows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from planner.model.diagnostic import Diagnostic
+from planner.model.live import LiveJob
 from planner.model.owned import Owned
 from planner.model.topology import AclRule
 
@@ -59,7 +60,7 @@ class ObservedCluster:
     "topic.<name>" for a topic whose configs we may not see (it is `hidden` then, though it is listed).
     `defaults` are the cluster's own values, under the topic's names for them. `features` are the
     FEATURE_… that every broker has. `group_topics` and `sizes` (bytes by topic) are read only when a plan
-    needs them, and None until then.
+    needs them, and None until then. `jobs` are those that ever told of themselves here.
     """
 
     name: str
@@ -77,6 +78,10 @@ class ObservedCluster:
     owned: tuple[Owned, ...] = ()
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
+    jobs: tuple[LiveJob, ...] = ()
+
+    def job(self, name: str) -> LiveJob | None:
+        return next((one for one in self.jobs if one.name == name), None)
 
 
 # What a broker must be able to do for us, as ApiVersions tells it.

@@ -24,7 +24,8 @@ class Mode(StrEnum):
 class Fingerprint:
     """What a plan saw of one object it touches. Absent objects have `exists` False.
 
-    `config` are the explicitly set values it read; only those are compared again.
+    `config` are the explicitly set values it read; only those are compared again. A flow or a job has the
+    `cluster` whose registry and status topic tell of it, and as `config` what was read there.
     """
 
     address: Address
@@ -34,6 +35,7 @@ class Fingerprint:
     replicas: str | None = None
     config: Mapping[str, str | None] = field(default_factory=dict)
     owner: str | None = None
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,10 @@ class Disown:
 
 @dataclass(frozen=True, slots=True)
 class LaunchJob:
-    """Start a job that is not running. `spec` is the job specification of runtime.contract, as JSON text."""
+    """Start a job that is not running. `spec` is the job specification of runtime.contract, as JSON text.
+
+    `topics`: of how many the plan knows, by flow; the job copies when it has found as many.
+    """
 
     id: str
     address: Address
@@ -124,6 +127,7 @@ class LaunchJob:
     job: str
     spec: str
     needs: tuple[str, ...] = ()
+    topics: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +140,19 @@ class ReconfigureJob:
     job: str
     spec: str
     needs: tuple[str, ...] = ()
+    topics: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
+    """`launch`: how it was started, as JSON text: who started it also knows how to end it."""
+
     id: str
     address: Address
     cluster: str
     job: str
     needs: tuple[str, ...] = ()
+    launch: str = ""
 
 
 Step = (

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from planner.kafka import Endpoint
-from planner.model.diagnostic import Diagnostic, warning
+from planner.model.diagnostic import Diagnostic, Failure, warning
+from planner.model.live import LiveJob
 from planner.model.observed import ConfigsWanted, ConfigValue, ObservedCluster, ObservedTopic, Wanted
 from planner.model.owned import Owned
 from planner.observe.acls import read_acls
@@ -15,6 +16,7 @@ from planner.observe.configs import describe_broker, read_configs
 from planner.observe.defaults import Defaults, defaults_of
 from planner.observe.features import BrokerVersions, common_features, too_old
 from planner.observe.groups import read_groups
+from planner.observe.jobs import read_jobs
 from planner.observe.listing import Identity, Listing, identify, list_topics, look_up
 from planner.observe.progress import Progress
 from planner.observe.session import Session
@@ -22,7 +24,7 @@ from planner.observe.sizes import read_sizes
 from planner.observe.wire import Connection, Refused, WireFailure
 from runtime.contract.client import wire_settings
 from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.naming import REGISTRY
+from runtime.contract.naming import REGISTRY, STATUS
 
 Found = TypeVar("Found")
 ReadRegistry = Callable[[Endpoint], tuple[Owned, ...]]
@@ -36,7 +38,12 @@ class ClusterReader:
     """One cluster's, used by one thread at a time; any failure leaves as a WireFailure or a Failure."""
 
     def __init__(
-        self, endpoint: Endpoint, timeout_s: float, progress: Progress, read_registry: ReadRegistry | None
+        self,
+        endpoint: Endpoint,
+        timeout_s: float,
+        progress: Progress,
+        read_registry: ReadRegistry | None,
+        jobs_of: str | None = None,
     ) -> None:
         self.name = endpoint.cluster
         self.diagnostics: list[Diagnostic] = []
@@ -44,6 +51,7 @@ class ClusterReader:
         self._timeout_s = timeout_s
         self._progress = progress
         self._read_registry = read_registry
+        self._jobs_of = jobs_of
         self._identity = Identity("", ())
         self._brokers = Brokers()
         self._session: Session | None = None
@@ -78,6 +86,7 @@ class ClusterReader:
             hidden=frozenset(listing.hidden - {REGISTRY}),
             features=self._features(),
             owned=self._owned(listing, unreadable),
+            jobs=self._jobs(listing, unreadable),
             unreadable=unreadable,
         )
 
@@ -204,6 +213,15 @@ class ClusterReader:
         if self._read_registry is None or REGISTRY not in listing.internal:
             return ()
         return self._read_registry(self._endpoint)
+
+    def _jobs(self, listing: Listing, unreadable: dict[str, str]) -> tuple[LiveJob, ...]:
+        if self._jobs_of is None or STATUS not in listing.internal:
+            return ()
+        try:
+            return read_jobs(self._endpoint, self._jobs_of)
+        except Failure as failure:
+            unreadable["jobs"] = failure.diagnostics[0].summary
+            return ()
 
     def _of_all(
         self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[Connection]], Found]

@@ -28,7 +28,8 @@ class Observer:
     """`timeout_s`: how long a cluster may keep silent before it counts as unreachable.
 
     Failure with exit REFUSED where a cluster is not the pinned one; nothing else is read then. A cluster that
-    can't be read, or dies while it is, becomes Unreachable and the others are read all the same.
+    can't be read, or dies while it is, becomes Unreachable and the others are read all the same. `jobs_of` is
+    the topology whose jobs are read.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Observer:
         timeout_s: float = TIMEOUT_S,
         progress: Progress = silent,
         read_registry: ReadRegistry | None = None,
+        jobs_of: str | None = None,
     ) -> None:
         self._clusters = clusters
         self._readers = {
-            name: ClusterReader(endpoints[name], timeout_s, progress, read_registry) for name in clusters
+            name: ClusterReader(endpoints[name], timeout_s, progress, read_registry, jobs_of)
+            for name in clusters
         }
 
     def __enter__(self) -> "Observer":

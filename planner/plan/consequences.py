@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from planner.model.address import Address, Kind
+from planner.model.address import Address
 from planner.model.change import Change
 from planner.model.desired import Declared, Desired
 from planner.model.diagnostic import Diagnostic, note, warning
@@ -18,7 +18,6 @@ def consequences(
         *_growth(desired, changes),
         *_records_lost(changes),
         *_no_authorizer(desired, observed),
-        *_flows_without_jobs(desired),
     )
 
 
@@ -81,12 +80,6 @@ def _no_authorizer(desired: Desired, observed: Observed) -> Iterator[Diagnostic]
                 "set authorizer.class.name on its brokers to use them",
                 code="no-authorizer",
             )
-
-
-def _flows_without_jobs(desired: Desired) -> Iterator[Diagnostic]:
-    flows = sorted(str(Address(Kind.FLOW, None, one.flow.name)) for one in desired.flows)
-    if flows:
-        yield note(f"{', '.join(flows)}: topics only; no job copies their records yet", code="flows")
 
 
 def _named(addresses: Sequence[Address]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.diff.differ import owned_by_address
+from planner.diff.record import SPEC, STATE, digest
+from planner.diff.running import Standing
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address, Kind
@@ -16,6 +18,8 @@ from planner.model.owned import Owned
 from planner.model.plan import Fingerprint, Plan
 from planner.model.step import AlterConfigs, Reassign, Step
 
+DRIVER = "driver"
+
 
 def fingerprints(
     steps: Sequence[Step], observed: Observed, read: Mapping[Address, Iterable[str]]
@@ -23,7 +27,11 @@ def fingerprints(
     """One for each address that a step touches; `read` are the config keys that were compared there."""
     keys: dict[Address, set[str]] = {}
     moved: set[Address] = set()
+    jobs: dict[tuple[str, Address], None] = {}
     for step in steps:
+        if step.address.cluster is None:
+            jobs.setdefault((step.cluster, step.address))
+            continue
         keys.setdefault(step.address, set(read.get(step.address, ())))
         match step:
             case AlterConfigs():
@@ -33,7 +41,8 @@ def fingerprints(
             case _:
                 pass
     look = _Look.at(observed)
-    found = (look.take(address, keys[address], with_replicas=address in moved) for address in sorted(keys))
+    found = [look.take(address, keys[address], with_replicas=address in moved) for address in sorted(keys)]
+    found += [look.running(address, cluster) for cluster, address in sorted(jobs)]
     return tuple(one for one in found if one is not None)
 
 
@@ -64,6 +73,23 @@ class _Look:
                 return Fingerprint(address, exists=address.name in self.acls[cluster.name], owner=owner)
             case _:
                 return None
+
+    def running(self, address: Address, cluster: str) -> Fingerprint | None:
+        """Of a flow who owns it; of a job also whether it runs, as which driver, and by which spec."""
+        live = self.observed.reachable(cluster)
+        if live is None:
+            return None
+        standing = Standing.at(live)
+        entry = standing.entries.get(address)
+        owner = None if entry is None else entry.topology
+        if address.kind is not Kind.JOB:
+            seen = {} if entry is None else {STATE: entry.spec.get(STATE)}
+            return Fingerprint(address, exists=entry is not None, config=seen, owner=owner, cluster=cluster)
+        job = standing.job(address.name)
+        if job is None or not job.live:
+            return Fingerprint(address, exists=False, owner=owner, cluster=cluster)
+        seen = {DRIVER: job.driver, SPEC: None if job.spec is None else digest(job.spec)}
+        return Fingerprint(address, exists=True, config=seen, owner=owner, cluster=cluster)
 
 
 def topic_fingerprint(
@@ -101,7 +127,10 @@ def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
     ]
     look = _Look.at(observed)
     for then in plan.fingerprints:
-        now = look.take(then.address, then.config, with_replicas=then.replicas is not None)
+        if then.cluster is not None:
+            now = look.running(then.address, then.cluster)
+        else:
+            now = look.take(then.address, then.config, with_replicas=then.replicas is not None)
         if now is not None and (difference := difference_between(then, now)):
             problems.append(_stale(str(then.address), difference))
     return tuple(problems)
@@ -109,6 +138,8 @@ def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
 
 def difference_between(then: Fingerprint, now: Fingerprint) -> str:
     """One sentence, or nothing where they are the same."""
+    if then.address.kind is Kind.JOB and (difference := _of_a_job(then, now)):
+        return difference
     if then.owner != now.owner:
         return f"owned by {_owner(now)} now, by {_owner(then)} when the plan was made"
     if then.exists != now.exists:
@@ -122,6 +153,16 @@ def difference_between(then: Fingerprint, now: Fingerprint) -> str:
     for key, value in then.config.items():
         if normal(key, value) != normal(key, now.config.get(key)):
             return f"{key} is {_shown(now.config.get(key))} now, {_shown(value)} when the plan was made"
+    return ""
+
+
+def _of_a_job(then: Fingerprint, now: Fingerprint) -> str:
+    if then.exists != now.exists:
+        return "runs now, and did not" if now.exists else "does not run any more"
+    if then.config.get(DRIVER) != now.config.get(DRIVER):
+        return "was started again since the plan"
+    if then.config.get(SPEC) != now.config.get(SPEC):
+        return "was reconfigured since the plan"
     return ""
 
 

@@ -9,7 +9,9 @@ from planner.model.desired import Desired, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import FEATURE_REASSIGN, Observed
 from planner.model.topology import Topology
+from planner.plan.job_guards import job_guards
 from planner.plan.policies import unmet_requirements
+from planner.plan.transitions import transitions
 
 DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 
@@ -30,6 +32,8 @@ def check(
         *impossible_replication(topics, observed, changes, complained),
         *protection(observed, changes),
         *max_deletes(topology, changes),
+        *transitions(changes, topology),
+        *job_guards(desired, observed, changes),
         *unmet_requirements(topology.policies.require, topics, observed),
     )
 
@@ -129,7 +133,7 @@ def protection(observed: Observed, changes: Iterable[Change]) -> Iterator[Diagno
 
 
 def max_deletes(topology: Topology, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    doomed = [change.address for change in changes if change.action in DESTROYING]
+    doomed = [change.address for change in changes if change.action in DESTROYING and _holds(change)]
     allowed = topology.policies.max_deletes
     if len(doomed) > allowed:
         shown = ", ".join(str(address) for address in doomed[:5])
@@ -140,6 +144,11 @@ def max_deletes(topology: Topology, changes: Iterable[Change]) -> Iterator[Diagn
             code="max-deletes",
             exit=ExitCode.REFUSED,
         )
+
+
+def _holds(change: Change) -> bool:
+    """A job or a flow that ends takes nothing with it: its ledger stays."""
+    return change.address.kind not in (Kind.FLOW, Kind.JOB)
 
 
 def destroyed_topics(changes: Iterable[Change]) -> list[Change]:

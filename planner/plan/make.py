@@ -87,9 +87,15 @@ def _unknown(
     for change in unplanned:
         cluster = observed.reachable(change.address.cluster or "")
         if cluster is not None and (change.address.name in cluster.hidden or change.address.kind is Kind.ACL):
-            unknown[str(change.address)] = change.reason.removeprefix("(unknown: ").removesuffix(")")
+            unknown[str(change.address)] = _why(change)
+        elif change.address.kind in (Kind.FLOW, Kind.JOB) and _why(change) not in follows:
+            unknown.setdefault(str(change.address), _why(change))
     dead = expected_dead(topology)
     return {what: why for what, why in sorted(unknown.items()) if what not in dead}
+
+
+def _why(change: Change) -> str:
+    return change.reason.removeprefix("(unknown: ").removesuffix(")")
 
 
 def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:

@@ -24,6 +24,7 @@ from planner.model.step import (
     Step,
     StopJob,
 )
+from planner.plan.job_steps import job_steps
 from planner.plan.reassign import wanted_replicas
 
 # What is added comes first and what is taken away last, so that a plan cut in the middle has lost nothing.
@@ -70,7 +71,7 @@ def make_steps(
                 steps += _removal_steps(change, entry, cluster)
             case _:
                 pass
-    return in_order(steps)
+    return in_order([*steps, *job_steps(changes, desired, observed, steps)])
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:

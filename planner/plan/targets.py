@@ -65,7 +65,9 @@ def _closure(address: Address, needs: Mapping[Address, frozenset[Address]]) -> s
 def _needs(
     desired: Desired, owned: Mapping[Address, Owned], topology: Topology
 ) -> dict[Address, frozenset[Address]]:
-    """A job needs its flows, a flow its mirror topics and ACLs, a mirror topic its source if that is ours."""
+    """A job and its flows need each other, for it has one spec. A flow needs its mirror topics and ACLs, a
+    mirror topic its source if that is ours.
+    """
     needs: dict[Address, set[Address]] = {flow_address(name): set() for name in topology.flows}
     for topic in desired.topics:
         if isinstance(topic.origin, MirroredBy):
@@ -84,4 +86,5 @@ def _needs(
             needs.setdefault(entry.address, set()).add(source)
     for flow_name, one in topology.flows.items():
         needs.setdefault(job_address(one.job), set()).add(flow_address(flow_name))
+        needs.setdefault(flow_address(flow_name), set()).add(job_address(one.job))
     return {address: frozenset(wanted) for address, wanted in needs.items()}

@@ -6,9 +6,10 @@ from typing import Any
 from confluent_kafka import Producer
 
 from planner.kafka import Endpoint
+from planner.kafka.log import append, read
 from planner.model.applied import Applied, StepResult
 from planner.model.step import Step
-from planner.store import history_log, log
+from planner.store import history_log
 from runtime.contract.naming import HISTORY
 
 WRITE_SECONDS = 60.0
@@ -44,14 +45,12 @@ class Journal:
 
     def _write(self, cluster: str, values: Iterable[bytes]) -> None:
         key = self._applied.id.encode()
-        log.append(self._producers[cluster], HISTORY, [(key, value) for value in values], WRITE_SECONDS)
+        append(self._producers[cluster], HISTORY, [(key, value) for value in values], WRITE_SECONDS)
 
 
 def read_history(endpoint: Endpoint, decode_step: history_log.DecodeStep) -> tuple[Applied, ...]:
     """What this cluster remembers; an apply over several clusters is told in part by each."""
-    records = [
-        (record.key, record.value) for record in log.read(endpoint, HISTORY) if record.value is not None
-    ]
+    records = [(record.key, record.value) for record in read(endpoint, HISTORY) if record.value is not None]
     return history_log.fold(records, decode_step)
 
 

@@ -12,8 +12,8 @@ from types import TracebackType
 from confluent_kafka import KafkaException, Producer
 
 from planner.kafka import Endpoint, explain, producer
+from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.store import log
 from planner.store.codec import decode_lease, encode_lease
 from planner.store.lease_log import TTL_MS, Entry, Held, Holder, Verb, fold
 from runtime.contract.naming import LEASE
@@ -36,7 +36,7 @@ def current(endpoint: Endpoint) -> Held | None:
 def _entries(endpoint: Endpoint) -> list[Entry]:
     return [
         decode_lease(record.value, record.at_ms)
-        for record in log.read(endpoint, LEASE)
+        for record in read(endpoint, LEASE)
         if record.value is not None
     ]
 
@@ -95,7 +95,7 @@ class Lease:
 
     def _say(self, verb: Verb, seconds: float) -> int:
         value = encode_lease(verb, self._holder, self._ttl_ms)
-        return log.append(self._producer, LEASE, [(_KEY, value)], seconds)[0]
+        return append(self._producer, LEASE, [(_KEY, value)], seconds)[0]
 
     def _renew_on_time(self) -> None:
         every = self._ttl_ms / 1000 / 6

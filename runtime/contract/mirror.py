@@ -64,9 +64,13 @@ class MirrorRule:
         self._sync = sync
         self._excluded = Names(exclude)
         self._slack = HEADER_BYTES if headers else 0
+        self._follows: dict[str, bool] = {}
 
     def follows(self, key: str) -> bool:
-        return key not in NEVER and not self._excluded.match(key)
+        known = self._follows.get(key)
+        if known is None:
+            known = self._follows[key] = key not in NEVER and not self._excluded.match(key)
+        return known
 
     def wanted(self, source: TopicSettings) -> dict[str, str]:
         """What the flow sets on the mirror of a topic with these settings."""

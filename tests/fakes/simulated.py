@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from planner.model.address import Address
+from planner.model.address import Address, Kind
+from planner.model.live import LiveJob
 from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedCluster, ObservedTopic
 from planner.model.owned import Owned
 from planner.model.step import (
@@ -27,6 +28,8 @@ from planner.model.step import (
     StopJob,
 )
 from planner.model.topology import AclRule
+from runtime.contract import jobspec
+from runtime.contract.jobspec import JobSpec
 
 
 @dataclass
@@ -37,11 +40,16 @@ class SimulatedCluster:
     topics: dict[str, ObservedTopic]
     acls: set[AclRule] | None
     owned: dict[Address, Owned]
+    jobs: dict[str, LiveJob]
 
     @staticmethod
     def of(seen: ObservedCluster) -> "SimulatedCluster":
         acls = None if seen.acls is None else set(seen.acls)
-        return SimulatedCluster(seen, dict(seen.topics), acls, {one.address: one for one in seen.owned})
+        owned = {one.address: one for one in seen.owned}
+        return SimulatedCluster(seen, dict(seen.topics), acls, owned, {one.name: one for one in seen.jobs})
+
+    def runs(self, job: str) -> bool:
+        return job in self.jobs and self.jobs[job].live
 
     def observed(self) -> ObservedCluster:
         return replace(
@@ -49,6 +57,7 @@ class SimulatedCluster:
             topics=self.topics,
             acls=None if self.acls is None else tuple(sorted(self.acls)),
             owned=tuple(self.owned[address] for address in sorted(self.owned)),
+            jobs=tuple(self.jobs[name] for name in sorted(self.jobs)),
         )
 
     def take(self, step: Step) -> None:
@@ -80,8 +89,16 @@ class SimulatedCluster:
                 self.owned[step.address] = self._stamped(step.entry)
             case Disown():
                 assert self.owned.pop(step.address).topology == step.topology, step.id
-            case LaunchJob() | ReconfigureJob() | StopJob():
-                pass
+            case LaunchJob():
+                assert not self.runs(step.job), step.id
+                spec = jobspec.decode(step.spec)
+                self.jobs[step.job] = running(spec, driver=f"made:{step.id}")
+            case ReconfigureJob():
+                assert self.runs(step.job), step.id
+                self.jobs[step.job] = replace(self.jobs[step.job], spec=jobspec.decode(step.spec))
+            case StopJob():
+                if self.runs(step.job):
+                    self.jobs[step.job] = replace(self.jobs[step.job], live=False, state="stopped")
             case _:
                 assert_never(step)
 
@@ -96,9 +113,16 @@ class SimulatedCluster:
 
     def _stamped(self, entry: Owned) -> Owned:
         topic = self.topics.get(entry.address.name)
-        if topic is None or "id" in entry.spec:
+        if topic is None or "id" in entry.spec or entry.address.kind is not Kind.TOPIC:
             return entry
         return replace(entry, spec={**entry.spec, "id": topic.id})
+
+
+def running(spec: JobSpec, *, driver: str = "a", live: bool = True, **more: object) -> LiveJob:
+    """A job as its destination tells of it."""
+    state = "running" if live else "stopped"
+    job = LiveJob(spec.job, spec.destination, spec.topology, driver, state, 1_767_225_600_000, live, spec)
+    return replace(job, **more)  # type: ignore[arg-type]
 
 
 def _altered(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from planner.apply.hands import Hands
-from planner.apply.steps import acls, configs, create, delete, grow, reassign, register
+from planner.apply.steps import acls, configs, create, delete, grow, jobs, reassign, register
 from planner.model.outcome import Verdict
 from planner.model.step import (
     AlterConfigs,
@@ -14,9 +14,12 @@ from planner.model.step import (
     DeleteTopic,
     Disown,
     GrowPartitions,
+    LaunchJob,
     Own,
     Reassign,
+    ReconfigureJob,
     Step,
+    StopJob,
 )
 
 Handler = Callable[[Hands, Sequence[Any]], dict[str, Verdict]]
@@ -31,4 +34,7 @@ HANDLERS: dict[type[Step], Handler] = {
     DeleteAcl: acls.delete,
     Own: register.own,
     Disown: register.disown,
+    LaunchJob: jobs.launch,
+    ReconfigureJob: jobs.reconfigure,
+    StopJob: jobs.stop,
 }

@@ -1,0 +1,191 @@
+"""Jobs: launched, told, stopped. Each is watched until it really does what was asked of it."""
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from planner.apply.hands import Hands
+from planner.apply.launching import LaunchFailed, Launching
+from planner.apply.watch import Watch, not_copying
+from planner.kafka import producer
+from planner.kafka.log import append
+from planner.model.outcome import DONE, Result, Verdict, failed
+from planner.model.step import LaunchJob, ReconfigureJob, StopJob
+from runtime.contract import control, job_status, jobspec
+from runtime.contract.control import Command
+from runtime.contract.job_status import JobKey, JobStatus
+from runtime.contract.jobspec import JobSpec, LaunchSpec
+from runtime.contract.naming import CONTROL, STATUS
+
+COPIES_S = 120.0
+HEARD_S = 60.0
+GOODBYE_S = 45.0
+GRACE_S = 20.0
+SIGN_OF_LIFE_S = 4.0
+_WRITE_S = 30.0
+_LOOK_AT_PROCESS_S = 2.0
+
+
+def launch(hands: Hands, steps: Sequence[LaunchJob]) -> dict[str, Verdict]:
+    """All are started, then all are waited for."""
+    verdicts: dict[str, Verdict] = {}
+    started: list[tuple[LaunchJob, JobSpec, Launching, str, str]] = []
+    with Watch(hands.endpoint) as watch:
+        for step in steps:
+            if (barred := hands.guard.before_request()) is not None:
+                verdicts[step.id] = Verdict(Result.NOT_STARTED, barred)
+                continue
+            spec = jobspec.decode(step.spec)
+            before = watch.job(step.job)
+            try:
+                launcher = hands.launchers(spec.launch)
+                where = _started(launcher, spec)
+            except LaunchFailed as failure:
+                verdicts[step.id] = _told(failure)
+                continue
+            started.append((step, spec, launcher, where, before.driver if before is not None else ""))
+        for step, spec, launcher, where, driver_before in started:
+            verdicts[step.id] = (
+                _copies(hands, watch, spec, step, launcher, where, driver_before) if hands.wait else DONE
+            )
+    return verdicts
+
+
+def _started(launcher: Launching, spec: JobSpec) -> str:
+    """What an apply that was cut short has left of it, and what says nothing any more, goes first."""
+    if launcher.runs(spec.job):
+        launcher.stop(spec.job, GRACE_S)
+    return launcher.launch(spec)
+
+
+def _copies(
+    hands: Hands,
+    watch: Watch,
+    spec: JobSpec,
+    step: LaunchJob,
+    launcher: Launching,
+    where: str,
+    driver_before: str,
+) -> Verdict:
+    def awaited() -> str:
+        return not_copying(spec, step.topics, watch.board, driver_before)
+
+    why = watch.until(awaited, COPIES_S, _given_up(hands, launcher, spec.job))
+    if not why:
+        return DONE
+    return failed(f"it was launched ({where}), but {why}{_last_lines(launcher, spec.job)}")
+
+
+def _given_up(hands: Hands, launcher: Launching, job: str) -> Callable[[], str | None]:
+    """It need not be waited for when its process has ended for good."""
+    looked_at = time.monotonic()
+
+    def give_up() -> str | None:
+        nonlocal looked_at
+        if (barred := hands.guard.barred()) is not None:
+            return f"it was not waited for: {barred}"
+        if time.monotonic() - looked_at > _LOOK_AT_PROCESS_S:
+            looked_at = time.monotonic()
+            with suppress(LaunchFailed):
+                if launcher.runs(job) is False:
+                    return "it ended"
+        return None
+
+    return give_up
+
+
+def _last_lines(launcher: Launching, job: str) -> str:
+    with suppress(LaunchFailed):
+        lines = [line for line in launcher.tail(job) if line.strip()]
+        if lines:
+            return "; the last lines of its log:\n" + "\n".join(f"    {line}" for line in lines)
+    return ""
+
+
+def _told(failure: LaunchFailed) -> Verdict:
+    text = failure.what + (f" — {failure.way_out}" if failure.way_out else "")
+    return failed(text + "".join(f"\n    {line}" for line in failure.log))
+
+
+def reconfigure(hands: Hands, steps: Sequence[ReconfigureJob]) -> dict[str, Verdict]:
+    """The file first, for it is the truth at a restart; then the job that runs."""
+    with Watch(hands.endpoint) as watch:
+        return {step.id: _reconfigured(hands, watch, step) for step in steps}
+
+
+def _reconfigured(hands: Hands, watch: Watch, step: ReconfigureJob) -> Verdict:
+    if (barred := hands.guard.before_request()) is not None:
+        return Verdict(Result.NOT_STARTED, barred)
+    spec = jobspec.decode(step.spec)
+    try:
+        hands.launchers(spec.launch).update(spec)
+    except LaunchFailed as failure:
+        return _told(failure)
+    command = control.Reconfigure(id=uuid.uuid4().hex, spec=spec)
+    _tell(hands, step.job, command)
+
+    def awaited() -> str:
+        status = watch.job(step.job)
+        if status is None or status.heard != command.id:
+            return "it has not taken its new spec over" + _trouble(status)
+        return not_copying(spec, step.topics, watch.board, "") if hands.wait else ""
+
+    why = watch.until(awaited, HEARD_S, hands.guard.barred)
+    return failed(f"it was told, but {why}") if why else DONE
+
+
+def _trouble(status: JobStatus | None) -> str:
+    return f": {status.trouble}" if status is not None and status.trouble else ""
+
+
+def _tell(hands: Hands, job: str, command: Command) -> None:
+    record = (control.command_key(job), control.encode(command))
+    append(producer(hands.endpoint), CONTROL, [record], _WRITE_S)
+
+
+def stop(hands: Hands, steps: Sequence[StopJob]) -> dict[str, Verdict]:
+    """Through the control topic, then by who launched it, who kills in the end: a time limit for each."""
+    with Watch(hands.endpoint) as watch:
+        return {step.id: _stopped(hands, watch, step) for step in steps}
+
+
+def _stopped(hands: Hands, watch: Watch, step: StopJob) -> Verdict:
+    if (barred := hands.guard.before_request()) is not None:
+        return Verdict(Result.NOT_STARTED, barred)
+    if _runs(watch, step.job) and watch.beats(step.job, SIGN_OF_LIFE_S):
+        _tell(hands, step.job, control.StopJob(id=uuid.uuid4().hex))
+        watch.until(lambda: "goodbye" if _runs(watch, step.job) else "", GOODBYE_S, hands.guard.barred)
+    problem = ""
+    try:
+        launcher = hands.launchers(_launch_of(step))
+        launcher.stop(step.job, GRACE_S)
+    except LaunchFailed as failure:
+        problem = str(failure)
+    if not _runs(watch, step.job):
+        return DONE
+    status = watch.job(step.job)
+    assert status is not None
+    if watch.beats(step.job, SIGN_OF_LIFE_S):
+        where = f"pid {status.process} on {status.host}"
+        return failed(f"it does not stop, and runs as {where}: {problem or 'it was not started from here'}")
+    _say_goodbye(hands, status)
+    return DONE
+
+
+def _runs(watch: Watch, job: str) -> bool:
+    status = watch.job(job)
+    return status is not None and status.state != "stopped"
+
+
+def _launch_of(step: StopJob) -> LaunchSpec:
+    return msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
+
+
+def _say_goodbye(hands: Hands, status: JobStatus) -> None:
+    """For a job that could not say it any more, so that nobody waits for it."""
+    said = msgspec.structs.replace(status, state="stopped", trouble="stopped by repl, after its end")
+    record = (job_status.encode_key(JobKey(status.job)), job_status.encode(said))
+    append(producer(hands.endpoint), STATUS, [record], _WRITE_S)

@@ -1,0 +1,93 @@
+"""A job, watched through the status topic of its destination: does it really do what it was told?"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from planner.kafka import Endpoint
+from planner.kafka.jobs import Board
+from planner.kafka.log import Tail
+from runtime.contract.job_status import JobStatus
+from runtime.contract.jobspec import JobSpec
+from runtime.contract.naming import STATUS
+from runtime.contract.status import PartitionState
+
+_LOOK_S = 0.25
+
+
+class Watch:
+    """What all jobs of a destination say, as it comes in."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.board = Board()
+        self._tail = Tail(endpoint, STATUS)
+        self.board.take(self._tail.to_end())
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tail.__exit__(kind, value, trace)
+
+    def job(self, name: str) -> JobStatus | None:
+        return self.board.jobs.get(name)
+
+    def until(self, awaited: Callable[[], str], seconds: float, give_up: Callable[[], str | None]) -> str:
+        """Until nothing is awaited any more: then "". Else what still is, or why it is not waited for."""
+        deadline = time.monotonic() + seconds
+        while what := awaited():
+            if (why := give_up()) is not None:
+                return why
+            if time.monotonic() > deadline:
+                return f"{what}, after {seconds:.0f} s"
+            self.board.take(self._tail.more(_LOOK_S))
+        return ""
+
+    def beats(self, name: str, seconds: float) -> bool:
+        """Whether a heartbeat comes within some time: whatever its clock says, then it lives."""
+        before = self.job(name)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.board.take(self._tail.more(_LOOK_S))
+            now = self.job(name)
+            if now is not None and (before is None or now.at_ms != before.at_ms) and now.state != "stopped":
+                return True
+        return False
+
+
+def not_copying(spec: JobSpec, topics: Mapping[str, int], board: Board, driver_before: str) -> str:
+    """What is missing until the job runs by this spec and every active flow of it copies; "" when nothing is.
+
+    `topics`: of how many the plan knew, by flow. A driver that was there before is not awaited.
+    """
+    status = board.jobs.get(spec.job)
+    if status is None or status.driver == driver_before:
+        return "it has not said anything yet"
+    if status.state != "running":
+        return f"it is {status.state}" + (f": {status.trouble}" if status.trouble else "")
+    if board.specs.get(spec.job) != spec:
+        return "it does not run by its new spec yet" + (f": {status.trouble}" if status.trouble else "")
+    views = {view.flow: view for view in status.flows}
+    copied = Counter(
+        one.flow for one in board.partitions(spec.job) if one.state is not PartitionState.STARTING
+    )
+    for flow in spec.flows:
+        if flow.state not in ("active", "paused"):
+            continue
+        view = views.get(flow.name)
+        if view is None or not view.generation:
+            why = view.why if view is not None and view.why else "it is being taken over"
+            return f"flow.{flow.name} does not copy yet: {why}"
+        if flow.state != "active":
+            continue
+        if view.topics < topics.get(flow.name, 0):
+            why = "; ".join([view.why, *view.notes]).strip("; ") or "it looks for its topics"
+            return f"flow.{flow.name} copies {view.topics} of {topics[flow.name]} topics yet: {why}"
+        if copied[flow.name] < view.partitions:
+            slots = "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
+            more = f": {slots}" if slots else ""
+            return f"flow.{flow.name}: {copied[flow.name]} of {view.partitions} partitions copy yet{more}"
+    return ""

@@ -1,0 +1,140 @@
+"""Flows as they are wanted × as they run, or were applied → changes, field by field."""
+
+from collections.abc import Iterable
+
+from planner.diff.record import flow_entry
+from planner.diff.running import Standing, standings, wanted_jobs
+from planner.diff.spec_fields import flow_fields, moved, new_flow_fields
+from planner.diff.topics import ADOPTED, NOT_DECLARED
+from planner.model.address import Kind, flow_address
+from planner.model.change import Action, Change, FieldChange
+from planner.model.desired import Desired, DesiredJob
+from planner.model.observed import Observed
+from planner.model.owned import Owned
+from runtime.contract.jobspec import FlowSpec
+
+RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
+
+
+def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
+    """One for every flow whose destination could be read, wanted or left over."""
+    found = standings(observed)
+    unselected = {
+        one.flow.name for one in desired.flows if not one.selection_known and one.flow.state.value in _RUNNING
+    }
+    changes: list[Change] = []
+    wanted: set[tuple[str, str]] = set()
+    for job, destination in wanted_jobs(desired):
+        wanted |= {(destination, name) for name in job.flows}
+        if destination in found:
+            changes += (
+                _change(flow, job, found[destination], desired.topology)
+                for flow in job.spec.flows  # type: ignore[union-attr]  # wanted_jobs leaves out those without
+                if flow.name not in unselected
+            )
+        else:
+            why = f"(unknown: {destination} unreachable)"
+            changes += (Change(flow_address(name), Action.UNKNOWN, why) for name in job.flows)
+    moved_here = {name for _, name in wanted}
+    for name, standing in found.items():
+        for entry in standing.entries.values():
+            left = entry.address.kind is Kind.FLOW and entry.topology == desired.topology
+            if left and (name, entry.address.name) not in wanted and entry.address.name not in moved_here:
+                changes.append(_removed(entry, standing))
+    return changes
+
+
+_RUNNING = ("active", "paused")
+
+
+def _change(flow: FlowSpec, job: DesiredJob, standing: Standing, topology: str) -> Change:
+    address = flow_address(flow.name)
+    entry = standing.flow_entry(flow.name)
+    after = dict(flow_fields(flow))
+    if entry is not None and entry.topology != topology:
+        return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")
+    if standing.unreadable:
+        return Change(address, Action.UNKNOWN, f"(unknown: {standing.unreadable})")
+    known = standing.flow(flow.name, job.job.name)
+    if known is None:
+        return Change(
+            address, Action.CREATE, f"copied by job.{job.job.name}", new_flow_fields(flow), after=after
+        )
+    before, owner = known
+    fields = moved(flow_fields(before), after)
+    if owner != job.job.name:
+        fields = (*fields, FieldChange(("job",), owner, job.job.name))
+    if not fields:
+        fields = _recorded(entry, flow_entry(flow, job.job.name, topology))
+    return Change(
+        address=address,
+        action=Action.UPDATE if fields else Action.NO_OP,
+        reason=_reason(fields, adopted=entry is None),
+        fields=fields,
+        before=dict(flow_fields(before)),
+        after=after,
+        unchanged=len(after) - len(fields),
+        adopted=entry is None,
+        notes=_notes(fields, flow),
+    )
+
+
+def _recorded(entry: Owned | None, wanted: Owned) -> tuple[FieldChange, ...]:
+    """It runs as wanted, and an apply that was cut short did not come to write that down."""
+    if entry is None or entry.spec == wanted.spec:
+        return ()
+    return (FieldChange(("recorded", "spec"), "as before", "as it runs", note="remembered at the cluster"),)
+
+
+def _reason(fields: Iterable[FieldChange], *, adopted: bool) -> str:
+    keys = [one.key for one in fields]
+    if "state" in keys:
+        return "its state changes"
+    if keys:
+        return "the topology changed"
+    return ADOPTED if adopted else "declared"
+
+
+def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
+    keys = {one.key for one in fields}
+    notes = []
+    if "restart_from" in keys and flow.restart_from is not None:
+        notes.append(
+            f"starts over at {flow_fields(flow)['restart_from']}: what was copied from there on is copied a"
+            " second time, behind what is there"
+        )
+    if "start" in keys:
+        notes.append(
+            "start is meant for topics that come new to the flow; those it copies go on where they are"
+        )
+    if keys & {"from", "rename", "topics.include", "topics.exclude", "topics.default_exclude"}:
+        notes.append("mirror topics that it no longer fills stay as they are")
+    return tuple(notes)
+
+
+def _removed(entry: Owned, standing: Standing) -> Change:
+    name = entry.address.name
+    known = standing.flow(name, "")
+    before = flow_fields(known[0]) if known is not None else None
+    return Change(
+        address=entry.address,
+        action=Action.DELETE,
+        reason=NOT_DECLARED,
+        before=before,
+        notes=(*left_behind(name, known[1] if known is not None else "", standing), RESUMES),
+    )
+
+
+def left_behind(flow: str, job: str, standing: Standing) -> tuple[str, ...]:
+    """What is not copied yet, and the groups that no longer follow."""
+    notes = []
+    live = standing.job(job)
+    if live is not None and (lag := live.lag.get(flow)) is not None:
+        as_of = "" if live.live else ", as its job last said"
+        records = "1 record" if lag == 1 else f"{lag:,} records"
+        notes.append(f"leaves {records} uncopied at the source{as_of}" if lag else f"it is caught up{as_of}")
+    spec = live.flow(flow) if live is not None else None
+    if spec is not None and spec.groups.sync:
+        which = ", ".join(spec.groups.selection.include)
+        notes.append(f"offsets of the consumer groups {which} are no longer translated")
+    return tuple(notes)

@@ -1,0 +1,167 @@
+"""Jobs as they are wanted × as they run → started, told anew, started over, stopped, or left alone."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from planner.diff.record import LAUNCH, STATE, job_entry
+from planner.diff.running import Standing, standings, wanted_jobs
+from planner.diff.spec_fields import launch_fields, moved, running_fields
+from planner.diff.topics import ADOPTED
+from planner.model.address import Kind, job_address
+from planner.model.change import Action, Change, FieldChange
+from planner.model.desired import Desired, DesiredJob
+from planner.model.live import LiveJob
+from planner.model.observed import Observed
+from planner.model.owned import Owned
+from runtime.contract.jobspec import JobSpec
+
+EXACTLY = "every partition resumes exactly where its ledger says"
+
+
+def job_changes(desired: Desired, observed: Observed) -> list[Change]:
+    """One for every job whose destination could be read, wanted or left over."""
+    found = standings(observed)
+    changes: list[Change] = []
+    wanted: set[tuple[str, str]] = set()
+    for job, destination in wanted_jobs(desired):
+        wanted.add((destination, job.job.name))
+        standing = found.get(destination)
+        if standing is None:
+            why = f"(unknown: {destination} unreachable)"
+            changes.append(Change(job.address, Action.UNKNOWN, why))
+        elif (change := _change(job, standing, desired.topology)) is not None:
+            changes.append(change)
+    named = {name for _, name in wanted}
+    for name, standing in found.items():
+        for entry in standing.entries.values():
+            left = entry.address.kind is Kind.JOB and entry.topology == desired.topology
+            if left and (name, entry.address.name) not in wanted and entry.address.name not in named:
+                changes.append(_stopped(entry.address.name, standing, "no flow names it any more"))
+    return changes
+
+
+def _change(job: DesiredJob, standing: Standing, topology: str) -> Change | None:
+    spec = job.spec
+    assert spec is not None
+    name = job.job.name
+    entry, live = standing.job_entry(name), standing.job(name)
+    if entry is not None and entry.topology != topology:
+        return Change(job.address, Action.NO_OP, f"owned by topology {entry.topology!r}")
+    if standing.unreadable:
+        return Change(job.address, Action.UNKNOWN, f"(unknown: {standing.unreadable})")
+    if live is not None and live.live and live.topology != topology:
+        return Change(job.address, Action.NO_OP, f"run by topology {live.topology!r}")
+    if not job.needed:
+        if entry is None and (live is None or not live.live):
+            return None
+        return _stopped(name, standing, "all its flows are promoted or failed over")
+    if live is None or not live.live:
+        return _started(job, spec, entry, live)
+    return _running(job, spec, entry, live)
+
+
+def _started(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob | None) -> Change:
+    """A new one, or one that died outside of repl."""
+    copies = ", ".join(f"flow.{name}" for name in job.flows)
+    reason = f"copies {copies}"
+    notes: tuple[str, ...] = ()
+    if entry is not None:
+        reason = f"not running: {last_heartbeat(live)}; it copies {copies}"
+        notes = (EXACTLY,)
+    return Change(
+        address=job.address,
+        action=Action.CREATE,
+        reason=reason,
+        fields=tuple(
+            FieldChange((key,), None, value)
+            for key, value in {**launch_fields(spec), **running_fields(spec)}.items()
+            if key in _SHOWN or (key not in _HIDDEN and value not in _PLAIN)
+        ),
+        after=_state(spec),
+        notes=notes,
+    )
+
+
+_SHOWN = ("flows", "launcher", "master", "memory", "slots")
+_HIDDEN = (
+    "metrics.partitions",
+    "routes",
+    "declared",
+)  # of a new job: said by the topology, or seldom changed
+_PLAIN = ((), "not set", "as released", "off")
+
+
+def last_heartbeat(live: LiveJob | None) -> str:
+    if live is None:
+        return "it never told of itself"
+    at = datetime.fromtimestamp(live.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"last heartbeat {at}" + (", when it said that it stopped" if live.state == "stopped" else "")
+
+
+def _running(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob) -> Change:
+    before = live.spec
+    if before is None:
+        forced: Sequence[FieldChange] = (FieldChange(("spec",), "another release's", "this release's"),)
+        edits: Sequence[FieldChange] = ()
+    else:
+        forced = moved(launch_fields(before), launch_fields(spec))
+        edits = moved(running_fields(before), running_fields(spec)) if before != spec else ()
+    action, reason = Action.NO_OP, "runs as declared"
+    notes: tuple[str, ...] = ()
+    if forced:
+        action = Action.REPLACE
+        what = ", ".join(one.key for one in forced)
+        reason = f"{what}: a running job can't take that over, so it is stopped and started again"
+        notes = (f"nothing is copied while it restarts{_lag(live)}; then {EXACTLY}",)
+    elif before != spec:
+        action = Action.UPDATE
+        reason = _without_restart(before, spec)
+    elif entry is None:
+        reason = ADOPTED
+    elif entry.spec != job_entry(spec, "").spec:
+        action, reason = Action.UPDATE, "only what is remembered of it changes"
+        edits = (
+            FieldChange(("recorded", LAUNCH), "as before", "as it runs", note="remembered at the cluster"),
+        )
+    fields = (*forced, *edits)
+    return Change(
+        address=job.address,
+        action=action,
+        reason=reason,
+        fields=fields,
+        before=_state(before) if before is not None else None,
+        after=_state(spec),
+        unchanged=len(launch_fields(spec)) - len(forced) if fields else 0,
+        adopted=entry is None,
+        notes=notes,
+    )
+
+
+def _lag(live: LiveJob) -> str:
+    behind = sum(live.lag.values())
+    return f": {behind:,} records are waiting now, and what comes meanwhile" if live.lag else ""
+
+
+def _without_restart(before: JobSpec | None, after: JobSpec) -> str:
+    """What the job is told; the other flows do not notice."""
+    older = {flow.name: flow for flow in before.flows} if before is not None else {}
+    newer = {flow.name: flow for flow in after.flows}
+    names = sorted(name for name in {*older, *newer} if older.get(name) != newer.get(name))
+    about = f": {', '.join(f'flow.{name}' for name in names)}" if names else ""
+    return f"reconfigured without a restart{about}"
+
+
+def _stopped(name: str, standing: Standing, why: str) -> Change:
+    live = standing.job(name)
+    runs = live is not None and live.live
+    return Change(
+        address=job_address(name),
+        action=Action.DELETE,
+        reason=f"stopped: {why}" if runs else f"not running any more: {why}",
+        before=_state(live.spec) if live is not None and live.spec is not None else {STATE: "running"},
+        notes=(f"it is stopped gracefully{_lag(live)}",) if runs and live is not None and live.lag else (),
+    )
+
+
+def _state(spec: JobSpec) -> dict[str, object]:
+    return {**launch_fields(spec), **running_fields(spec)}

@@ -1,0 +1,62 @@
+"""What jobs tell of themselves in the status topic of their destination, newest by key."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from planner.kafka.log import Record
+from runtime.contract import job_status
+from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
+from runtime.contract.jobspec import BadJobSpec, JobSpec
+from runtime.contract.status import PartitionStatus
+
+
+@dataclass(slots=True)
+class Board:
+    """`specs` has None for a job whose spec this release can't read."""
+
+    jobs: dict[str, JobStatus] = field(default_factory=dict)
+    specs: dict[str, JobSpec | None] = field(default_factory=dict)
+    slots: dict[tuple[str, int], SlotReport] = field(default_factory=dict)
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Only the newest of each key is worth decoding."""
+        newest = {record.key: record.value for record in records}
+        for key, value in newest.items():
+            if value is not None:
+                self._put(key, value)
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        try:
+            match job_status.decode_key(key):
+                case JobKey(job):
+                    self.jobs[job] = job_status.decode_job(value)
+                case SpecKey(job):
+                    self.specs[job] = None
+                    self.specs[job] = job_status.decode_spec(value)
+                case SlotKey(job, slot):
+                    self.slots[job, slot] = job_status.decode_slot(value)
+                case None:
+                    pass
+        except (msgspec.DecodeError, BadJobSpec, ValueError):
+            return  # of a newer release: what it says is not ours to guess
+
+    def partitions(self, job: str) -> list[PartitionStatus]:
+        """As the slots of the job's newest driver last said; what others say is of the past."""
+        status = self.jobs.get(job)
+        driver = status.driver if status is not None else ""
+        return [
+            one
+            for (name, _), report in self.slots.items()
+            if name == job and report.driver == driver
+            for one in report.status.partitions
+        ]
+
+    def lag(self, job: str) -> Mapping[str, int]:
+        """Records not copied yet, by flow, as far as anything is known of them."""
+        found: dict[str, int] = {}
+        for one in self.partitions(job):
+            behind = one.source_end - one.position if min(one.source_end, one.position) >= 0 else 0
+            found[one.flow] = found.get(one.flow, 0) + max(behind, 0)
+        return found

@@ -1,0 +1,187 @@
+"""A one-partition topic as a log: read to its end, followed as it grows, appended to."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from planner.kafka.clients import consumer
+from planner.kafka.endpoint import Endpoint
+from planner.kafka.errors import explain, is_transient
+from planner.model.diagnostic import Failure, error
+from runtime.contract import naming
+
+READ_SECONDS = 30.0
+FIRST_ANSWER_SECONDS = 10.0
+_BATCH = 5_000
+
+# The group of a reader by assignment is never joined, so nobody needs to allow it.
+_HARMLESS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    key: bytes
+    value: bytes | None
+    at_ms: int
+    offset: int
+
+
+def read(endpoint: Endpoint, topic: str) -> list[Record]:
+    """All of the log, up to the end that it has when it is asked for. An absent topic is an empty log."""
+    with Tail(endpoint, topic) as tail:
+        return tail.to_end()
+
+
+class Tail:
+    """Reads what is committed, from the beginning, and goes on from where it stands."""
+
+    def __init__(self, endpoint: Endpoint, topic: str) -> None:
+        self._endpoint = endpoint
+        self._topic = topic
+        self._reader: Consumer = consumer(endpoint)
+        self._assigned = False
+
+    def __enter__(self) -> "Tail":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.close()
+
+    def to_end(self) -> list[Record]:
+        """What came since, up to the end. The first time that is all of it."""
+        try:
+            if not self._begun():
+                return []
+            records: list[Record] = []
+            deadline = time.monotonic() + READ_SECONDS
+            while not self._take(records, READ_SECONDS):
+                if time.monotonic() > deadline:
+                    raise self._stuck()
+        except KafkaException as failure:
+            raise unusable(self._endpoint, self._topic, failure) from failure
+        return records
+
+    def more(self, seconds: float) -> list[Record]:
+        """What comes within some time; returns as soon as there is something."""
+        try:
+            records: list[Record] = []
+            deadline = time.monotonic() + seconds
+            if not self._begun():
+                time.sleep(seconds)
+            else:
+                while not records and (left := deadline - time.monotonic()) > 0:
+                    self._take(records, left)
+        except KafkaException as failure:
+            raise unusable(self._endpoint, self._topic, failure) from failure
+        return records
+
+    def _begun(self) -> bool:
+        if not self._assigned:
+            known = self._reader.list_topics(self._topic, timeout=FIRST_ANSWER_SECONDS).topics[self._topic]
+            if known.error is not None and known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return False
+            low = self._low()
+            self._reader.assign([TopicPartition(self._topic, 0, low)])
+            self._assigned = True
+        return True
+
+    def _low(self) -> int:
+        deadline = time.monotonic() + READ_SECONDS
+        while True:
+            try:
+                low, _ = self._reader.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=5)
+            except KafkaException as failure:
+                if time.monotonic() > deadline or not is_transient(failure):
+                    raise
+            else:
+                return int(low)
+
+    def _take(self, records: list[Record], seconds: float) -> bool:
+        """Adds what is there; whether that was the end."""
+        first = self._reader.poll(seconds)
+        if first is None:
+            return False
+        ended = False
+        for message in (first, *self._reader.consume(_BATCH, timeout=0)):
+            failure = message.error()
+            if failure is None:
+                records.append(_record(message))
+                ended = False
+            elif failure.code() == KafkaError._PARTITION_EOF:
+                ended = True
+            elif failure.code() not in _HARMLESS and not failure.retriable():
+                raise KafkaException(failure)
+        return ended
+
+    def _stuck(self) -> Failure:
+        return Failure(
+            error(
+                f"{self._topic} at {self._endpoint.cluster} could not be read to its end within "
+                f"{READ_SECONDS:.0f} s",
+                "look whether its partition has a leader, then run this again",
+            )
+        )
+
+
+def _record(message: Message) -> Record:
+    offset = message.offset()
+    assert offset is not None
+    return Record(message.key() or b"", message.value(), message.timestamp()[1], offset)
+
+
+def latest(records: Iterable[Record]) -> Mapping[bytes, Record]:
+    """What a compacted log says now: the last record of each key, tombstones gone."""
+    last: dict[bytes, Record] = {}
+    for record in records:
+        if record.value is None:
+            last.pop(record.key, None)
+        else:
+            last[record.key] = record
+    return last
+
+
+def append(
+    producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes | None]], seconds: float
+) -> list[int]:
+    """Write the records and wait until all in-sync replicas have them; their append times, in order."""
+    outcomes: list[tuple[KafkaError | None, int]] = []
+
+    def delivered(failure: KafkaError | None, message: Message) -> None:
+        outcomes.append((failure, message.timestamp()[1] if failure is None else -1))
+
+    count = 0
+    for key, value in records:
+        while True:
+            try:
+                producer.produce(topic, key=key, value=value, partition=0, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        count += 1
+    deadline = time.monotonic() + seconds
+    while len(outcomes) < count:
+        if time.monotonic() > deadline:
+            waiting = count - len(outcomes)
+            raise TimeoutError(
+                f"{topic}: {waiting} of {count} records were not acknowledged in {seconds:.0f} s"
+            )
+        producer.poll(0.05)
+    for failure, _ in outcomes:
+        if failure is not None:
+            raise KafkaException(failure)
+    return [at_ms for _, at_ms in outcomes]
+
+
+def unusable(endpoint: Endpoint, what: str, failure: KafkaException) -> Failure:
+    return Failure(
+        error(
+            f"{what} at {endpoint.cluster} cannot be used: {explain(failure)}",
+            "the principal of this cluster needs CREATE, DESCRIBE, READ and WRITE on topics with the prefix "
+            f"{naming.INTERNAL_PREFIX} (docs/operations.md), and the brokers must answer",
+        )
+    )

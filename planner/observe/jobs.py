@@ -1,0 +1,67 @@
+"""The jobs of a destination: which there are, whether they live, and what they run by."""
+
+import time
+from collections.abc import Callable
+
+from planner.kafka import Endpoint
+from planner.kafka.jobs import Board
+from planner.kafka.log import Tail
+from planner.model.live import FRESH_MS, LiveJob
+from runtime.contract.job_status import JobStatus
+from runtime.contract.naming import STATUS
+
+# A job beats every second. Clocks of machines differ, so one that seems silent is looked at once more.
+SECOND_LOOK_S = 3.0
+
+
+def read_jobs(
+    endpoint: Endpoint, topology: str, now_ms: Callable[[], int] | None = None
+) -> tuple[LiveJob, ...]:
+    """Every job that ever told of itself there, by name. Only those of `topology` are worth a second look."""
+    with Tail(endpoint, STATUS) as tail:
+        board = Board()
+        board.take(tail.to_end())
+        now = (now_ms or _now_ms)()
+        live = {name for name, one in board.jobs.items() if _runs(one) and abs(now - one.at_ms) <= FRESH_MS}
+        silent = {
+            name: one.at_ms
+            for name, one in board.jobs.items()
+            if _runs(one) and name not in live and one.topology == topology
+        }
+        if silent:
+            live |= _heard_of(silent, board, tail)
+    return tuple(_live_job(one, endpoint.cluster, board, live) for _, one in sorted(board.jobs.items()))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _runs(status: JobStatus) -> bool:
+    return status.state != "stopped"
+
+
+def _heard_of(silent: dict[str, int], board: Board, tail: Tail) -> set[str]:
+    """Those that beat while we look: whatever their clock says, they live."""
+    heard: set[str] = set()
+    deadline = time.monotonic() + SECOND_LOOK_S
+    while heard < silent.keys() and (left := deadline - time.monotonic()) > 0:
+        board.take(tail.more(left))
+        now = board.jobs
+        heard = {name for name, at_ms in silent.items() if now[name].at_ms != at_ms and _runs(now[name])}
+    return heard
+
+
+def _live_job(status: JobStatus, cluster: str, board: Board, live: set[str]) -> LiveJob:
+    return LiveJob(
+        name=status.job,
+        cluster=cluster,
+        topology=status.topology,
+        driver=status.driver,
+        state=status.state,
+        at_ms=status.at_ms,
+        live=status.job in live,
+        spec=board.specs.get(status.job),
+        where=f"pid {status.process} on {status.host}" if status.process else status.host,
+        lag=board.lag(status.job),
+    )

@@ -1,0 +1,66 @@
+"""What a plan must not do with jobs and flows: take another topology's, or write a secret down."""
+
+from collections.abc import Iterator, Sequence
+
+from planner.diff.running import Standing, standings, wanted_jobs
+from planner.model.address import Address, job_address
+from planner.model.change import Change
+from planner.model.desired import Desired, DesiredJob
+from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.observed import Observed
+from planner.model.topology import looks_secret
+
+
+def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
+    addresses = {change.address for change in changes}
+    found = standings(observed)
+    for job, destination in wanted_jobs(desired):
+        if job.address in addresses:
+            yield from _written_out(job)
+            if destination in found:
+                yield from _others(job, desired.topology, found[destination])
+
+
+def _written_out(job: DesiredJob) -> Iterator[Diagnostic]:
+    """A job's spec is kept in a file, in a plan, and at its destination."""
+    assert job.spec is not None
+    if not job.needed:
+        return
+    for name, cluster in sorted(job.spec.clusters.items()):
+        keys = [
+            key
+            for key, value in sorted(cluster.client.items())
+            if isinstance(value, str) and looks_secret(key)
+        ]
+        if keys:
+            yield error(
+                f"a job is told how to reach {name} without secrets, and {', '.join(keys)} is written out",
+                "write it as {env: VARIABLE} or {file: PATH}, which the job resolves where it runs",
+                address=str(job.address),
+                source=job.source,
+                code="job-secret",
+            )
+
+
+def _others(job: DesiredJob, topology: str, standing: Standing) -> Iterator[Diagnostic]:
+    live = standing.job(job.job.name)
+    if live is not None and live.live and live.topology != topology:
+        yield _refused(job_address(live.name), live.topology, job, "run by")
+    elif (entry := standing.job_entry(job.job.name)) is not None and entry.topology != topology:
+        yield _refused(entry.address, entry.topology, job, "owned by")
+    for name in job.flows:
+        entry = standing.flow_entry(name)
+        if entry is not None and entry.topology != topology:
+            yield _refused(entry.address, entry.topology, job, "owned by")
+
+
+def _refused(address: Address, owner: str, job: DesiredJob, how: str) -> Diagnostic:
+    destination = job.spec.destination if job.spec is not None else ""
+    return error(
+        f"{how} the topology {owner!r} at {destination}",
+        f"give it another name here (a flow's job: NAME), or let {owner!r} stop it first",
+        address=str(address),
+        source=job.source,
+        code="owned",
+        exit=ExitCode.REFUSED,
+    )

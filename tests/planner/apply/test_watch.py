@@ -1,0 +1,121 @@
+"""When a job that was launched or told really copies, and what is missing until then."""
+
+import pytest
+from msgspec.structs import replace
+
+from planner.apply.watch import not_copying
+from planner.kafka.jobs import Board
+from planner.kafka.log import Record
+from runtime.contract import job_status
+from runtime.contract.job_status import FlowView, JobKey, JobStatus, SlotKey, SlotReport, SlotView, SpecKey
+from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
+
+FLOW = FlowSpec(name="x", source="dc1", destination="dc2", topics=SelectionSpec(include=["a"]))
+SPEC = JobSpec(
+    job="dc2",
+    topology="shop",
+    destination="dc2",
+    clusters={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
+    flows=[FLOW],
+)
+VIEW = FlowView(flow="x", state="active", generation=1, topics=1, partitions=2)
+STATUS = JobStatus(
+    job="dc2", topology="shop", driver="new", state="running", at_ms=1, started_ms=1, flows=[VIEW]
+)
+
+
+def partition(number: int, state: PartitionState = PartitionState.COPYING, lag: int = 0) -> PartitionStatus:
+    return PartitionStatus(
+        flow="x", topic="a", partition=number, state=state, since_ms=0, position=5, source_end=5 + lag
+    )
+
+
+def report(*partitions: PartitionStatus, driver: str = "new") -> SlotReport:
+    status = SlotStatus(slot=0, at_ms=1, assignment=1, partitions=list(partitions))
+    return SlotReport(driver=driver, attempt=1, status=status)
+
+
+def board(
+    status: JobStatus | None = STATUS, spec: JobSpec | None = SPEC, slot: SlotReport | None = None
+) -> Board:
+    slot = slot if slot is not None else report(partition(0), partition(1))
+    said = {JobKey("dc2"): status, SpecKey("dc2"): spec, SlotKey("dc2", 0): slot}
+    made = Board()
+    made.take(
+        Record(job_status.encode_key(key), job_status.encode(value), 0, number)
+        for number, (key, value) in enumerate(said.items())
+        if value is not None
+    )
+    return made
+
+
+def test_it_copies() -> None:
+    assert not_copying(SPEC, {"x": 1}, board(), "old") == ""
+
+
+@pytest.mark.parametrize(
+    ("seen", "missing"),
+    [
+        (board(status=None), "it has not said anything yet"),
+        (board(replace(STATUS, driver="old")), "it has not said anything yet"),
+        (
+            board(replace(STATUS, state="starting", trouble="no coordinator")),
+            "it is starting: no coordinator",
+        ),
+        (board(spec=None), "it does not run by its new spec yet"),
+        (board(spec=replace(SPEC, slots=5)), "it does not run by its new spec yet"),
+        (board(replace(STATUS, flows=[])), "flow.x does not copy yet: it is being taken over"),
+        (
+            board(replace(STATUS, flows=[replace(VIEW, generation=0, why="dc1 does not answer")])),
+            "flow.x does not copy yet: dc1 does not answer",
+        ),
+        (
+            board(replace(STATUS, flows=[replace(VIEW, topics=0, partitions=0)])),
+            "flow.x copies 0 of 1 topics yet: it looks for its topics",
+        ),
+        (
+            board(slot=report(partition(0), partition(1, PartitionState.STARTING))),
+            "flow.x: 1 of 2 partitions copy yet",
+        ),
+        (
+            board(
+                replace(STATUS, slots=[SlotView(slot=0, state="waiting", since_ms=0, why="no memory")]),
+                slot=report(partition(0), partition(1), driver="old"),
+            ),
+            "flow.x: 0 of 2 partitions copy yet: slot 0: no memory",
+        ),
+    ],
+)
+def test_it_does_not_copy_yet(seen: Board, missing: str) -> None:
+    assert not_copying(SPEC, {"x": 1}, seen, "old") == missing
+
+
+def test_a_paused_flow_needs_its_generation_alone() -> None:
+    spec = replace(SPEC, flows=[replace(FLOW, state="paused")])
+    paused = replace(STATUS, flows=[FlowView(flow="x", state="paused", generation=3)])
+
+    assert not_copying(spec, {}, board(paused, spec, report()), "old") == ""
+
+
+def test_one_that_ended_is_not_waited_for() -> None:
+    spec = replace(SPEC, flows=[replace(FLOW, state="promoted")])
+
+    assert not_copying(spec, {}, board(replace(STATUS, flows=[]), spec, report()), "old") == ""
+
+
+def test_what_is_not_copied_yet_is_counted_by_flow() -> None:
+    seen = board(slot=report(partition(0, lag=7), partition(1, lag=5)))
+
+    assert seen.lag("dc2") == {"x": 12}
+
+
+def test_what_a_newer_release_says_is_not_guessed_at() -> None:
+    made = Board()
+    key = job_status.encode_key(SpecKey("dc2"))
+
+    made.take(
+        [Record(key, b"\x63{}", 0, 0), Record(b'["job","dc2"]', b"\x63", 0, 1), Record(b"?", b"", 0, 2)]
+    )
+
+    assert (made.jobs, made.specs) == ({}, {"dc2": None})

@@ -1,0 +1,239 @@
+"""Jobs and flows: wanted × running → what is started, told, started over, stopped, or left alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.diff import diff, diff_destroy, drift
+from planner.diff.record import flow_entry, job_entry
+from planner.expand import expand
+from planner.model.address import flow_address, job_address
+from planner.model.change import Action, Change
+from planner.model.live import LiveJob
+from planner.model.observed import Observed, Unreachable
+from planner.model.owned import Owned
+from planner.model.topology import FlowState, Job, StartAt, Topology
+from runtime.contract.jobspec import JobSpec
+from tests.fakes.simulated import running
+from tests.fakes.states import SHOP, cluster, flow, live, observed, topology
+
+ORDERS = flow("orders")
+PAYMENTS = flow("payments")
+
+
+def spec(shop: Topology) -> JobSpec:
+    seen = observed(cluster(live("a")), cluster(name="dc2"))
+    (job,) = expand(shop, seen).jobs
+    assert job.spec is not None
+    return job.spec
+
+
+def entries(runs: JobSpec) -> list[Owned]:
+    return [job_entry(runs, SHOP), *(flow_entry(one, runs.job, SHOP) for one in runs.flows)]
+
+
+def world(*jobs: LiveJob, owned: list[Owned] | None = None) -> Observed:
+    return observed(
+        cluster(live("a"), name="dc1"), replace(cluster(name="dc2", owned=owned or []), jobs=jobs)
+    )
+
+
+def applied(shop: Topology, **more: object) -> Observed:
+    """As an apply left it."""
+    return world(running(spec(shop), **more), owned=entries(spec(shop)))  # type: ignore[arg-type]
+
+
+def changes(shop: Topology, seen: Observed) -> dict[str, Change]:
+    found = diff(expand(shop, seen), seen, shop)
+    return {str(one.address): one for one in found if one.address.cluster is None}
+
+
+def actions(shop: Topology, seen: Observed) -> dict[str, Action]:
+    return {address: one.action for address, one in changes(shop, seen).items()}
+
+
+def moved(change: Change) -> dict[str, tuple[object, object]]:
+    return {one.key: (one.old, one.new) for one in change.fields}
+
+
+def test_new() -> None:
+    found = changes(topology(ORDERS, PAYMENTS), world())
+
+    assert {address: one.action for address, one in found.items()} == {
+        "flow.orders": Action.CREATE,
+        "flow.payments": Action.CREATE,
+        "job.dc2": Action.CREATE,
+    }
+    assert found["job.dc2"].reason == "copies flow.orders, flow.payments"
+    assert found["flow.orders"].reason == "copied by job.dc2"
+    assert moved(found["flow.orders"])["topics.include"] == (None, (".*",))
+
+
+def test_as_applied() -> None:
+    shop = topology(ORDERS)
+
+    assert actions(shop, applied(shop)) == {"flow.orders": Action.NO_OP, "job.dc2": Action.NO_OP}
+
+
+def test_one_that_runs_and_that_nobody_wrote_down_is_adopted() -> None:
+    shop = topology(ORDERS)
+
+    found = changes(shop, world(running(spec(shop))))
+
+    assert [(one.action, one.adopted) for one in found.values()] == [(Action.NO_OP, True)] * 2
+
+
+@pytest.mark.parametrize("job", [None, "dead", "stopped"])
+def test_one_that_died_is_started_again(job: str | None) -> None:
+    shop = topology(ORDERS)
+    jobs = () if job is None else (running(spec(shop), live=False, state=job),)
+
+    found = changes(shop, world(*jobs, owned=entries(spec(shop))))
+
+    assert found["job.dc2"].action is Action.CREATE
+    assert found["job.dc2"].reason.startswith("not running: ")
+    assert ("2026-01-01 00:00:00 UTC" in found["job.dc2"].reason) is (job is not None)
+    assert found["flow.orders"].action is Action.NO_OP
+
+
+def test_an_edited_flow_is_told_without_a_restart() -> None:
+    shop = topology(replace(ORDERS, rate_limit=50_000_000), PAYMENTS)
+
+    found = changes(shop, applied(topology(ORDERS, PAYMENTS)))
+
+    assert {address: one.action for address, one in found.items()} == {
+        "flow.orders": Action.UPDATE,
+        "flow.payments": Action.NO_OP,
+        "job.dc2": Action.UPDATE,
+    }
+    assert moved(found["flow.orders"]) == {"rate_limit": ("not set", "50MB/s")}
+    assert found["job.dc2"].reason == "reconfigured without a restart: flow.orders"
+
+
+def test_a_pause() -> None:
+    found = changes(topology(replace(ORDERS, state=FlowState.PAUSED)), applied(topology(ORDERS)))
+
+    assert moved(found["flow.orders"]) == {"state": ("active", "paused")}
+    assert found["job.dc2"].action is Action.UPDATE
+
+
+@pytest.mark.parametrize(
+    ("job", "what"),
+    [
+        (Job("dc2", memory="2g"), {"memory": ("1g", "2g")}),
+        (Job("dc2", slots=3), {"slots": ("auto", 3)}),
+        (Job("dc2", conf={"spark.x": "y"}), {"conf": ((), ("spark.x=y",))}),
+        (Job("dc2", metrics_port=None), {"metrics": ("127.0.0.1:9404", "off")}),
+        (Job("dc2", master="local[4]"), {"master": ("local[2]", "local[4]")}),
+    ],
+)
+def test_what_spark_was_started_with_needs_a_new_start(
+    job: Job, what: dict[str, tuple[object, object]]
+) -> None:
+    shop = replace(topology(ORDERS), jobs={"dc2": job})
+
+    found = changes(shop, applied(topology(ORDERS), lag={"orders": 12}))["job.dc2"]
+
+    assert (found.action, moved(found)) == (Action.REPLACE, what)
+    assert found.reason.startswith(f"{next(iter(what))}: a running job can't take that over")
+    assert "12 records are waiting" in found.notes[0]
+    assert "resumes exactly" in found.notes[0]
+
+
+def test_a_flow_that_leaves_says_what_it_leaves_behind() -> None:
+    found = changes(topology(PAYMENTS), applied(topology(ORDERS, PAYMENTS), lag={"orders": 1_200}))
+
+    assert found["flow.orders"].action is Action.DELETE
+    assert found["flow.orders"].notes == (
+        "leaves 1,200 records uncopied at the source",
+        "offsets of the consumer groups .* are no longer translated",
+        "if it comes back it resumes from its ledger: nothing is lost or copied twice",
+    )
+    assert found["job.dc2"].action is Action.UPDATE
+
+
+def test_the_last_flow_takes_its_job_along() -> None:
+    assert actions(topology(), applied(topology(ORDERS))) == {
+        "flow.orders": Action.DELETE,
+        "job.dc2": Action.DELETE,
+    }
+
+
+def test_a_job_whose_flows_all_ended_is_stopped_and_not_missed() -> None:
+    shop = topology(replace(ORDERS, state=FlowState.FAILED_OVER))
+
+    found = changes(shop, applied(topology(ORDERS)))
+    assert (found["flow.orders"].action, found["job.dc2"].action) == (Action.UPDATE, Action.DELETE)
+
+    after = world(running(spec(shop), live=False), owned=entries(spec(shop))[1:])
+    assert actions(shop, after) == {"flow.orders": Action.NO_OP}
+
+
+def test_a_flow_that_changes_its_job() -> None:
+    shop = topology(ORDERS, replace(PAYMENTS, job="own"))
+
+    found = changes(shop, applied(topology(ORDERS, PAYMENTS)))
+
+    assert moved(found["flow.payments"]) == {"job": ("dc2", "own")}
+    assert found["job.own"].action is Action.CREATE
+    assert found["job.dc2"].action is Action.UPDATE
+
+
+def test_starting_over_says_what_comes_twice() -> None:
+    shop = topology(replace(ORDERS, restart_from=StartAt("earliest")))
+
+    found = changes(shop, applied(topology(ORDERS)))["flow.orders"]
+
+    assert moved(found) == {"restart_from": ("not set", "earliest")}
+    assert "a second time" in found.notes[0]
+
+
+def test_another_topologys_job_is_left_alone() -> None:
+    shop = topology(ORDERS)
+    theirs = replace(running(spec(shop)), topology="billing")
+
+    assert changes(shop, world(theirs))["job.dc2"].reason == "run by topology 'billing'"
+
+
+def test_what_can_not_be_read_is_unknown() -> None:
+    shop = topology(ORDERS)
+    silent = observed(cluster(live("a")), Unreachable("dc2", "gone"))
+    blind = observed(cluster(live("a")), cluster(name="dc2", unreadable={"jobs": "not authorized"}))
+
+    for seen, why in ((silent, "dc2 unreachable"), (blind, "not authorized")):
+        found = changes(shop, seen)
+        assert {one.action for one in found.values()} == {Action.UNKNOWN}
+        assert found["job.dc2"].reason == f"(unknown: {why})"
+
+
+def test_destroy_stops_and_forgets_all() -> None:
+    shop = topology(ORDERS)
+
+    found = diff_destroy(applied(shop), shop)
+
+    assert {one.address: one.action for one in found} == {
+        flow_address("orders"): Action.DELETE,
+        job_address("dc2"): Action.DELETE,
+    }
+
+
+def drifted(shop: Topology, seen: Observed) -> dict[str, dict[str, tuple[object, object]]]:
+    return {
+        str(one.address): moved(one) for one in drift(expand(shop, seen), seen) if one.action is Action.UPDATE
+    }
+
+
+def test_a_dead_job_is_drift() -> None:
+    shop = topology(ORDERS)
+
+    assert drifted(shop, applied(shop)) == {}
+    assert drifted(shop, applied(shop, live=False)) == {"job.dc2": {"state": ("running", "not running")}}
+
+
+def test_a_flow_that_somebody_told_otherwise_is_drift() -> None:
+    shop = topology(ORDERS)
+    otherwise = spec(topology(replace(ORDERS, state=FlowState.PAUSED)))
+
+    assert drifted(shop, world(running(otherwise), owned=entries(spec(shop)))) == {
+        "flow.orders": {"state": ("active", "paused")}
+    }

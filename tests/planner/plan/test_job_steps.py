@@ -1,0 +1,155 @@
+"""Flows and jobs as steps: in which order, what they carry, and when a saved plan is stale."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.model.diagnostic import ExitCode
+from planner.model.observed import Observed
+from planner.model.plan import Plan
+from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
+from planner.model.topology import Cluster, FlowState, Job, Policies, SecretRef, Topology
+from planner.plan import stale
+from runtime.contract import jobspec
+from tests.fakes.states import cluster, flow, live, observed, topology
+from tests.planner.plan.jobs import applied, dead, plan
+
+X, Y = flow("x"), flow("y")
+
+
+def ids(made: Plan) -> list[str]:
+    return [step.id for step in made.steps if not step.id.startswith(("create:topic", "own:topic"))]
+
+
+def test_topics_first_then_the_job_then_what_is_remembered() -> None:
+    made = plan(topology(X))
+
+    assert [step.id for step in made.steps if step.id.startswith("create:")] == ["create:topic.dc2.a"]
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
+    assert (launch.cluster, launch.job, launch.topics) == ("dc2", "dc2", {"x": 1})
+    assert launch.needs == ("create:topic.dc2.a",)
+    assert [flow.name for flow in jobspec.decode(launch.spec).flows] == ["x"]
+    books = {step.id: step.needs for step in made.steps if isinstance(step, Own)}
+    assert (books["own:flow.x"], books["own:job.dc2"]) == (("launch:job.dc2",), ("launch:job.dc2",))
+
+
+def test_nothing_to_do_after_it() -> None:
+    assert plan(topology(X), applied(topology(X))).steps == ()
+
+
+def test_a_dead_job_is_only_launched() -> None:
+    assert ids(plan(topology(X), dead(applied(topology(X))))) == ["launch:job.dc2", "own:job.dc2"]
+
+
+def test_an_edit_is_told() -> None:
+    made = plan(topology(replace(X, rate_limit=5), Y), applied(topology(X, Y)))
+
+    told = next(step for step in made.steps if isinstance(step, ReconfigureJob))
+    assert jobspec.decode(told.spec).flow("x").rate_limit == 5
+    assert "own:flow.x" in ids(made)
+    assert "own:flow.y" not in ids(made)
+
+
+def test_a_new_start_is_a_stop_and_a_launch() -> None:
+    shop = replace(topology(X), jobs={"dc2": Job("dc2", memory="2g")})
+
+    made = plan(shop, applied(topology(X)))
+
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
+    assert "stop:job.dc2" in launch.needs
+    stop = next(step for step in made.steps if isinstance(step, StopJob))
+    assert "2g" not in stop.launch  # as the one that runs was started
+
+
+def test_the_last_flow_leaves_with_its_job() -> None:
+    made = plan(topology(), applied(topology(X)))
+
+    assert ids(made) == ["stop:job.dc2", "disown:flow.x", "disown:job.dc2", "disown:topic.dc2.a"]
+    books = {step.id: step.needs for step in made.steps}
+    assert books["disown:flow.x"] == ("stop:job.dc2",)
+
+
+def test_a_failover_is_told_before_its_job_goes() -> None:
+    made = plan(topology(replace(X, state=FlowState.FAILED_OVER)), applied(topology(X)))
+
+    assert ids(made) == ["reconfigure:job.dc2", "stop:job.dc2", "own:flow.x", "disown:job.dc2"]
+    assert next(step for step in made.steps if isinstance(step, StopJob)).needs == ("reconfigure:job.dc2",)
+
+
+def test_a_flow_leaves_its_old_job_before_another_takes_it() -> None:
+    made = plan(topology(X, replace(Y, job="own")), applied(topology(X, Y)))
+
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
+    assert launch.job == "own"
+    assert "reconfigure:job.dc2" in launch.needs
+
+
+def test_targeting_a_flow_takes_its_job() -> None:
+    from planner.diff import diff
+    from planner.expand import expand
+    from planner.plan import make_plan
+
+    shop, seen = topology(X), observed(cluster(live("a")), cluster(name="dc2"))
+    desired = expand(shop, seen)
+    made = make_plan(desired, seen, diff(desired, seen, shop), shop, targets=("flow.x",))
+
+    assert {str(one.address) for one in made.changes} == {"flow.x", "job.dc2", "topic.dc2.a"}
+
+
+def test_stopping_jobs_deletes_nothing() -> None:
+    shop = topology(policies=Policies(max_deletes=0))
+
+    assert [one.code for one in plan(shop, applied(topology(X, Y))).diagnostics] == []
+
+
+def codes(shop: Topology, seen: Observed) -> set[tuple[str, ExitCode]]:
+    return {(one.code, one.exit) for one in plan(shop, seen).diagnostics if one.exit is not ExitCode.DONE}
+
+
+def test_another_topologys_job_or_flow_is_refused() -> None:
+    theirs = replace(topology(X), name="billing")
+
+    assert codes(topology(X), applied(theirs)) >= {("owned", ExitCode.REFUSED)}
+
+
+def test_no_secret_is_written_into_a_spec() -> None:
+    def shop(password: str | SecretRef) -> Topology:
+        secured = Cluster("dc1", "dc1:9092", client={"sasl.password": password})
+        return topology(X, clusters=(secured, Cluster("dc2", "dc2:9092")))
+
+    seen = observed(cluster(live("a")), cluster(name="dc2"))
+    assert codes(shop("canary"), seen) == {("job-secret", ExitCode.ERROR)}
+    assert codes(shop(SecretRef("env", "PASSWORD")), seen) == set()
+
+
+def running_as(seen: Observed, **more: object) -> Observed:
+    there = seen.reachable("dc2")
+    assert there is not None
+    jobs = tuple(replace(job, **more) for job in there.jobs)  # type: ignore[arg-type]
+    return Observed({**seen.clusters, "dc2": replace(there, jobs=jobs)})
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({}, ""),
+        ({"lag": {"x": 9}, "at_ms": 5}, ""),
+        ({"driver": "another"}, "was started again since the plan"),
+        ({"live": False}, "does not run any more"),
+        ({"spec": None}, "was reconfigured since the plan"),
+    ],
+)
+def test_a_plan_is_stale_when_its_job_moved(more: dict[str, object], why: str) -> None:
+    before = applied(topology(X))
+    made = plan(topology(replace(X, rate_limit=5)), before)
+
+    found = [str(one) for one in stale(made, running_as(before, **more))]
+
+    assert bool(found) is bool(why)
+    assert all(why in one for one in found)
+
+
+def test_a_plan_to_launch_is_stale_when_somebody_did() -> None:
+    made = plan(topology(X), dead(applied(topology(X))))
+
+    assert "runs now, and did not" in str(stale(made, applied(topology(X)))[0])
