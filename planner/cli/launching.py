@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-
 from planner.apply.launching import Launchers, LaunchFailed, Launching
 from planner.model.plan import Plan
 from runtime.contract.jobspec import JobSpec, LaunchSpec
