@@ -10,7 +10,14 @@ import click
 
 from planner.cli import as_json as json_output
 from planner.cli.app import show
-from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.cli.options import (
+    auto_approve_option,
+    json_option,
+    lock_timeout_option,
+    path_option,
+    timeout_option,
+    var_file_option,
+)
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Cluster
@@ -45,6 +52,13 @@ class Written(NamedTuple):
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there, not to stdout."
 )
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Register what is as declared (in FILE, else at --path) as the topology's own.",
+)
+@auto_approve_option
+@lock_timeout_option
 @timeout_option
 @json_option
 def command(
@@ -57,6 +71,9 @@ def command(
     client_config: Path | None,
     name: str | None,
     output: Path | None,
+    adopt: bool,
+    auto_approve: bool,
+    lock_timeout: int,
     timeout: int,
     as_json: bool,
 ) -> int:
@@ -66,19 +83,39 @@ def command(
     topology at --path, which says how to connect, or any name with --bootstrap. Clusters that hold the same
     are written once. With --mm2 an existing MirrorMaker 2 configuration becomes flows, no cluster is asked,
     and every key that has no counterpart is listed. Secrets are never written, only references to them.
+
+    With --adopt nothing at the clusters changes but who owns what: with -o by the topology just written,
+    without it by the one at --path, whose registry was lost, say. It asks first, as an apply does.
     """
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise Failure(error(f"{name!r} is no name for a topology", "use letters, digits, dots, _ and -"))
     if output is not None and output.exists():
         raise Failure(error(f"{output} is there already", "name another file, or remove it first"))
     if mm2 is not None:
-        if clusters or bootstrap or client_config or pattern:
+        if clusters or bootstrap or client_config or pattern or adopt:
             raise Failure(error("--mm2 reads a file and asks no cluster", "leave the other arguments away"))
         written = from_mm2(mm2, name)
-    else:
-        declared = _declared(clusters, path, var_files, bootstrap, client_config)
-        written = from_clusters(declared, name, _regex(pattern), timeout)
-    return _out(written, output, as_json)
+        return _out(written, output, as_json)
+    declared = _declared(clusters, path, var_files, bootstrap, client_config)
+    if output is not None or not adopt:
+        code = _out(from_clusters(declared, name, _regex(pattern), timeout), output, as_json)
+        if not adopt:
+            return code
+    elif bootstrap or pattern or name:
+        raise Failure(
+            error("--adopt needs a topology to adopt for", "write one with -o FILE, or name one with --path")
+        )
+    from planner.cli import adopting
+
+    return adopting.adopt(
+        output or path,
+        () if output is not None else var_files,
+        tuple(declared),
+        auto_approve=auto_approve,
+        lock_timeout=lock_timeout,
+        timeout=timeout,
+        as_json=as_json,
+    )
 
 
 def from_clusters(

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from runtime.contract.naming import REGISTRY
 from tests.commands import repl
-from tests.records import create_topic
+from tests.records import create_topic, wait_for
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "declare" / "mm2" / "example.properties"
 
@@ -45,6 +47,8 @@ def test_mm2_as_json() -> None:
         ((), "which cluster?"),
         (("--mm2", str(EXAMPLE), "--name", "a b"), "'a b' is no name for a topology"),
         (("dc1", "--mm2", str(EXAMPLE)), "--mm2 reads a file and asks no cluster"),
+        (("--mm2", str(EXAMPLE), "--adopt"), "--mm2 reads a file and asks no cluster"),
+        (("dc1", "--bootstrap", "a:1", "--adopt"), "--adopt needs a topology to adopt for"),
         (("--mm2", "no-such-file"), "no-such-file can't be read"),
         (("dc3", "--path", "plans/examples/active-active.yaml"), "the topology has no cluster 'dc3'"),
         (("dc1", "dc2", "--bootstrap", "a:1"), "--bootstrap is for one cluster"),
@@ -90,3 +94,17 @@ def test_planning_what_was_imported_changes_nothing(own_lab, tmp_path: Path) -> 
     actions = [one["change"]["actions"] for one in json.loads(planned.stdout)["resource_changes"]]
     assert len(actions) == 3
     assert all(one == ["no-op"] for one in actions)
+
+    def adopted() -> dict[str, bool]:
+        told = json.loads(repl("plan", str(file), "--json").stdout)
+        return {one["address"]: one["adopted"] for one in told["resource_changes"]}
+
+    registered = {"topic.dc1.events": False, "topic.dc1.orders": False, "topic.dc2.orders": True}
+    admin = AdminClient(dict(lab.clusters["dc1"].client))
+    for _ in range(2):
+        done = repl("import", "dc1", "--path", str(file), "--adopt", "--auto-approve")
+        assert done.returncode == 0, done.stderr
+        assert adopted() == registered
+        admin.delete_topics([REGISTRY])[REGISTRY].result()
+        wait_for(lambda: REGISTRY not in admin.list_topics(timeout=10).topics)
+        assert all(adopted().values())  # it was lost, and the next round rebuilds it
