@@ -22,7 +22,8 @@ Committed = Mapping[TopicPartition, CommittedOffset]
 PURPOSE = "groups"
 NO_MEMBERS = frozenset({"", "Empty", "Dead"})
 _AT_ONCE = 100  # groups in one request
-_TOGETHER = 32  # commits on their way at the same time
+_LANES = 8  # connections for commits, at the most
+_PER_LANE = 16
 _WITHIN_S = 10.0
 _ATTEMPTS = 4
 _PAUSE_S = 0.1
@@ -129,23 +130,29 @@ Outcome = Mapping[TopicPartition, ErrorCode] | WireError
 
 
 async def commit_many(cluster: Cluster, offsets: Mapping[str, Committed]) -> dict[str, Outcome]:
-    """As no member of any of these groups: a broker refuses it where a member is connected."""
+    """As no member of any of these groups: a broker refuses it where a member is connected.
+
+    A broker takes the requests of one connection one by one, and each commit waits some ms until it is
+    appended together with others: so many groups go over several connections.
+    """
     names = list(offsets)
     for some in _parts(names):
         await cluster.coordinators(CoordinatorKind.GROUP, some)
-    turn = asyncio.Semaphore(_TOGETHER)
+    lanes = min(_LANES, 1 + len(names) // _PER_LANE)
+    outcomes: dict[str, Outcome] = {}
 
-    async def one(group: str) -> Outcome:
-        async with turn:
+    async def lane(number: int) -> None:
+        for group in names[number::lanes]:
             try:
-                return await _commit(cluster, group, offsets[group])
+                outcomes[group] = await _commit(cluster, group, offsets[group], f"{PURPOSE} {number}")
             except WireError as error:
-                return error
+                outcomes[group] = error
 
-    return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+    await asyncio.gather(*(lane(number) for number in range(lanes)))
+    return outcomes
 
 
-async def _commit(cluster: Cluster, group: str, offsets: Committed) -> Outcome:
+async def _commit(cluster: Cluster, group: str, offsets: Committed, purpose: str) -> Outcome:
     """The source's leader epochs mean nothing here and are never written."""
     written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
     response = await coordinated(
@@ -156,7 +163,7 @@ async def _commit(cluster: Cluster, group: str, offsets: Committed) -> Outcome:
         lambda answer: next(iter(answer.errors.values()), ErrorCode.NONE),
         within=_WITHIN_S,
         resend=True,
-        purpose=PURPOSE,
+        purpose=purpose,
     )
     return response.errors
 

@@ -1,0 +1,116 @@
+"""Group sync on real brokers without Spark: the duty as the driver runs it, and groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+
+from runtime.contract.job_status import JobStatus
+from runtime.contract.jobspec import CopySettings, FlowSpec, JobSpec, RouteSpec
+from runtime.copy.ledger import Ledger
+from runtime.driver.clusters import Clusters
+from runtime.driver.groups import GroupSync
+from runtime.driver.pulse import Pulse
+from runtime.driver.takeover import Shared
+from runtime.driver.writer import DriverWriter
+from tests.runtime.copy.world import Driver, Side
+
+
+@asynccontextmanager
+async def syncing(
+    sides: Mapping[str, Side], flow: FlowSpec, *others: FlowSpec, job: str = "groups"
+) -> AsyncIterator[GroupSync]:
+    """The duty of one flow; `others` are the topology's other flows. `look` does one round."""
+    specs = Driver(sides, flow.destination).spec().clusters
+    spec = JobSpec(
+        job=f"{job}-{flow.name}",
+        topology="tests",
+        destination=flow.destination,
+        clusters=specs,
+        flows=[flow],
+        routes=[_route(one) for one in (flow, *others)],
+    )
+    clusters = Clusters(spec.job, specs, {})
+    try:
+        destination = await clusters.cluster(flow.destination)
+        writer = await DriverWriter.begin(destination, spec.job)
+        pulse = Pulse(writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0))
+        shared = Shared(
+            job=spec.job,
+            driver="driver",
+            slots=1,
+            generations={},
+            settings=CopySettings(),
+            clusters=clusters,
+            destination=destination,
+            ledger=await Ledger.open(destination),
+            writer=writer,
+            pulse=pulse,
+            changed=lambda: None,
+        )
+        yield GroupSync(spec, flow, shared)
+    finally:
+        await clusters.close()
+
+
+def _route(flow: FlowSpec) -> RouteSpec:
+    return RouteSpec(
+        name=flow.name,
+        source=flow.source,
+        destination=flow.destination,
+        topics=flow.topics,
+        rename=flow.rename,
+    )
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def commit(side: Side, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:
+    """As an administrator does, where nobody is connected: no member, no leader epoch."""
+    wanted = [TopicPartition(*at, offset, metadata=metadata) for at, offset in offsets.items()]
+    admin = side.admin()
+    asked = ConsumerGroupTopicPartitions(group, wanted)
+    for done in admin.alter_consumer_group_offsets([asked]).values():
+        for one in done.result(30).topic_partitions:
+            assert one.error is None, one
+
+
+def committed(side: Side, group: str) -> dict[tuple[str, int], int]:
+    """All that the group has committed there."""
+    admin = side.admin()
+    (done,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    found = done.result(30).topic_partitions
+    return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+
+
+def member(side: Side, group: str, topics: Sequence[str], **config: Any) -> Consumer:
+    """Connected, and assigned something, when this returns."""
+    consumer = consumer_of(side, group, **config)
+    consumer.subscribe(list(topics))
+    deadline = time.monotonic() + 30
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "no partition was assigned"
+        consumer.poll(0.1)
+    return consumer
+
+
+def consumer_of(side: Side, group: str, **config: Any) -> Consumer:
+    return Consumer(
+        {
+            **side.client,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 50,
+            "enable.partition.eof": True,
+            "log_level": 2,
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+    )

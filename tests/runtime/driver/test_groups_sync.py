@@ -1,0 +1,330 @@
+"""Group sync on real brokers: the slot copies, the duty looks, Kafka's own clients say where groups stand."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.jobspec import (
+    FlowSpec,
+    GroupsSpec,
+    Latest,
+    OriginCommitsSpec,
+    SelectionSpec,
+    TemplateRule,
+)
+from runtime.driver.groups import GroupSync
+from runtime.driver.groups_book import GroupNumbers
+from runtime.lab.lab import Lab
+from tests.runtime.copy.conftest import sides_of
+from tests.runtime.copy.workload import mixed
+from tests.runtime.copy.world import Driver, Side, assigned, at_end, copy_through, flow_spec, until
+from tests.runtime.driver.groups_world import commit, committed, member, syncing
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+WAVE = 10  # records that each side writes before the other has them
+
+
+@pytest.fixture(scope="session")
+def sides(lab: Lab) -> dict[str, Side]:
+    return sides_of(lab)
+
+
+def flow_of(fresh: Fresh, topic: str, source: str = "dc1", destination: str = "dc2", **more: Any) -> FlowSpec:
+    """Of one topic; groups of other tests are not its matter."""
+    groups = GroupsSpec(selection=SelectionSpec(include=[f"{topic}.*", "shown-.*"]))
+    changes = {"rename": TemplateRule(text="copy.{topic}"), "groups": groups, **more}
+    flow = flow_spec(fresh("flow"), source, destination, **changes)
+    return replace(flow, topics=SelectionSpec(include=[topic]))
+
+
+def copied(sides: Mapping[str, Side], fresh: Fresh, flow: FlowSpec, partitions: int = 1, **more: Any) -> None:
+    """The flow's topic, as far as its source has it now."""
+    (topic,) = flow.topics.include
+    there = topic if flow.rename == TemplateRule(text="{topic}") else f"copy.{topic}"
+    driver = Driver(sides, flow.destination, fresh("job"))
+    copy_through(driver, flow, assigned(flow.name, topic, partitions, destination_topic=there), **more)
+
+
+def look(
+    sides: Mapping[str, Side], flow: FlowSpec, *others: FlowSpec, times: int = 1
+) -> tuple[GroupNumbers, GroupSync]:
+    """What one look, or the last of several, came to."""
+
+    async def once() -> tuple[GroupNumbers, GroupSync]:
+        async with syncing(sides, flow, *others) as sync:
+            for _ in range(times):
+                await sync.look()
+            assert not sync.notes
+            return sync.numbers(), sync
+
+    return asyncio.run(once())
+
+
+def numbered(count: int, start: int = 0) -> list[dict[str, Any]]:
+    return [{"value": b"%d" % one} for one in range(start, start + count)]
+
+
+def test_every_offset_of_a_group_finds_its_record(sides: dict[str, Side], fresh: Fresh) -> None:
+    """R6 as a group sees it: markers, aborted data and dropped records lie between."""
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    sides["dc1"].create(topic, 3)
+    sides["dc2"].create(f"copy.{topic}", 3)
+    mixed(sides["dc1"], topic, 2, count=200)
+    copied(sides, fresh, flow, 3)
+    here, there = sides["dc1"].read(topic, 3), sides["dc2"].read(f"copy.{topic}", 3)
+    ends = [end for _, end in sides["dc1"].ends(topic, 3)]
+    groups = {f"{topic}-g{at}": at * max(ends[:2]) // 20 for at in range(21)}
+    for group, offset in groups.items():
+        wanted = {(topic, one): min(offset, ends[one]) for one in range(2)}
+        commit(sides["dc1"], group, {**wanted, (topic, 2): 0}, metadata="kept")
+    numbers, _ = look(sides, flow)
+    assert (numbers.groups, numbers.translated, numbers.written) == (21, 63, 63)
+    for group, offset in groups.items():
+        stands = committed(sides["dc2"], group)
+        for partition in range(3):
+            left = [row for row in here[partition] if row.offset >= min(offset, ends[partition])]
+            place = stands[f"copy.{topic}", partition]
+            assert [row for row in there[partition] if row.offset >= place] == left
+
+
+def test_what_is_beyond_waits_until_it_is_copied(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    sides["dc1"].create(topic, 2)
+    sides["dc2"].create(f"copy.{topic}", 2)
+    sides["dc1"].write(topic, [{**row, "partition": 0} for row in numbered(10)])
+    copied(sides, fresh, flow, 2)
+    sides["dc1"].write(topic, [{**row, "partition": 0} for row in numbered(10, 10)])
+    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 15})  # nothing on the other partition, which is empty
+
+    async def looked() -> list[GroupNumbers]:
+        async with syncing(sides, flow) as sync:
+            await sync.look()
+            before = sync.numbers()
+            assert not committed(sides["dc2"], f"{topic}-g")
+            await asyncio.to_thread(copied, sides, fresh, flow, 2)
+            await sync.look()
+            (picture,) = sync.pictures()
+            assert picture.latency_s is not None
+            return [before, sync.numbers()]
+
+    before, after = asyncio.run(looked())
+    assert (before.pending, before.translated) == (1, 0)
+    assert (after.pending, after.translated) == (0, 1)
+    place = committed(sides["dc2"], f"{topic}-g")[f"copy.{topic}", 0]
+    left = [row.value for row in sides["dc2"].read(f"copy.{topic}", 2)[0] if row.offset >= place]
+    assert left == [b"%d" % one for one in range(15, 20)]
+
+
+def test_forward_only_unless_rewound_at_the_source(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    there = (f"copy.{topic}", 0)
+    sides["dc1"].create(topic)
+    sides["dc2"].create(there[0])
+    sides["dc1"].write(topic, numbered(20))
+    copied(sides, fresh, flow)
+    group, native = f"{topic}-g", f"{topic}-native"
+    commit(sides["dc1"], group, {(topic, 0): 12})
+    commit(sides["dc1"], native, {(topic, 0): 5})
+    commit(sides["dc2"], native, {there: 9})  # it was here before us, and further
+    numbers, _ = look(sides, flow)
+    assert (numbers.translated, numbers.ahead) == (1, 1)
+    assert committed(sides["dc2"], native) == {there: 9}
+    assert committed(sides["dc2"], group) == {there: 12}
+
+    commit(sides["dc1"], group, {(topic, 0): 3})  # another driver follows: it knows from the checkpoints
+    look(sides, flow)
+    assert committed(sides["dc2"], group) == {there: 3}
+
+    commit(sides["dc2"], group, {there: 18})  # read on there, then rewound here: what was read stays read
+    commit(sides["dc1"], group, {(topic, 0): 1})
+    numbers, _ = look(sides, flow)
+    assert numbers.ahead == 2
+    assert committed(sides["dc2"], group) == {there: 18}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_connected_member_is_not_touched(sides: dict[str, Side], fresh: Fresh, protocol: str) -> None:
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    group, there = f"{topic}-g", (f"copy.{topic}", 0)
+    sides["dc1"].create(topic)
+    sides["dc2"].create(there[0])
+    sides["dc1"].write(topic, numbered(20))
+    copied(sides, fresh, flow)
+    commit(sides["dc1"], group, {(topic, 0): 7})
+    commit(sides["dc2"], group, {there: 2})
+    connected = member(sides["dc2"], group, [there[0]], group_protocol=protocol)
+    try:
+        numbers, sync = look(sides, flow, times=2)
+        assert (numbers.refused, numbers.written) == (1, 0)
+        assert sync.pictures()[0].refused == 2
+        assert committed(sides["dc2"], group) == {there: 2}
+    finally:
+        connected.close()
+    numbers, _ = look(sides, flow)
+    assert (numbers.refused, numbers.written) == (0, 1)
+    assert committed(sides["dc2"], group) == {there: 7}
+
+
+def test_what_is_deleted_is_clamped_and_what_was_never_copied_is_unmapped(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    there = (f"copy.{topic}", 0)
+    sides["dc1"].create(topic)
+    sides["dc2"].create(there[0])
+    sides["dc1"].write(topic, numbered(10))
+    copied(sides, fresh, flow, start=Latest())
+    sides["dc1"].write(topic, numbered(20, 10))
+    copied(sides, fresh, flow)
+    sides["dc2"].forget(there[0], 6)
+    for name, offset in (("old", 4), ("behind", 12), ("near", 20)):
+        commit(sides["dc1"], f"{topic}-{name}", {(topic, 0): offset})
+    numbers, _ = look(sides, flow)
+    assert (numbers.unmapped, numbers.clamped, numbers.translated) == (1, 1, 2)
+    assert committed(sides["dc2"], f"{topic}-old") == {}
+    assert committed(sides["dc2"], f"{topic}-behind") == {there: 6}
+    assert committed(sides["dc2"], f"{topic}-near") == {there: 10}
+
+
+def test_a_topic_made_anew_at_the_source_waits(sides: dict[str, Side], fresh: Fresh) -> None:
+    """Its offsets mean other records now."""
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    sides["dc1"].create(topic)
+    sides["dc2"].create(f"copy.{topic}")
+    sides["dc1"].write(topic, numbered(20))
+    copied(sides, fresh, flow)
+    sides["dc1"].delete(topic)
+    _again(sides["dc1"], topic)
+    sides["dc1"].write(topic, numbered(5))
+    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 5})
+    numbers, _ = look(sides, flow)
+    assert (numbers.pending, numbers.written) == (1, 0)
+    assert committed(sides["dc2"], f"{topic}-g") == {}
+
+
+def _again(side: Side, topic: str) -> None:
+    """Deleting is done in the background: creating may be refused for a moment."""
+    deadline = time.monotonic() + 30
+    admin = side.admin()
+    while topic in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+    side.create(topic)
+
+
+def test_groups_that_show_a_flows_own_progress_are_left_out(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic = fresh("orders")
+    shown = fresh("shown")
+    flow = flow_of(fresh, topic, origin_commits=OriginCommitsSpec(group=shown))
+    sides["dc1"].create(topic)
+    sides["dc2"].create(f"copy.{topic}")
+    sides["dc1"].write(topic, numbered(3))
+    copied(sides, fresh, flow)
+    commit(sides["dc1"], shown, {(topic, 0): 2})
+    numbers, _ = look(sides, flow)
+    assert numbers.offsets == 0
+
+
+def test_two_ways_do_not_feed_each_other(sides: dict[str, Side], fresh: Fresh) -> None:
+    """One topic at both sides: nothing is skipped, and what was written for a group is not its own commit."""
+    topic, group = fresh("shared"), fresh("g")
+    same = TemplateRule(text="{topic}")
+    groups = GroupsSpec(selection=SelectionSpec(include=[group]))
+    more = {"rename": same, "groups": groups, "provenance": "batch", "shared": True}
+    there = flow_of(fresh, topic, "dc1", "dc2", **more)
+    back = flow_of(fresh, topic, "dc2", "dc1", **more)
+    for name, side in sides.items():
+        side.create(topic)
+        side.write(topic, _wave(name, 0))
+
+    async def copy() -> None:
+        one, two = Driver(sides, "dc2", fresh("job")), Driver(sides, "dc1", fresh("job"))
+        first = await one.take_over(there, assigned(there.name, topic))
+        second = await two.take_over(back, assigned(back.name, topic))
+        async with one.running(first) as slot, two.running(second) as other:
+            for wave in range(1, 6):
+                for name, side in sides.items():
+                    await asyncio.to_thread(side.write, topic, _wave(name, wave))
+                for running, side in ((slot, sides["dc1"]), (other, sides["dc2"])):
+                    (end,) = await asyncio.to_thread(side.ends, topic)
+                    await until(running, at_end([end[1]]))
+
+    asyncio.run(copy())
+    here = sides["dc1"].read(topic)[0]
+    middle = here[len(here) // 2].offset
+    commit(sides["dc1"], group, {(topic, 0): middle})
+    look(sides, there, back)
+    place = committed(sides["dc2"], group)[topic, 0]
+    done = {row.value for row in here if row.offset < middle}
+    rest = [row.value for row in sides["dc2"].read(topic)[0] if row.offset >= place]
+    assert done | set(rest) == {row.value for row in here}  # none is skipped
+    again = [value for value in rest if value in done]
+    assert len(again) <= 2 * WAVE, f"{len(again)} of {len(done)} records are read again"
+    assert len(rest) == len(set(rest))
+
+    numbers, _ = look(sides, back, there, times=2)
+    assert (numbers.written, numbers.offsets) == (0, 1)
+    assert committed(sides["dc1"], group) == {(topic, 0): middle}
+
+    ends = sides["dc2"].ends(topic)[0][1]
+    commit(sides["dc2"], group, {(topic, 0): ends})  # the group reads on there, to the end, and comes home
+    look(sides, back, there)
+    home = committed(sides["dc1"], group)[topic, 0]
+    assert not [row for row in here if row.offset >= home]
+    look(sides, there, back)
+    assert committed(sides["dc2"], group) == {(topic, 0): ends}
+
+
+def _wave(name: str, number: int) -> list[dict[str, Any]]:
+    return [{"value": f"{name}-{number}-{at}".encode()} for at in range(WAVE)]
+
+
+def test_a_thousand_groups(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    sides["dc1"].create(topic, 4)
+    sides["dc2"].create(f"copy.{topic}", 4)
+    sides["dc1"].write(topic, [{**row, "partition": at % 4} for at, row in enumerate(numbered(400))])
+    copied(sides, fresh, flow, 4)
+
+    async def looked() -> tuple[float, float, GroupNumbers]:
+        async with syncing(sides, flow) as sync:
+            await sync.look()
+            first = sync.numbers()
+            await sync.look()
+            return first.look_s, sync.numbers().look_s, first
+
+    began = time.monotonic()
+    _commit_many(sides["dc1"], [f"{topic}-{one}" for one in range(1_000)], topic)
+    made = time.monotonic() - began
+    first, second, numbers = asyncio.run(looked())
+    print(f"1,000 groups made in {made:.1f} s, synced in {first:.2f} s, looked at again in {second:.2f} s")
+    assert (numbers.groups, numbers.written) == (1_000, 4_000)
+    assert committed(sides["dc2"], f"{topic}-617") == {(f"copy.{topic}", at): 50 for at in range(4)}
+
+
+def _commit_many(side: Side, groups: list[str], topic: str) -> None:
+    """With the wire: a thousand admin calls take longer than what is tested."""
+
+    async def write() -> None:
+        from runtime.copy.wire.groups import commit_many
+        from runtime.copy.wire.protocol.groups import CommittedOffset
+        from runtime.copy.wire.protocol.offsets import TopicPartition
+
+        cluster = await side.open()
+        offsets = {TopicPartition(topic, at): CommittedOffset(50) for at in range(4)}
+        async with cluster:
+            outcomes = await commit_many(cluster, dict.fromkeys(groups, offsets))
+        assert all(isinstance(one, Mapping) and not any(one.values()) for one in outcomes.values())
+
+    asyncio.run(write())
