@@ -34,7 +34,11 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
             )
         else:
             why = f"(unknown: {destination} unreachable)"
-            changes += (Change(flow_address(name), Action.UNKNOWN, why) for name in job.flows)
+            changes += (
+                Change(flow_address(name), Action.UNKNOWN, why)
+                for name in job.flows
+                if name not in unselected
+            )
     moved_here = {name for _, name in wanted}
     for name, standing in found.items():
         for entry in standing.entries.values():
@@ -133,6 +137,8 @@ def left_behind(flow: str, job: str, standing: Standing) -> tuple[str, ...]:
         as_of = "" if live.live else ", as its job last said"
         records = "1 record" if lag == 1 else f"{lag:,} records"
         notes.append(f"leaves {records} uncopied at the source{as_of}" if lag else f"it is caught up{as_of}")
+    else:
+        notes.append("what it leaves uncopied at the source is not known: no slot tells of it now")
     spec = live.flow(flow) if live is not None else None
     if spec is not None and spec.groups.sync:
         which = ", ".join(spec.groups.selection.include)

@@ -75,20 +75,15 @@ def _started(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob 
         fields=tuple(
             FieldChange((key,), None, value)
             for key, value in {**launch_fields(spec), **running_fields(spec)}.items()
-            if key in _SHOWN or (key not in _HIDDEN and value not in _PLAIN)
+            if key in _SHOWN or (key in _SHOWN_IF_SET and value)
         ),
         after=_state(spec),
         notes=notes,
     )
 
 
-_SHOWN = ("flows", "launcher", "master", "memory", "slots")
-_HIDDEN = (
-    "metrics.partitions",
-    "routes",
-    "declared",
-)  # of a new job: said by the topology, or seldom changed
-_PLAIN = ((), "not set", "as released", "off")
+_SHOWN = ("flows", "launcher", "master", "memory", "slots", "metrics")
+_SHOWN_IF_SET = ("conf", "options")
 
 
 def last_heartbeat(live: LiveJob | None) -> str:
@@ -139,7 +134,7 @@ def _running(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob)
 
 def _lag(live: LiveJob) -> str:
     behind = sum(live.lag.values())
-    return f": {behind:,} records are waiting now, and what comes meanwhile" if live.lag else ""
+    return f": {behind:,} records are waiting now, and what comes meanwhile" if behind else ""
 
 
 def _without_restart(before: JobSpec | None, after: JobSpec) -> str:
@@ -159,7 +154,7 @@ def _stopped(name: str, standing: Standing, why: str) -> Change:
         action=Action.DELETE,
         reason=f"stopped: {why}" if runs else f"not running any more: {why}",
         before=_state(live.spec) if live is not None and live.spec is not None else {STATE: "running"},
-        notes=(f"it is stopped gracefully{_lag(live)}",) if runs and live is not None and live.lag else (),
+        notes=(f"leaves what is not copied{_lag(live)}",) if live is not None and runs and _lag(live) else (),
     )
 
 

@@ -53,6 +53,7 @@ def flow_fields(flow: FlowSpec) -> dict[str, Value]:
 
 # What a new flow shows whatever it is; the rest only where it is not the default.
 _ALWAYS = ("from", "to", "topics.include", "rename", "provenance", "start", "state")
+_USUAL = ("origin_commits",)
 
 
 def new_flow_fields(flow: FlowSpec) -> tuple[FieldChange, ...]:
@@ -60,7 +61,7 @@ def new_flow_fields(flow: FlowSpec) -> tuple[FieldChange, ...]:
         FlowSpec(name=flow.name, source="", destination="", topics=jobspec.SelectionSpec(include=[]))
     )
     fields = flow_fields(flow)
-    shown = [key for key in fields if key in _ALWAYS or fields[key] != plain[key]]
+    shown = [key for key in fields if key in _ALWAYS or (fields[key] != plain[key] and key not in _USUAL)]
     return tuple(FieldChange((key,), None, fields[key]) for key in shown)
 
 
