@@ -169,6 +169,18 @@ public class Golden {
                     new OffsetFetchResponseData.OffsetFetchResponsePartitions().setPartitionIndex(2).setCommittedOffset(55).setCommittedLeaderEpoch(4).setMetadata("m"),
                     new OffsetFetchResponseData.OffsetFetchResponsePartitions().setPartitionIndex(3).setCommittedOffset(-1).setMetadata("").setErrorCode((short) 88))))))), 8);
 
+        print("FetchManyRequest", new OffsetFetchRequestData().setGroups(List.of(
+            new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId("g").setTopics(null),
+            new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId("h").setTopics(null))), 8, 9);
+        print("FetchManyResponse", new OffsetFetchResponseData().setThrottleTimeMs(1).setGroups(List.of(
+            new OffsetFetchResponseData.OffsetFetchResponseGroup().setGroupId("g").setTopics(List.of(
+                new OffsetFetchResponseData.OffsetFetchResponseTopics().setName("orders").setPartitions(List.of(
+                    new OffsetFetchResponseData.OffsetFetchResponsePartitions().setPartitionIndex(2).setCommittedOffset(55).setCommittedLeaderEpoch(4).setMetadata("m"))))),
+            new OffsetFetchResponseData.OffsetFetchResponseGroup().setGroupId("h").setErrorCode((short) 16))), 8);
+        print("ListGroupsRequest", new ListGroupsRequestData(), 4, 5);
+        print("ListGroupsResponse", new ListGroupsResponseData().setThrottleTimeMs(1).setGroups(List.of(
+            new ListGroupsResponseData.ListedGroup().setGroupId("g").setProtocolType("consumer").setGroupState("Empty").setGroupType("classic"))), 5);
+
         print("DescribeProducersRequest", new DescribeProducersRequestData().setTopics(List.of(
             new DescribeProducersRequestData.TopicRequest().setName("orders").setPartitionIndexes(List.of(0, 1)))), 0);
         print("DescribeProducersResponse", new DescribeProducersResponseData().setThrottleTimeMs(1).setTopics(List.of(

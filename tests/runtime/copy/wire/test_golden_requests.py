@@ -18,6 +18,7 @@ from runtime.copy.wire.protocol.hanging import (
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
+from runtime.copy.wire.protocol.many_groups import FetchManyRequest, ListGroupsRequest
 from runtime.copy.wire.protocol.metadata import MetadataRequest
 from runtime.copy.wire.protocol.offsets import (
     LATEST,
@@ -89,6 +90,8 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("OffsetCommitRequest", OffsetCommitRequest("g", {ORDERS[2]: CommittedOffset(55)})),
     ("OffsetFetchRequest.some", OffsetFetchRequest("g", ORDERS[2:])),
     ("OffsetFetchRequest.all", OffsetFetchRequest("g")),
+    ("FetchManyRequest", FetchManyRequest(["g", "h"])),
+    ("ListGroupsRequest", ListGroupsRequest()),
     ("DescribeProducersRequest", DescribeProducersRequest(ORDERS[:2])),
     ("DescribeTransactionsRequest", DescribeTransactionsRequest(["tx"])),
     ("ListTransactionsRequest", ListTransactionsRequest(["Ongoing"], [9])),

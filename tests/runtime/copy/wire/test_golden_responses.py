@@ -44,6 +44,13 @@ from runtime.copy.wire.protocol.hanging import (
     ListTransactionsResponse,
     TransactionState,
 )
+from runtime.copy.wire.protocol.many_groups import (
+    FetchManyRequest,
+    FetchManyResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 from runtime.copy.wire.protocol.metadata import Broker, MetadataRequest, MetadataResponse, Partition, Topic
 from runtime.copy.wire.protocol.offsets import (
     EpochEndsRequest,
@@ -219,6 +226,16 @@ CASES: list[tuple[str, Request[Any], object]] = [
         OffsetFetchResponse(
             1, OK, {ORDERS[2]: CommittedOffset(55, 4, "m"), ORDERS[3]: ErrorCode.UNSTABLE_OFFSET_COMMIT}
         ),
+    ),
+    (
+        "FetchManyResponse",
+        FetchManyRequest([]),
+        FetchManyResponse(1, {"g": {ORDERS[2]: CommittedOffset(55, 4, "m")}, "h": ErrorCode.NOT_COORDINATOR}),
+    ),
+    (
+        "ListGroupsResponse",
+        ListGroupsRequest(),
+        ListGroupsResponse(1, OK, (ListedGroup("g", "consumer", "Empty", "classic"),)),
     ),
     (
         "DescribeProducersResponse",
