@@ -60,16 +60,17 @@ def submission(spec: JobSpec, folder: Folder, spark: Path) -> Submission:
     if cluster:
         command += ["--deploy-mode", "client", "--load-spark-defaults", "--py-files", str(folder.package)]
     command += ["--properties-file", str(folder.properties), str(MAIN), "--spec", str(folder.spec)]
-    return Submission(tuple(command), _variables(spec, spark), _properties(spec, folder), cluster)
+    return Submission(tuple(command), _variables(spec, folder, spark), _properties(spec, folder), cluster)
 
 
-def _variables(spec: JobSpec, spark: Path) -> dict[str, str]:
+def _variables(spec: JobSpec, folder: Folder, spark: Path) -> dict[str, str]:
     python = spec.launch.options.get("python", sys.executable)
     found = {
         "SPARK_HOME": str(spark),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_PYTHON": python,
         "PYTHONUNBUFFERED": "1",
+        "SPARK_LOCAL_DIRS": str(folder.scratch),
     }
     if spec.launch.master.startswith("local"):
         found |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
@@ -82,7 +83,6 @@ def _properties(spec: JobSpec, folder: Folder) -> dict[str, str]:
     ours = {
         **QUIET,
         "spark.driver.memory": HEAP,
-        "spark.local.dir": str(folder.scratch),
     }
     if launch.launcher != "local":
         ours |= _on_a_cluster(spec)

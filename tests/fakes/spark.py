@@ -1,0 +1,52 @@
+"""A Spark that starts at once: a `spark-submit` that runs a driver which lives or ends as it is told.
+
+It stands behind SPARK_HOME, so a supervisor is tested whole, with real processes, without Java and brokers.
+"""
+
+import sys
+from pathlib import Path
+
+_SUBMIT = """#!{python}
+import os, subprocess, sys
+main = next(at for at, word in enumerate(sys.argv) if word.endswith("main.py"))
+code = subprocess.Popen([sys.executable, {driver!r}, *sys.argv[main:]]).wait()
+sys.exit(128 - code if code < 0 else code)
+"""
+_DRIVER = """
+import os, pathlib, signal, sys, threading, time
+parent = os.getppid()
+how = pathlib.Path({mode!r}).read_text().split()
+print("the driver is told to", *how, flush=True)
+def follow():
+    while os.getppid() == parent:
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Thread(target=follow, daemon=True).start()
+def goodbye(*_):
+    print("goodbye", flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN if how[0] == "deaf" else goodbye)
+if how[0] == "end":
+    time.sleep(float(how[2]))
+    sys.exit(int(how[1]))
+while True:
+    time.sleep(1)
+"""
+
+
+class FakeSpark:
+    """`home` is what SPARK_HOME is set to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "spark"
+        self._mode = folder / "mode"
+        (self.home / "bin").mkdir(parents=True)
+        driver, submit = self.home / "driver.py", self.home / "bin" / "spark-submit"
+        driver.write_text(_DRIVER.format(mode=str(self._mode)))
+        submit.write_text(_SUBMIT.format(python=sys.executable, driver=str(driver)))
+        submit.chmod(0o755)
+        self.drivers("run")
+
+    def drivers(self, how: str) -> None:
+        """From the next start on: `run`, `deaf`, or `end CODE AFTER_SECONDS`."""
+        self._mode.write_text(how)

@@ -1,0 +1,68 @@
+"""What spark-submit is called with: nothing that anybody may not see."""
+
+from pathlib import Path
+
+import pytest
+
+from runtime.launch.command import properties_file, spark_home, submission
+from runtime.launch.folder import Folder
+from runtime.launch.launcher import LaunchError
+from tests.runtime.launch.specs import spec_of
+
+SPARK = Path("/opt/spark")
+
+
+def test_local(tmp_path: Path):
+    folder = Folder(tmp_path, "dc2")
+    found = submission(spec_of(conf={"spark.ui.enabled": "true"}), folder, SPARK)
+    assert found.command[:3] == ("/opt/spark/bin/spark-submit", "--master", "local[2]")
+    assert found.command[3:5] == ("--properties-file", str(folder.properties))
+    assert found.command[-2:] == ("--spec", str(folder.spec))
+    assert found.properties["spark.driver.memory"] == "512m"
+    assert found.properties["spark.ui.enabled"] == "true"  # what the topology says lies over ours
+    assert found.variables["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert not found.packaged
+
+
+def test_the_topologys_java_options_come_after_ours(tmp_path: Path):
+    spec = spec_of(conf={"spark.driver.extraJavaOptions": "-Xss1m"})
+    options = submission(spec, Folder(tmp_path, "dc2"), SPARK).properties["spark.driver.extraJavaOptions"]
+    assert options.index("-Xss512k") < options.index("-Xss1m")
+
+
+def test_standalone(tmp_path: Path):
+    spec = spec_of(
+        launcher="standalone", master="spark://h:7077", slots=3, options={"python": "./env/bin/python"}
+    )
+    found = submission(spec, Folder(tmp_path, "dc2"), SPARK)
+    assert "--py-files" in found.command
+    assert found.packaged
+    assert found.variables["PYSPARK_PYTHON"] == "./env/bin/python"
+    assert "SPARK_LOCAL_IP" not in found.variables  # the workers must reach the driver
+    assert (found.properties["spark.cores.max"], found.properties["spark.executor.cores"]) == ("3", "1")
+
+
+def test_yarn(tmp_path: Path):
+    spec = spec_of(launcher="yarn", master="yarn", slots=2, memory="2g", options={"queue": "replication"})
+    found = submission(spec, Folder(tmp_path, "dc2"), SPARK)
+    assert found.command[1:5] == ("--master", "yarn", "--deploy-mode", "client")
+    assert found.properties["spark.yarn.queue"] == "replication"
+    assert found.properties["spark.executor.memoryOverhead"] == "2g"
+    assert found.properties["spark.executor.instances"] == "2"
+
+
+def test_an_option_that_nobody_knows_is_refused(tmp_path: Path):
+    with pytest.raises(LaunchError, match="no option colour") as caught:
+        submission(spec_of(options={"colour": "red"}), Folder(tmp_path, "dc2"), SPARK)
+    assert "python" in caught.value.way_out
+
+
+def test_settings_are_written_as_java_reads_them():
+    text = properties_file({"spark.a b": " x\\y", "spark.c": "ü\n=:#"})
+    assert text == b"spark.a\\ b=\\ x\\\\y\nspark.c=\\u00fc\\n=:#\n"
+
+
+def test_where_spark_is(tmp_path: Path):
+    assert (spark_home({}) / "jars").is_dir()  # the package's
+    with pytest.raises(LaunchError, match="no bin/spark-submit"):
+        spark_home({"SPARK_HOME": str(tmp_path)})

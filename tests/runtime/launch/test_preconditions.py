@@ -1,0 +1,67 @@
+"""What is missing is said before anything starts."""
+
+from pathlib import Path
+
+import pytest
+
+from runtime.launch.java import find_java
+from runtime.launch.launcher import LaunchError
+from runtime.launch.references import check
+from runtime.launch.supervised import Supervised
+from tests.fakes.spark import FakeSpark
+from tests.runtime.launch.specs import spec_of
+
+
+def java_of(folder: Path, version: str) -> Path:
+    (folder / "bin").mkdir()
+    java = folder / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21-ea", "25"])
+def test_java_that_is_new_enough(tmp_path: Path, version: str):
+    java = java_of(tmp_path, version)
+    assert find_java({"JAVA_HOME": str(tmp_path)}) == java
+    assert find_java({"PATH": str(tmp_path / "bin")}) == java
+
+
+@pytest.mark.parametrize(("version", "said"), [("11.0.2", "is Java 11"), ("1.8.0_302", "is Java 8")])
+def test_java_that_is_too_old(tmp_path: Path, version: str, said: str):
+    java_of(tmp_path, version)
+    with pytest.raises(LaunchError, match=said) as caught:
+        find_java({"JAVA_HOME": str(tmp_path)})
+    assert "openjdk-17" in caught.value.way_out
+
+
+def test_java_is_read_from_its_release_file_first(tmp_path: Path):
+    java_of(tmp_path, "17.0.1")
+    (tmp_path / "release").write_text('JAVA_VERSION="11.0.2"\n')
+    with pytest.raises(LaunchError, match="is Java 11"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_no_java(tmp_path: Path):
+    with pytest.raises(LaunchError, match="no java was found"):
+        find_java({"PATH": str(tmp_path)})
+    with pytest.raises(LaunchError, match="JAVA_HOME is"):
+        find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"})
+
+
+def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
+    spec = spec_of(client={"sasl.password": {"env": "NOT_SET"}, "ssl.key": {"file": str(tmp_path / "key")}})
+    with pytest.raises(LaunchError) as caught:
+        check(spec, {})
+    assert "dc1: sasl.password wants the environment variable NOT_SET" in caught.value.what
+    assert f"dc2: ssl.key wants the file {tmp_path / 'key'}" in caught.value.what
+    (tmp_path / "key").touch()
+    check(spec, {"NOT_SET": "x"})
+
+
+def test_yarn_wants_its_configuration(tmp_path: Path):
+    java = java_of(tmp_path, "17.0.1")
+    environ = {"PATH": str(java.parent), "SPARK_HOME": str(FakeSpark(tmp_path).home)}
+    with pytest.raises(LaunchError, match="HADOOP_CONF_DIR"):
+        Supervised(tmp_path / "home", environ).launch(spec_of(launcher="yarn", master="yarn"))
+    assert not (tmp_path / "home").exists()
