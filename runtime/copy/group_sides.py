@@ -41,17 +41,18 @@ class Sides:
         self._flow = flow
         self._written_there = Checkpoints(source)
         self._written_here = Checkpoints(destination)
-        self._atlas_there: Atlas | None = None
         self._atlas_here: Atlas | None = None
+        self._atlas_there: Atlas | None = None
         self._translator: Translator | None = None
 
     async def refresh(self, router: Router, ledger: Ledger, topics: Iterable[str]) -> None:
         """After the groups' offsets were read: what the maps then show is not older. Raises WireError."""
-        if self._atlas_there is None:
-            self._atlas_there = await atlas_at(self.source)
         if self._atlas_here is None:
             self._atlas_here = Atlas(self.destination, ledger)
-        self._translator = Translator(self._flow, router, self._atlas_here, self._atlas_there)
+        there = self._atlas_there or await atlas_at(self.source)
+        if self._translator is None or there is not self._atlas_there:
+            self._atlas_there = there
+            self._translator = Translator(self._flow, router, self._atlas_here, there)
         await self._written_here.refresh()
         await self._written_there.refresh()
         await self._translator.refresh(topics)

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from runtime.contract.groups_origins import Origin, origins_of
 from runtime.contract.ledger import PartitionKey, Progress
-from runtime.contract.route import Router, Verdict, Way
+from runtime.contract.route import Router
 from runtime.contract.translate import Pending, Position, arriving, merged, position, unread
 from runtime.copy.atlas import Atlas
 
 NO_PROGRESS = "nothing of this partition was copied yet"
 SEALING = "its offset map is being written"
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A flow that writes a topic of our source. `brings` brings the same records to our destination, None
-    where they come from there.
-    """
-
-    back: str
-    topic: str
-    brings: str | None
 
 
 class Translator:
@@ -62,7 +51,7 @@ class Translator:
 
     def origins(self, topic: str) -> tuple[Origin, ...]:
         if topic not in self._origins:
-            self._origins[topic] = tuple(self._found(topic))
+            self._origins[topic] = origins_of(self._router, self._way.route.flow, topic)
         return self._origins[topic]
 
     def _sealing(self, origin: Origin, partition: int) -> bool:
@@ -76,26 +65,3 @@ class Translator:
         if origin.brings is None:
             return first
         return arriving(self._here.map(PartitionKey(origin.brings, origin.topic, partition)), first)
-
-    def _found(self, topic: str) -> Iterable[Origin]:
-        """Only what ends in the very topic that ours ends in: one topic, held at several clusters."""
-        mine = self._way.route
-        name = self._way.name_there(topic)
-        for back in self._into(mine.source, topic):
-            older = back.topic_here(topic)
-            if older is None:
-                continue
-            if back.route.source == mine.destination:
-                if older == name:
-                    yield Origin(back.route.flow, older, None)
-                continue
-            for brings in self._into(mine.destination, name or ""):
-                if brings.route.source == back.route.source and brings.topic_here(name or "") == older:
-                    yield Origin(back.route.flow, older, brings.route.flow)
-
-    def _into(self, cluster: str, topic: str) -> Iterable[Way]:
-        """The flows that write a topic of a cluster."""
-        for name, way in self._router.ways.items():
-            older = way.topic_here(topic) if way.route.destination == cluster else None
-            if older is not None and self._router.verdict(name, older) is Verdict.TAKEN:
-                yield way

@@ -1,0 +1,112 @@
+"""`repl offsets` and `repl locate` on a screen."""
+
+import pytest
+
+from planner.render import locate, offsets
+from runtime.contract.groups_seen import Found, GroupSeen, Located, OffsetSeen
+
+WHY = "the flow has not come that far; as of 1970-01-01T00:00:00Z"
+ROWS = [
+    OffsetSeen(
+        topic="orders",
+        partition=0,
+        destination_topic="dc1.orders",
+        source=250,
+        translation=204,
+        committed=204,
+        state="translated",
+    ),
+    OffsetSeen(
+        topic="orders",
+        partition=1,
+        destination_topic="dc1.orders",
+        source=251,
+        translation=None,
+        committed=180,
+        state="pending",
+        why="the flow has not come that far",
+        as_of_ms=0,
+    ),
+]
+
+
+def seen(rows: list[OffsetSeen], *, answers: bool = True, synced: bool = True) -> GroupSeen:
+    return GroupSeen(
+        flow="dc1-to-dc2",
+        group="billing",
+        source_cluster="dc1",
+        destination_cluster="dc2",
+        source_answers=answers,
+        source_why="" if answers else "no bootstrap broker answers",
+        synced=synced,
+        state_there="Stable" if answers else "",
+        state_here="Empty",
+        partitions=rows,
+    )
+
+
+def test_a_group_on_a_screen() -> None:
+    lines = [line.plain for line in offsets.screen(seen(ROWS), None)]
+    assert lines == [
+        "billing over dc1-to-dc2: dc1 → dc2",
+        "  at dc1: members are connected (Stable)",
+        "  at dc2: no member is connected",
+        "",
+        "TOPIC   PARTITION  SOURCE  TRANSLATION  DESTINATION  STATE       AT THE DESTINATION  WHY",
+        "orders          0     250          204          204  translated  dc1.orders",
+        f"orders          1     251            -          180  pending     dc1.orders          {WHY}",
+    ]
+
+
+def test_a_source_that_does_not_answer_is_said() -> None:
+    text = "\n".join(line.plain for line in offsets.screen(seen([], answers=False, synced=False), 80))
+    assert (
+        "at dc1: does not answer (no bootstrap broker answers); its offsets are from the checkpoints" in text
+    )
+    assert "groups.sync is off" in text
+    assert text.endswith("It committed nothing on the flow's topics.")
+
+
+def test_json_has_every_field() -> None:
+    document = offsets.as_json(seen(ROWS))
+    assert document["partitions"][1]["why"] == "the flow has not come that far"
+    assert document["source_answers"] is True
+
+
+def located(found: Found, *, reverse: bool = False) -> Located:
+    return Located(
+        flow="f",
+        reverse=reverse,
+        cluster="dc1",
+        topic="orders",
+        partition=3,
+        offset=42,
+        timestamp_ms=None,
+        other_cluster="dc2",
+        other_topic="dc1.orders",
+        found=found,
+        other_offset=40,
+        replicated_through=41,
+        low=50,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "reverse", "text"),
+    [
+        (Found.EXACT, False, "offset 42 of orders-3 at dc1 is offset 40 of dc1.orders-3 at dc2."),
+        (Found.EXACT, True, "offset 42 of orders-3 at dc1 came from offset 40 of dc1.orders-3 at dc2."),
+        (
+            Found.NEXT,
+            False,
+            "was not copied (it is no record, was aborted,",
+        ),
+        (Found.NEXT, True, "did not come over f; the first one behind it that did came from offset 40"),
+        (Found.END, False, "what comes next will be at offset 40 of dc1.orders-3 at dc2 or behind"),
+        (Found.NOT_YET, False, "not yet: offset 42 of orders-3 at dc1 is not copied; f has replicated up to"),
+        (Found.UNMAPPED, False, "is below what f keeps a map of, which begins at 50."),
+        (Found.NO_RECORD, False, "No record of orders-3 at dc1 is as late as that."),
+    ],
+)
+def test_a_record_in_a_sentence(found: Found, reverse: bool, text: str) -> None:
+    assert text in locate.as_text(located(found, reverse=reverse))

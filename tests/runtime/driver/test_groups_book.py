@@ -1,0 +1,73 @@
+"""What group sync remembers, counts and looks at again."""
+
+from runtime.contract.checkpoint import CheckpointState as State
+from runtime.contract.groups import Item
+from runtime.contract.translate import At, Pending
+from runtime.driver.groups_book import Book
+
+ITEM = Item("g", "orders", 0)
+OTHER = Item("h", "orders", 1)
+
+
+def test_what_was_done_is_looked_at_again_only_after_another_commit() -> None:
+    book = Book("f")
+    entry = book.seen(ITEM, 5, 0.0)
+    assert not entry.settled
+    entry.position, entry.state = At(7), State.TRANSLATED
+    assert book.seen(ITEM, 5, 1.0).settled
+    assert not book.seen(ITEM, 6, 2.0).settled
+    assert book.seen(ITEM, 6, 3.0).seen_at == 2.0
+
+
+def test_a_position_in_a_merge_is_never_settled_and_what_waits_is_not_either() -> None:
+    book = Book("f")
+    entry = book.seen(ITEM, 5, 0.0)
+    entry.position, entry.state = At(7, settled=False), State.TRANSLATED
+    assert not entry.settled
+    for state in (State.PENDING, State.REFUSED):
+        entry.position, entry.state = At(7), state
+        assert not entry.settled
+
+
+def test_a_look_at_everything_forgets_what_was_done() -> None:
+    book = Book("f")
+    entry = book.seen(ITEM, 5, 0.0)
+    entry.position, entry.state = At(7), State.TRANSLATED
+    book.look_again()
+    assert not entry.settled
+    assert entry.position is None
+
+
+def test_numbers_are_of_now_and_counters_go_on() -> None:
+    book = Book("f")
+    written = book.seen(ITEM, 5, 10.0)
+    written.position, written.state = At(7, clamped=True), State.TRANSLATED
+    book.wrote(ITEM, written, clamped=True, now_s=11.5)
+    waits = book.seen(OTHER, 9, 10.0)
+    waits.position, waits.state = Pending("…"), State.PENDING
+    book.looked(100.0, 0.25, [ITEM])
+    book.looked(105.0, 0.25, [])
+    numbers = book.numbers()
+    assert (numbers.groups, numbers.offsets, numbers.written) == (2, 2, 1)
+    assert (numbers.translated, numbers.clamped, numbers.pending) == (1, 1, 1)
+    assert (numbers.checkpoint_latency_s, numbers.look_s) == (1.5, 0.25)
+    first, second = book.pictures()
+    assert (first.group, first.translated, first.clamped, first.latency_s) == ("g", 1, 1, 1.5)
+    assert (second.group, second.pending, second.pending_since) == ("h", 1, 100.0)
+
+    waits.state = State.REFUSED
+    book.looked(110.0, 0.25, [])
+    book.looked(115.0, 0.25, [])
+    _, second = book.pictures()
+    assert (second.refused, second.pending, second.pending_since) == (2, 0, None)
+
+
+def test_what_is_gone_from_the_source_is_not_counted() -> None:
+    book = Book("f")
+    for item in (ITEM, OTHER):
+        book.seen(item, 5, 0.0).state = State.AHEAD
+    book.looked(0.0, 0.0, [])
+    book.keep([OTHER])
+    book.looked(0.0, 0.0, [])
+    assert [one.group for one in book.pictures()] == ["h"]
+    assert book.numbers().ahead == 1
