@@ -1,0 +1,153 @@
+"""A real job on real brokers under its supervisor: whoever is killed, it comes back, and nothing is left at
+the end.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runtime.contract.job_status import JobStatus, SlotReport
+from runtime.contract.jobspec import JobSpec
+from runtime.lab.lab import Lab
+from runtime.launch.application import marked
+from runtime.launch.choose import launcher_for
+from runtime.launch.command import MAIN
+from runtime.launch.folder import Folder
+from runtime.launch.launcher import LaunchState
+from tests import checker
+from tests.records import create_topic, wait_for
+from tests.spark.job import flow_of, spec_of, statuses
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+_MOST_MB = 800
+
+
+class Watched:
+    """What is to be seen of a launched job: in the status topic, and in the table of processes."""
+
+    def __init__(self, spec: JobSpec, home: Path) -> None:
+        self.spec = spec
+        self.folder = Folder(home, spec.job)
+        self.seen: dict[tuple[int, float], psutil.Process] = {}
+
+    def processes(self) -> list[psutil.Process]:
+        state = self.folder.supervision()
+        assert state is not None
+        own = [one.pid for one in (state.supervisor, state.watchman) if one is not None]
+        found = []
+        for process in psutil.process_iter():
+            try:
+                environ = process.environ()
+                mine = process.pid in own or marked(state.mark) in [f"{k}={v}" for k, v in environ.items()]
+            except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+                continue
+            if mine:
+                found.append(process)
+        self.seen.update({(process.pid, process.create_time()): process for process in found})
+        return found
+
+    def supervisor(self) -> psutil.Process:
+        state = self.folder.supervision()
+        assert state is not None
+        assert state.supervisor is not None
+        return psutil.Process(state.supervisor.pid)
+
+    def jvm(self) -> psutil.Process:
+        return next(one for one in self.processes() if one.name() == "java")
+
+    def driver(self) -> psutil.Process:
+        return next(one for one in self.jvm().children() if str(MAIN) in one.cmdline())
+
+    def status(self) -> tuple[JobStatus | None, SlotReport | None]:
+        jobs, slots = statuses(self.spec)
+        return jobs.get(self.spec.job), slots.get((self.spec.job, 0))
+
+    def copying(self, not_by: tuple[str, int] = ("", 0)) -> tuple[str, int] | None:
+        """(driver, process of the slot) that has copied something and is another than `not_by`."""
+        status, report = self.status()
+        if status is None or report is None or report.driver != status.driver:
+            return None
+        who = (report.driver, report.status.process)
+        return who if who != not_by and any(one.records for one in report.status.partitions) else None
+
+    def alive(self) -> list[psutil.Process]:
+        return [one for one in self.seen.values() if one.is_running() and one.status() != "zombie"]
+
+
+def test_whoever_is_killed_the_job_comes_back(lab: Lab, fresh: Callable[[str], str], tmp_path: Path):
+    source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
+    topic, home = fresh("kept"), tmp_path / "jobs"
+    create_topic(source, topic, 3, config=checker.TOPIC_CONFIG)
+    spec = spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])])
+    launcher, job = launcher_for(spec.launch, home), Watched(spec, home)
+    took: dict[str, float] = {}
+
+    def back(what: str, since: float, not_by: tuple[str, int] = ("", 0)) -> tuple[str, int]:
+        wait_for(lambda: job.copying(not_by) is not None, 120)
+        took[what] = round(time.monotonic() - since, 1)
+        found = job.copying(not_by)
+        assert found is not None
+        return found
+
+    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
+        try:
+            began = time.monotonic()
+            handle = launcher.launch(spec)
+            took["launch returns"] = round(time.monotonic() - began, 1)
+            who = back("first record", began)
+            resident = sum(one.memory_info().rss for one in job.processes()) >> 20
+            assert resident <= _MOST_MB, f"{resident} MB"
+
+            for what in ("worker", "jvm", "driver", "supervisor"):
+                victim = psutil.Process(who[1]) if what == "worker" else getattr(job, what)()
+                since = time.monotonic()
+                victim.kill()
+                who = back(f"after kill -9 of the {what}", since, who)
+            assert found_from_another_process(home, spec.job) == LaunchState.RUNNING
+            assert handle.log == str(job.folder.log)
+
+            job.processes()
+            since = time.monotonic()
+            launcher.stop(spec.job, 60)
+            took["stop"] = round(time.monotonic() - since, 1)
+            assert not job.alive()
+            found = launcher.find(spec.job)
+            assert (found.state, found.why) == (LaunchState.ENDED, "stopped")
+            status, _ = job.status()
+            assert status is not None
+            assert status.state == "stopped"  # it said goodbye: the driver was asked, not the JVM killed
+
+            launcher.launch(spec)
+            back("first record again", time.monotonic(), who)
+            report = checker.compare(source, there, topic, written=writer.written, patience=120)
+            assert report.clean, report
+        finally:
+            launcher.stop(spec.job, 0)
+    assert not job.alive()
+    print(took, f"{resident} MB")
+
+
+def found_from_another_process(home: Path, job: str) -> str:
+    program = (
+        "import sys; from pathlib import Path; from runtime.contract.jobspec import LaunchSpec\n"
+        "from runtime.launch.choose import launcher_for\n"
+        "print(launcher_for(LaunchSpec(), Path(sys.argv[1])).find(sys.argv[2]).state)"
+    )
+    here = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(home), job],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=here,
+        timeout=60,
+    )
+    return done.stdout.strip()
