@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from runtime.audit.ledger import Reach
+from runtime.audit.offsets import OffsetsAsked, group_offsets
+from runtime.contract.groups_seen import GroupSeen
 from runtime.contract.jobspec import (
     FlowSpec,
     GroupsSpec,
@@ -16,8 +19,12 @@ from runtime.contract.jobspec import (
     SelectionSpec,
     TemplateRule,
 )
+from runtime.contract.rename import Template
+from runtime.contract.route import Route, Router
+from runtime.contract.selection import Rules
 from runtime.driver.groups import GroupSync
 from runtime.driver.groups_book import GroupNumbers
+from runtime.driver.writer import DriverFenced
 from runtime.lab.lab import Lab
 from tests.runtime.copy.conftest import sides_of
 from tests.runtime.copy.workload import mixed
@@ -235,6 +242,27 @@ def test_groups_that_show_a_flows_own_progress_are_left_out(sides: dict[str, Sid
     assert numbers.offsets == 0
 
 
+def test_a_driver_that_was_replaced_writes_nothing(sides: dict[str, Side], fresh: Fresh) -> None:
+    """R10."""
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    sides["dc1"].create(topic)
+    sides["dc2"].create(f"copy.{topic}")
+    sides["dc1"].write(topic, numbered(3))
+    copied(sides, fresh, flow)
+    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 2})
+
+    async def looked() -> None:
+        async with syncing(sides, flow) as old, syncing(sides, flow) as new:
+            with pytest.raises(DriverFenced):
+                await old.look()
+            assert committed(sides["dc2"], f"{topic}-g") == {}
+            await new.look()
+
+    asyncio.run(looked())
+    assert committed(sides["dc2"], f"{topic}-g") == {(f"copy.{topic}", 0): 2}
+
+
 def test_two_ways_do_not_feed_each_other(sides: dict[str, Side], fresh: Fresh) -> None:
     """One topic at both sides: nothing is skipped, and what was written for a group is not its own commit."""
     topic, group = fresh("shared"), fresh("g")
@@ -287,6 +315,46 @@ def test_two_ways_do_not_feed_each_other(sides: dict[str, Side], fresh: Fresh) -
 
 def _wave(name: str, number: int) -> list[dict[str, Any]]:
     return [{"value": f"{name}-{number}-{at}".encode()} for at in range(WAVE)]
+
+
+def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic = fresh("orders")
+    flow = flow_of(fresh, topic)
+    there = (f"copy.{topic}", 0)
+    sides["dc1"].create(topic, 2)
+    sides["dc2"].create(there[0], 2)
+    sides["dc1"].write(topic, [{**row, "partition": 0} for row in numbered(20)])
+    copied(sides, fresh, flow, 2)
+    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 12})
+    commit(sides["dc2"], f"{topic}-g", {(there[0], 1): 0})
+
+    def told(source: Reach) -> GroupSeen:
+        names = ("dc1", "dc2")
+        route = Route(flow.name, *names, Rules((topic,)), Template("copy.{topic}"))
+        here = Reach("dc2", sides["dc2"].bootstrap)
+        return asyncio.run(
+            group_offsets(
+                OffsetsAsked(flow.name, f"{topic}-g", True, Router([route]), source, here, within_s=3)
+            )
+        )
+
+    alive, dead = Reach("dc1", sides["dc1"].bootstrap), Reach("dc1", "127.0.0.1:1")
+    waiting, absent = told(alive).partitions
+    assert (waiting.source, waiting.translation, waiting.committed, waiting.state) == (
+        12,
+        12,
+        None,
+        "waiting",
+    )
+    assert (absent.topic, absent.partition, absent.committed, absent.state) == (topic, 1, 0, "absent")
+    look(sides, flow)
+    assert told(alive).partitions[0].state == "translated"
+    seen = told(dead)
+    (row,) = seen.partitions
+    assert not seen.source_answers
+    assert "127.0.0.1:1" in seen.source_why
+    assert (row.source, row.translation, row.committed, row.state) == (12, 12, 12, "translated")
+    assert row.as_of_ms is not None
 
 
 def test_a_thousand_groups(sides: dict[str, Side], fresh: Fresh) -> None:
