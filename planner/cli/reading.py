@@ -37,6 +37,6 @@ def told() -> Iterator[None]:
         yield
     except AuditFailure as failure:
         refused = isinstance(failure, WrongCluster)
-        way_out = "mend its id or its bootstrap" if refused else "repl status shows what answers"
+        way_out = "mend its id or its bootstrap" if refused else ""
         code = ExitCode.REFUSED if refused else ExitCode.ERROR
         raise Failure(error(str(failure), way_out, exit=code)) from None

@@ -22,7 +22,7 @@ from planner.render.status_rows import (
 )
 from planner.render.status_words import moment, plural, span
 from planner.render.table import Cell, Column, table
-from runtime.contract.seen import DOWN, UNKNOWN, PartitionSeen, SlotSeen, StatusSeen
+from runtime.contract.seen import DOWN, UNKNOWN, FlowSeen, PartitionSeen, SlotSeen, StatusSeen
 
 MOST_WORRIES = 20
 _SIDES = ("source", "destination")
@@ -108,12 +108,22 @@ def _remarks(status: StatusSeen) -> Iterator[Text]:
     for flow in status.flows:
         parts = [one for one in flow.why.split("; ") if one and one not in said]
         remarks += [(f"flow {flow.name}", "; ".join(parts))] if parts else []
-        remarks += [(f"flow {flow.name}", note) for note in flow.notes]
+        remarks += [(f"flow {flow.name}", note) for note in (*_old_end(flow, status.at_ms), *flow.notes)]
         remarks += [(f"flow {flow.name}", f"stuck: {lane}") for lane in flow.stuck_lanes]
     if remarks:
         yield Text()
     for who, why in remarks:
         yield Text.assemble((f"{who}: ", WAITS), why)
+
+
+def _old_end(flow: FlowSeen, now_ms: int) -> list[str]:
+    """Where the source does not answer: how long ago its end was seen."""
+    seen = [one.source_end_seen_ms for one in flow.partitions if one.source_end_seen_ms is not None]
+    if not seen:
+        return []
+    return [
+        f"the lag counts to {flow.source}'s end as seen {span(now_ms - min(seen))} ago, there may be more"
+    ]
 
 
 def _slot(slot: SlotSeen) -> str:

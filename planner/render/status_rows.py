@@ -55,28 +55,36 @@ def job_row(job: JobSeen) -> Row:
         f"{job.slots_running if job.up else 0}/{len(job.slots)}" if job.slots else "–",
         count(job.generation),
         span(job.heartbeat_ms - job.started_ms) if up and job.heartbeat_ms and job.started_ms else "–",
-        f"{span(job.heartbeat_age_ms)} ago" if job.heartbeat_age_ms is not None else "never",
+        _heartbeat(job),
     )
+
+
+def _heartbeat(job: JobSeen) -> str:
+    if job.heartbeat_age_ms is not None:
+        return f"{span(job.heartbeat_age_ms)} ago"
+    return "–" if job.state == UNKNOWN else "never"
 
 
 FLOWS = (
     Column("FLOW"),
     Column("STATE"),
     Column("FROM → TO", spare=5),
-    Column("TOPICS", right=True, spare=7),
-    Column("PARTITIONS", right=True, spare=6),
+    Column("TOPICS", right=True, spare=9),
+    Column("PARTITIONS", right=True, spare=8),
     Column("LAG", right=True),
     Column("BEHIND", right=True),
     Column("RECORDS", right=True, spare=1),
-    Column("BYTES", right=True, spare=3),
-    Column("P50", right=True, spare=4),
+    Column("BYTES", right=True, spare=6),
+    Column("P50", right=True, spare=7),
     Column("P99", right=True, spare=2),
-    Column("DROPPED", right=True, spare=8),
+    Column("DROPPED", right=True, spare=10),
 )
+_TRAILS = (Column("RECORDS ▸", spare=4), Column("LAG ▸", spare=3))
 
 
 def flow_columns(trails: Mapping[str, Trail] | None) -> tuple[Column, ...]:
-    return FLOWS if trails is None else (*FLOWS, Column("RECORDS ▸", spare=9), Column("LAG ▸", spare=10))
+    """With room for what came before, where that is known."""
+    return FLOWS if trails is None else (*FLOWS, *_TRAILS)
 
 
 def flow_row(flow: FlowSeen, trails: Mapping[str, Trail] | None) -> Row:

@@ -113,7 +113,7 @@ def check_pin(asked: ReadAsked, cluster: Cluster) -> None:
 async def _logs(cluster: Cluster, name: str, topic: str, within_s: float) -> list[_Log]:
     known = (await cluster.topics([topic], fresh=True))[topic]
     if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise AuditFailure(name, f"there is no topic {topic}")
+        raise AuditFailure(name, f"there is no topic {topic}; repl read {name} lists them")
     if known.error is not ErrorCode.NONE:
         raise AuditFailure(name, f"topic {topic} can't be read: {known.error.name}")
     places = [TopicPartition(topic, number) for number in sorted(known.partitions)]

@@ -9,6 +9,8 @@ from runtime.contract import client
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.timing import in_time
 
+_MOMENT_S = 0.5
+
 
 class Site:
     """`cluster` whenever it is needed, `drop` when it failed, `close` in the end."""
@@ -26,15 +28,18 @@ class Site:
             return self._cluster
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open())
-        done, _ = await asyncio.wait([self._opening], timeout=within)
+        # It did not answer before: it gets a moment to prove the contrary, and others do not wait for it.
+        done, _ = await asyncio.wait([self._opening], timeout=_MOMENT_S if self._why else within)
         if not done:
-            raise AuditFailure(self.reach.name, self._why or f"no answer within {within:g} s")
+            self._why = self._why or f"no answer within {within:g} s"
+            raise AuditFailure(self.reach.name, self._why)
         opening, self._opening = self._opening, None
         try:
             self._cluster = opening.result()
         except AuditFailure as failure:
             self._why = failure.why
             raise
+        self._why = ""
         return self._cluster
 
     async def drop(self) -> None:

@@ -1,5 +1,6 @@
 """What `repl status` prints, to the letter. REPL_GOLDEN=write writes the files anew: look at the diff."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from planner.cli.status import document
 from planner.render.status import Depth, screen
 from planner.render.status_rows import Trail
 from runtime.audit.status_facts import ClusterFacts, LedgerFacts
@@ -129,3 +131,12 @@ def test_as_it_was_agreed(scene: str, shape: str):
 def test_nothing_is_wider_than_the_terminal(scene: str):
     for width in (40, 80, 120):
         assert max(len(line) for line in printed(SCENES[scene](), width).splitlines()) <= width
+
+
+def test_the_document_is_stable():
+    """Keys may be added here; one that is renamed, or changes its meaning, is a new format_version."""
+    file = GOLDEN / "status-copying.json"
+    shown = json.dumps(document(copying()), indent=2, ensure_ascii=False) + "\n"
+    if os.environ.get("REPL_GOLDEN") == "write":
+        file.write_text(shown)
+    assert shown == file.read_text()

@@ -1,0 +1,97 @@
+"""What `status`, `read` and `clients` say before they reach a cluster, and where none answers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.cli.read import From
+from planner.cli.status_watch import Trails
+from runtime.audit.records import AtOffset, AtTime, Earliest, Newest, Start
+from runtime.audit.status_join import join
+from tests.commands import repl
+from tests.runtime.audit.given import NOW, asked, destination, ledger, look, progress, source
+
+NOBODY = "127.0.0.1:9"
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Path:
+    file = tmp_path / "lonely.yaml"
+    body: dict[str, Any] = {
+        "apiVersion": "repl/v1",
+        "name": "lonely",
+        "clusters": {"dc1": {"bootstrap": NOBODY}, "dc2": {"bootstrap": NOBODY}},
+        "flows": [{"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}],
+    }
+    file.write_text(json.dumps(body))
+    return file
+
+
+def test_status_where_no_cluster_answers(topology: Path):
+    done = repl("status", str(topology), "--json")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["format_version"]) == (1, 1)
+    assert [one["answers"] for one in document["clusters"]] == [False, False]
+    assert document["flows"][0]["state"] == "unknown"
+    shown = repl("status", str(topology), "--over", "0s")
+    assert shown.returncode == 1
+    assert "Cluster dc1 does not answer" in shown.stdout
+    assert not shown.stderr
+
+
+def test_status_of_a_topology_without_flows(topology: Path):
+    body = json.loads(topology.read_text())
+    del body["flows"]
+    topology.write_text(json.dumps(body))
+    done = repl("status", str(topology))
+    assert (done.returncode, done.stdout) == (
+        0,
+        "lonely declares no flow: there is nothing to replicate.\n",
+    )
+
+
+@pytest.mark.parametrize("command", ["read", "clients"])
+def test_a_cluster_that_is_not_declared(topology: Path, command: str):
+    done = repl(command, "dc3", "--path", str(topology))
+    assert done.returncode == 1
+    assert "no cluster is called 'dc3' in lonely" in done.stderr
+    assert "its clusters: dc1, dc2" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["read", "clients"])
+def test_a_cluster_that_does_not_answer(topology: Path, command: str):
+    done = repl(command, "dc1", "--path", str(topology))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: dc1: ")
+    assert "Traceback" not in done.stderr
+
+
+FROM: list[tuple[str, Start]] = [
+    ("earliest", Earliest()),
+    ("latest", Newest()),
+    ("3:4711", AtOffset(3, 4711)),
+    ("2026-01-31T12:00:00Z", AtTime(1_769_860_800_000)),
+]
+
+
+@pytest.mark.parametrize(("text", "start"), FROM)
+def test_where_to_read_from(text: str, start: Start):
+    assert From().convert(text, None, None) == start
+
+
+def test_a_place_that_can_not_be_read_is_an_error(topology: Path):
+    done = repl("read", "dc1", "orders", "--from", "yesterday", "--path", str(topology))
+    assert done.returncode == 1
+    assert "none of earliest, latest, PARTITION:OFFSET" in done.stderr
+
+
+def test_a_watch_remembers_the_last_rates_and_lags():
+    trails = Trails()
+    before = look(source(), destination(), ledger(progress(0)), NOW - 1_000)
+    for position in range(10, 310, 10):
+        now = look(source(end=500), destination(500), ledger(progress(position)))
+        taken = trails.take(join(asked(), now, before))
+    assert len(taken["one"].rates) == 20
+    assert (taken["one"].rates[-1], taken["one"].lags[-1]) == (300, 200)

@@ -1,0 +1,72 @@
+"""Where a record came from: by what its headers say, by the offset map, by the producer id, or nowhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.audit.records_fetch import Found
+from runtime.audit.records_origin import Origins, Written
+from runtime.contract.jobspec import TemplateRule
+from runtime.contract.offsetmap import OffsetMap, Run, Span, encode_runs
+from runtime.contract.producers import Producer
+from runtime.contract.provenance import HEADER, Origin, encode
+from runtime.contract.seen_records import HopSeen
+
+# Source offsets 10…14 lie at 100…104 here, 20…24 at 110…114; a client wrote in between.
+RUNS = (Run(10, 100, 5), Run(20, 110, 5))
+MAP = OffsetMap([Span(10, 25, 100, 115, encode_runs(RUNS, 10, 100))])
+FLOW = Producer("one", "dc1", "id-1", TemplateRule(text="dc1.{topic}"))
+ORIGINS = Origins(
+    topic="dc1.orders",
+    written={0: [Written("one", "id-1", "orders", 0, MAP)]},
+    producers={7: FLOW},
+    names={"id-1": "dc1", "id-2": "dc2"},
+)
+
+
+def record(offset: int, producer_id: int = -1, *origins: Origin, partition: int = 0) -> Found:
+    headers = tuple((HEADER, encode(origin)) for origin in origins)
+    return Found(partition, offset, 1_000, b"k", b"v", headers, producer_id)
+
+
+def hop(
+    cluster: str | None, cluster_id: str, topic: str, offset: int | None, at: int | None = None
+) -> HopSeen:
+    return HopSeen(
+        cluster_id=cluster_id, cluster=cluster, topic=topic, partition=0, offset=offset, copied_at_ms=at
+    )
+
+
+BORN = Origin("id-0", "orders", 0, 4, 900)
+STAMPED = Origin("id-1", "orders", 0, 21, 950)
+ROWS = [
+    ("in the map", record(102, 7), "batch", "one", [hop("dc1", "id-1", "orders", 12)]),
+    ("between its runs", record(107), "native", None, []),
+    ("beyond the map", record(200), "native", None, []),
+    ("the map was trimmed", record(50, 7), "batch", "one", [hop("dc1", "id-1", "orders", None)]),
+    ("another partition", record(102, partition=1), "native", None, []),
+    ("stamped", record(111, 7, STAMPED), "headers", "one", [hop("dc1", "id-1", "orders", 21, 950)]),
+    (
+        "stamped on the way before",
+        record(111, 7, BORN),
+        "headers",
+        "one",
+        [hop(None, "id-0", "orders", 4, 900), hop("dc1", "id-1", "orders", 21)],
+    ),
+    ("stamped, trimmed", record(50, 7, STAMPED), "headers", "one", [hop("dc1", "id-1", "orders", 21, 950)]),
+    (
+        "a client kept the header",
+        record(107, -1, BORN),
+        "headers",
+        None,
+        [hop(None, "id-0", "orders", 4, 900)],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "provenance", "flow", "hops"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
+)
+def test_where_it_came_from(found: Found, provenance: str, flow: str | None, hops: list[HopSeen]):
+    seen = ORIGINS.seen(found)
+    assert (seen.provenance, seen.flow, seen.hops) == (provenance, flow, hops)
