@@ -121,9 +121,8 @@ def _old_end(flow: FlowSeen, now_ms: int) -> list[str]:
     seen = [one.source_end_seen_ms for one in flow.partitions if one.source_end_seen_ms is not None]
     if not seen:
         return []
-    return [
-        f"the lag counts to {flow.source}'s end as seen {span(now_ms - min(seen))} ago, there may be more"
-    ]
+    when = span(max(now_ms - max(seen), 0))
+    return [f"the lag counts to {flow.source}'s end as last seen, {when} ago; there may be more"]
 
 
 def _slot(slot: SlotSeen) -> str:

@@ -44,7 +44,7 @@ def test_status_where_no_cluster_answers(topology: Path):
 def test_status_of_a_topology_without_flows(topology: Path):
     body = json.loads(topology.read_text())
     del body["flows"]
-    topology.write_text(json.dumps(body))
+    topology.write_text(json.dumps({**body, "topics": [{"name": "orders", "cluster": "dc1"}]}))
     done = repl("status", str(topology))
     assert (done.returncode, done.stdout) == (
         0,
