@@ -251,12 +251,13 @@ def _lag(flow: FlowFacts, progress: Progress | None, start: int | None, end: int
 def _behind(flow: FlowFacts, key: PartitionKey, lag: int | None, report: Report | None) -> int | None:
     progress = flow.progress.get(key)
     said = report.status if report is not None else None
+    # When the slot last heard of the source, not when it last spoke: a link may be cut meanwhile.
     caught_up = said is not None and said.position >= said.source_end >= 0
     return lag_ms(
         lag,
         flow.now_ms,
         first_missing_ms=flow.source.first_missing.get(key),
-        caught_up_ms=report.at_ms if report is not None and caught_up else None,
+        caught_up_ms=said.last_fetch_ms if said is not None and caught_up else None,
         newest_copied_ms=progress.last_timestamp if progress is not None else None,
     )
 
