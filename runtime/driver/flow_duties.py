@@ -12,6 +12,7 @@ from runtime.contract.jobspec import JobSpec
 from runtime.driver.clusters import Clusters
 from runtime.driver.flow import FlowWork
 from runtime.driver.groups import GroupSync
+from runtime.driver.groups_reader import Reader
 from runtime.driver.side_duties import SideDuties
 from runtime.driver.tasks import Tasks
 from runtime.observe.picture import GroupPicture
@@ -36,12 +37,14 @@ class FlowDuties:
         self._reports = reports
         self._by_flow: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
+        self._readers: dict[str, Reader] = {}
 
     def began(self, flow: FlowWork) -> None:
         before = self._groups.get(flow.name)
         self._end(flow.name)
         if flow.spec.state in _SYNCED:
-            sync = GroupSync(self._spec(), flow.spec, flow.shared)
+            reader = self._readers.setdefault(flow.spec.source, Reader())
+            sync = GroupSync(self._spec(), flow.spec, flow.shared, reader)
             if before is not None:
                 sync.inherit(before[0])
             self._groups[flow.name] = (sync, self._tasks.spawn(sync.run(), f"groups {flow.name}"))

@@ -17,10 +17,10 @@ from runtime.contract.translate import Pending
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.scan import TopicReplaced
 from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.groups import committed_by, list_groups
 from runtime.copy.wire.protocol.groups import CommittedOffset
 from runtime.driver.discovery import router_of, taken_by
 from runtime.driver.groups_book import DONE, Book, GroupNumbers
+from runtime.driver.groups_reader import Reader
 from runtime.driver.groups_write import NOTE, Bringing
 from runtime.driver.takeover import Shared
 from runtime.observe.picture import GroupPicture
@@ -31,10 +31,11 @@ _EVERYTHING_S = 300.0
 class GroupSync:
     """`run` until cancelled; what goes wrong is said in `notes` and tried again, it never stops the flow."""
 
-    def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared) -> None:
+    def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared, reader: Reader) -> None:
         self.notes: dict[str, str] = {}
         self._flow = flow
         self._shared = shared
+        self._reader = reader
         self._router = router_of(job)
         self._selector = group_selector(flow.groups)
         self._own = own_groups(job)
@@ -58,15 +59,21 @@ class GroupSync:
         """Raises DriverFenced."""
         if not self._flow.groups.sync:
             return
-        while True:
-            try:
-                await self.look()
-            except (WireError, ClientSettingsError) as error:
-                self.notes[NOTE] = str(error)
-            except TopicReplaced as error:
-                self.notes[NOTE] = str(error)
-                self._sides = None
-            await asyncio.sleep(self._flow.groups.every_ms / 1000)
+        try:
+            while True:
+                await self._try()
+                await asyncio.sleep(self._flow.groups.every_ms / 1000)
+        finally:
+            self._reader.leave(self._flow.name, self._selects)
+
+    async def _try(self) -> None:
+        try:
+            await self.look()
+        except (WireError, ClientSettingsError) as error:
+            self.notes[NOTE] = str(error)
+        except TopicReplaced as error:
+            self.notes[NOTE] = str(error)
+            self._sides = None
 
     async def look(self) -> None:
         """Once, at all groups. Raises WireError, ClientSettingsError, TopicReplaced, DriverFenced."""
@@ -91,25 +98,25 @@ class GroupSync:
 
     async def _read(self, sides: Sides) -> None:
         """What the selected groups committed on the flow's topics."""
-        listed = await list_groups(sides.source)
-        names = [
-            name for name in listed.groups if name not in self._own and self._selector.answer(name).taken
-        ]
-        read = await committed_by(sides.source, names)
-        if read.failed or listed.missing:
-            failed = [f"{group}: {why}" for group, why in read.failed.items()]
-            failed += [f"broker {node}: {why}" for node, why in listed.missing.items()]
-            self.notes[NOTE] = f"{len(failed)} could not be read at {self._flow.source}, as {failed[0]}"
-        topics = {at.topic for offsets in read.offsets.values() for at in offsets}
+        fresh_s = self._flow.groups.every_ms / 2000
+        read = await self._reader.read(sides.source, self._flow.name, self._selects, fresh_s)
+        if read.failed:
+            what = f"{len(read.failed)} could not be read at {self._flow.source}, as {read.failed[0]}"
+            self.notes[NOTE] = what
+        selected = {group: offsets for group, offsets in read.offsets.items() if self._selects(group)}
+        topics = {at.topic for offsets in selected.values() for at in offsets}
         taken = taken_by(self._flow, self._router, topics)
         self._offsets = {
             Item(group, *at): offset
-            for group, offsets in read.offsets.items()
+            for group, offsets in selected.items()
             for at, offset in offsets.items()
             if at.topic in taken
         }
-        if not self.notes:
+        if not read.failed:
             self._book.keep(self._offsets)
+
+    def _selects(self, group: str) -> bool:
+        return group not in self._own and self._selector.answer(group).taken
 
     def _news(self, sides: Sides, began: float) -> list[Item]:
         """What is to be translated: committed since, or not settled, and no other flow's doing."""

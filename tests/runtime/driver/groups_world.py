@@ -14,6 +14,7 @@ from runtime.contract.jobspec import CopySettings, FlowSpec, JobSpec, RouteSpec
 from runtime.copy.ledger import Ledger
 from runtime.driver.clusters import Clusters
 from runtime.driver.groups import GroupSync
+from runtime.driver.groups_reader import Reader
 from runtime.driver.pulse import Pulse
 from runtime.driver.takeover import Shared
 from runtime.driver.writer import DriverWriter
@@ -52,7 +53,7 @@ async def syncing(
             pulse=pulse,
             changed=lambda: None,
         )
-        yield GroupSync(spec, flow, shared)
+        yield GroupSync(spec, flow, shared, Reader())
     finally:
         await clusters.close()
 

@@ -24,6 +24,7 @@ from runtime.contract.route import Route, Router
 from runtime.contract.selection import Rules
 from runtime.driver.groups import GroupSync
 from runtime.driver.groups_book import GroupNumbers
+from runtime.driver.groups_reader import Reader, Snapshot
 from runtime.driver.writer import DriverFenced
 from runtime.lab.lab import Lab
 from tests.runtime.copy.conftest import sides_of
@@ -240,6 +241,30 @@ def test_groups_that_show_a_flows_own_progress_are_left_out(sides: dict[str, Sid
     commit(sides["dc1"], shown, {(topic, 0): 2})
     numbers, _ = look(sides, flow)
     assert numbers.offsets == 0
+
+
+def test_flows_of_one_source_share_what_is_read_there(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, one, two = fresh("orders"), fresh("g"), fresh("h")
+    sides["dc1"].create(topic)
+    sides["dc1"].write(topic, numbered(3))
+    for group in (one, two):
+        commit(sides["dc1"], group, {(topic, 0): 2})
+
+    async def read() -> list[Snapshot]:
+        reader = Reader()
+        async with await sides["dc1"].open() as cluster:
+            first = await reader.read(cluster, "first", one.__eq__, 60)
+            both = await reader.read(cluster, "second", two.__eq__, 60)
+            again = await reader.read(cluster, "first", one.__eq__, 60)
+            later = await reader.read(cluster, "first", one.__eq__, 0)
+            reader.leave("second", two.__eq__)
+            left = await reader.read(cluster, "first", one.__eq__, 0)
+        return [first, both, again, later, left]
+
+    first, both, again, later, left = asyncio.run(read())
+    assert [set(snapshot.offsets) for snapshot in (first, both, left)] == [{one}, {one, two}, {one}]
+    assert again is both
+    assert later is not both
 
 
 def test_a_driver_that_was_replaced_writes_nothing(sides: dict[str, Side], fresh: Fresh) -> None:
