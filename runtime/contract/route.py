@@ -139,6 +139,23 @@ class Router:
             return None
         return self.ways[flow].name_there(topic)
 
+    def is_one(self, flow: str, topic: str) -> bool:
+        """Whether copies of the destination's topic come back to this one: then neither is a mirror, and the
+        settings of neither may follow the other's.
+        """
+        route = self.ways[flow].route
+        there = (route.destination, self.ways[flow].name_there(topic))
+        seen = {(route.source, topic)}
+        waiting = [(route.source, topic)]
+        while waiting:
+            for origin in self._made_of(*waiting.pop()):
+                if origin == there:
+                    return True
+                if origin not in seen:
+                    seen.add(origin)
+                    waiting.append(origin)
+        return False
+
     def _comes_round(self, route: Route) -> bool:
         """Whether anything comes from the flow's destination to its source, and names change on the way."""
         seen: set[str] = set()

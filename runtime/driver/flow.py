@@ -49,7 +49,7 @@ class FlowWork:
         self.accepted: frozenset[PartitionKey] = frozenset()
         self._router = router
         self._shared = shared
-        self._mirrors = Mirrors(spec, job, shared.clusters, shared.pulse)
+        self._mirrors = Mirrors(spec, job, router, shared.clusters, shared.pulse)
         self._initial: frozenset[str] | None = frozenset() if resumed else None
         self._look_now = asyncio.Event()
         self._cluster_ids = ("", "")

@@ -12,6 +12,7 @@ from runtime.contract import naming
 from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.mirror import MirrorRule, TopicSettings
 from runtime.contract.registry import mirror_entry, mirror_key
+from runtime.contract.route import Router
 from runtime.copy.records import Record
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
@@ -37,13 +38,18 @@ class Limits:
 
 
 class Mirrors:
-    def __init__(self, flow: FlowSpec, job: JobSpec, clusters: Clusters, pulse: Pulse) -> None:
+    def __init__(
+        self, flow: FlowSpec, job: JobSpec, router: Router, clusters: Clusters, pulse: Pulse
+    ) -> None:
         self._flow = flow
+        self._router = router
         self._topology = job.topology
         self._clusters = clusters
         self._pulse = pulse
         self._declared = {topic: frozenset(keys) for topic, keys in job.declared.items()}
         self._rule = MirrorRule(flow.configs.sync, flow.configs.exclude, flow.provenance == "headers")
+        self._shared_rule = MirrorRule("off", [], headers=False)
+        self._is_one: dict[str, bool] = {}
         self._there: dict[str, TopicSettings] = {}
         self._read_at = -_REREAD_S
         self.failed: dict[str, str] = {}
@@ -152,12 +158,18 @@ class Mirrors:
             admin = await self._clusters.admin(self._flow.destination)
             self._there |= await admin.settings(names)
 
+    def _rule_of(self, topic: str) -> MirrorRule:
+        """Where copies come back, each side would follow the other: a limit with room for headers grew for ever."""
+        if topic not in self._is_one:
+            self._is_one[topic] = self._router.is_one(self._flow.name, topic)
+        return self._shared_rule if self._is_one[topic] else self._rule
+
     async def _edit(self, all_of: Collection[Mirror], here: Mapping[str, TopicSettings]) -> None:
         edits = {}
         for one in all_of:
             if one.topic in here and one.there in self._there:
                 declared = self._declared.get(one.there, frozenset())
-                edit = self._rule.edit(here[one.topic], self._there[one.there], declared)
+                edit = self._rule_of(one.topic).edit(here[one.topic], self._there[one.there], declared)
                 if edit:
                     edits[one.there] = edit
         if not edits:

@@ -50,6 +50,24 @@ def test_verdicts(routes: tuple[Route, ...], flow: str, topic: str, verdict: Ver
     assert Router(routes).verdict(flow, topic) is verdict
 
 
+@pytest.mark.parametrize(
+    ("routes", "flow", "topic", "one"),
+    [
+        (SAME, "dc1>dc2", "orders", True),
+        (SAME, "dc2>dc1", "orders", True),
+        (SAME[:1], "dc1>dc2", "orders", False),
+        (PREFIXED, "dc1>dc2", "orders", False),
+        (MIXED, "dc1>dc2", "orders", False),
+        ((*SAME, route("dc2>dc3")), "dc2>dc3", "orders", False),
+        ((route("dc1>dc2"), route("dc2>dc3"), route("dc3>dc1")), "dc1>dc2", "orders", True),
+    ],
+)
+def test_topics_whose_copies_come_back_are_one(
+    routes: tuple[Route, ...], flow: str, topic: str, one: bool
+) -> None:
+    assert Router(routes).is_one(flow, topic) is one
+
+
 def test_a_name_written_out_goes_back_all_the_same() -> None:
     named = Router((route("dc1>dc2", PREFIX), route("dc2>dc1", PREFIX, Rules(("dc1.orders",)))))
     assert named.name_there("dc2>dc1", "dc1.orders") == "dc2.dc1.orders"
