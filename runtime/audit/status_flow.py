@@ -57,7 +57,10 @@ class FlowFacts:
 
 
 def flow_seen(flow: FlowFacts) -> FlowSeen:
-    topics = [_topic(flow, topic) for topic in sorted(flow.names)]
+    begun: dict[str, set[int]] = {}
+    for key in flow.progress:
+        begun.setdefault(key.topic, set()).add(key.partition)
+    topics = [_topic(flow, topic, begun.get(topic, set())) for topic in sorted(flow.names)]
     partitions = [one for topic in topics for one in topic.partitions]
     stats = flow.job.stats.get(flow.asked.name, ()) if flow.job.seen.up else ()
     latencies = summed(one.latency_counts for one in stats)
@@ -151,10 +154,9 @@ def _link_age(flow: FlowFacts) -> int | None:
     return max(flow.now_ms - beats.last_timestamp, 0)
 
 
-def _topic(flow: FlowFacts, topic: str) -> TopicSeen:
+def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicSeen:
     known = flow.source.topics.get(topic) if flow.source.topics is not None else None
-    numbers = {key.partition for key in flow.progress if key.topic == topic}
-    numbers |= set(range(known.partitions)) if known is not None else set()
+    numbers = begun | set(range(known.partitions)) if known is not None else begun
     partitions = [_partition(flow, PartitionKey(flow.asked.name, topic, one)) for one in sorted(numbers)]
     return TopicSeen(
         topic=topic,
