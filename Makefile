@@ -52,9 +52,11 @@ prometheus: $(READY)
 	    dpkg-deb -x ./prometheus_*.deb . && rm -f ./*.deb; \
 	  else echo "The tests need Prometheus (the commands prometheus and promtool): install it and run this again." >&2; exit 1; fi; fi
 
-DEMO := plans/examples/active-active.yaml
+DEMO := plans/examples/replicator-demo.yaml
+DEMO_LOAD := dc1:topic1 dc2:topic1 dc1:topic2 dc1:_schemas
+ON_DEMO := --path $(DEMO)
 
-demo: setup ## two real Kafka clusters on this machine, and a topology planned and applied to them
+demo: setup ## two real Kafka clusters on this machine that replicate to each other, within minutes
 	@$(BIN)/repl lab up
 	@$(BIN)/repl lab status
 	@mkdir -p build
@@ -62,14 +64,25 @@ demo: setup ## two real Kafka clusters on this machine, and a topology planned a
 	@$(BIN)/repl plan $(DEMO) --out build/demo.plan
 	@echo; echo '$$ repl apply build/demo.plan'
 	@$(BIN)/repl apply build/demo.plan
+	@echo; echo '$$ repl lab load $(DEMO_LOAD) --seconds 10'
+	@$(BIN)/repl lab load $(DEMO_LOAD) --seconds 10 2>build/demo-load.log & loading=$$!; \
+	  sleep 5; echo; echo '$$ repl status $(DEMO)      # while records are written on both sides'; \
+	  $(BIN)/repl status $(DEMO); wait $$loading; cat build/demo-load.log
+	@echo; echo '$$ repl read dc2 topic1 --limit 4 $(ON_DEMO)      # each record tells where it was written'
+	@$(BIN)/repl read dc2 topic1 --limit 4 $(ON_DEMO)
+	@echo; echo '$$ repl read dc2 topic2.replica --limit 2 $(ON_DEMO)'
+	@$(BIN)/repl read dc2 topic2.replica --limit 2 $(ON_DEMO)
 	@echo; echo '$$ repl plan $(DEMO)'
 	@$(BIN)/repl plan $(DEMO)
-	@echo; echo 'Look around:  $(BIN)/repl history $(DEMO)'
+	@echo; echo 'Watch it:                   $(BIN)/repl lab load $(DEMO_LOAD) & $(BIN)/repl status $(DEMO) --watch'
+	@echo 'Who reads and writes:       $(BIN)/repl clients dc1 $(ON_DEMO)'
 	@echo 'Change something in $(DEMO), then:  $(BIN)/repl plan $(DEMO)'
-	@echo 'Change something behind its back:   $(BIN)/repl drift $(DEMO)'
-	@echo 'Stop it all:  make demo-down'
+	@echo 'Lose a datacenter:          $(BIN)/repl lab kill dc1; $(BIN)/repl status $(DEMO); $(BIN)/repl lab start dc1'
+	@echo 'Stop it all:                make demo-down'
 
+# The jobs first: they would go on asking for clusters that are gone.
 demo-down: $(READY) ## stop everything the demo started
+	@$(BIN)/repl destroy $(DEMO) --auto-approve >/dev/null || true
 	@$(BIN)/repl lab down --purge
 
 test: setup prometheus ## every check and every test: format, lint, types, arrows, unit, integration, BDD

@@ -156,6 +156,34 @@ def tool(home: Path, cluster: str, tool: str, arguments: tuple[str, ...]) -> int
     return subprocess.run(words, check=False).returncode
 
 
+@command.command()
+@click.argument("targets", nargs=-1, required=True, metavar="CLUSTER:TOPIC...")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.1, 100_000),
+    default=50.0,
+    show_default=True,
+    help="Records a second, each.",
+)
+@click.option("--seconds", type=click.FloatRange(0.1), default=30.0, show_default=True, help="For how long.")
+@home_option
+def load(targets: tuple[str, ...], rate: float, seconds: float, home: Path) -> int:
+    """Write numbered records to topics of the lab, at a steady rate."""
+    with _told(), _terminable():
+        from runtime.lab.load import Load, targets_of
+
+        wanted = targets_of(targets)
+        writing = Load(_lab(home), wanted, rate)
+        try:
+            writing.run(seconds)
+        except KeyboardInterrupt:
+            click.echo("Stopped.", err=True)
+        for target in wanted:
+            lost = f"; some were not acknowledged: {target.failed}" if target.failed else ""
+            click.echo(f"{target.name}: {target.written:,} records written{lost}", err=True)
+    return 1 if any(target.failed for target in wanted) else 0
+
+
 def _lab(home: Path, report: Callable[[str, int, int], None] | None = None) -> "Lab":
     from runtime.lab.lab import Lab
 
