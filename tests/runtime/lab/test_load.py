@@ -1,0 +1,40 @@
+"""Records for trying things: as many as asked for, where they were asked for."""
+
+import json
+
+import pytest
+
+from runtime.lab.errors import LabError
+from runtime.lab.load import KEYS, Load, targets_of
+from tests.records import create_topic, read
+
+
+def test_a_target_is_a_cluster_and_a_topic():
+    assert [one.name for one in targets_of(["dc1:a", "dc2:b.c"])] == ["dc1:a", "dc2:b.c"]
+    with pytest.raises(LabError, match="names no topic"):
+        targets_of(["dc1"])
+
+
+@pytest.mark.integration
+def test_numbered_records_arrive_at_both(lab, fresh):
+    topic = fresh("load")
+    for cluster in ("dc1", "dc2"):
+        create_topic(lab.clusters[cluster].client, topic, 1)
+    targets = targets_of([f"dc1:{topic}", f"dc2:{topic}"])
+    Load(lab, targets, rate=200.0).run(seconds=0.5)
+    for target in targets:
+        records = read(lab.clusters[target.cluster].client, topic)
+        values = [json.loads(record.value or b"") for record in records]
+        assert [value["number"] for value in values] == list(range(target.written))
+        assert {value["from"] for value in values} == {target.cluster}
+        assert 0 < target.written <= 200
+        assert records[0].key == b"key-0"
+        assert KEYS == 100
+
+
+@pytest.mark.integration
+def test_what_is_not_there_is_said(lab):
+    with pytest.raises(LabError, match="no cluster 'dc9'"):
+        Load(lab, targets_of(["dc9:a"]), rate=1.0)
+    with pytest.raises(LabError, match="no topic 'nowhere'"):
+        Load(lab, targets_of(["dc1:nowhere"]), rate=1.0)
