@@ -132,12 +132,12 @@ _TOPICS = (
     Column("WRITTEN BY"),
 )
 _COPIED = (
-    Column("FLOW"),
-    Column("FROM", spare=3),
     Column("PARTITION"),
-    Column("RECORDS", right=True, spare=2),
+    Column("FLOW", spare=1),
+    Column("FROM", spare=4),
+    Column("RECORDS", right=True, spare=3),
     Column("LAST COPIED"),
-    Column("COMMITTED", spare=1),
+    Column("COMMITTED", spare=2),
 )
 
 
@@ -167,9 +167,9 @@ def cluster_screen(held: ClusterHeld, width: int | None) -> Iterator[Text]:
 
 def _copied(one: Copied) -> Row:
     return (
+        Cell(f"{one.destination_topic}-{one.partition}", _NAME),
         one.flow,
         f"{one.source} {one.topic}",
-        Cell(f"{one.destination_topic}-{one.partition}", _NAME),
         count(one.records),
         moment(one.last_timestamp_ms),
         moment(one.last_commit_ms),

@@ -159,5 +159,5 @@ def duration(ms: int) -> str:
     seconds = ms // 1000
     for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
-            return f"{seconds // size} {word}"
+            return f"{seconds / size:.0f} {word}"
     return f"{seconds} s"

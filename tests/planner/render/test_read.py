@@ -134,6 +134,6 @@ def test_a_cluster_with_what_it_holds():
         "orders          12   12,345  one",
         "(9 internal topics not shown)",
         "",
-        "FLOW  FROM        PARTITION  RECORDS  LAST COPIED               COMMITTED",
-        "one   dc1 orders  orders-0         7  2027-01-15 08:00:00.123Z  –",
+        "PARTITION  FLOW  FROM        RECORDS  LAST COPIED               COMMITTED",
+        "orders-0   one   dc1 orders        7  2027-01-15 08:00:00.123Z  –",
     ]
