@@ -16,7 +16,8 @@ Feature: A team adds a topic
     When the team adds the flow dc1-to-dc2 of orders
     And the topology is planned
     Then the plan says "topic.dc2.orders will be created (mirrored by flow.dc1-to-dc2)"
-    And the plan says "flow.dc1-to-dc2: topics only"
+    And the plan says "flow.dc1-to-dc2 will be created (copied by job.dc2)"
+    And the plan says "job.dc2 will be created (copies flow.dc1-to-dc2)"
 
   Scenario: Nothing to do
     Given the topology was applied with the topic orders at dc1

@@ -43,15 +43,19 @@ class Watch:
                 return why
             if time.monotonic() > deadline:
                 return f"{what}, after {seconds:.0f} s"
-            self.board.take(self._tail.more(_LOOK_S))
+            self.look()
         return ""
+
+    def look(self) -> None:
+        """Waits a moment for news."""
+        self.board.take(self._tail.more(_LOOK_S))
 
     def beats(self, name: str, seconds: float) -> bool:
         """Whether a heartbeat comes within some time: whatever its clock says, then it lives."""
         before = self.job(name)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self.board.take(self._tail.more(_LOOK_S))
+            self.look()
             now = self.job(name)
             if now is not None and (before is None or now.at_ms != before.at_ms) and now.state != "stopped":
                 return True

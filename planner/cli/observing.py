@@ -28,10 +28,18 @@ def observe(topology: Topology, timeout_ms: int) -> Observed:
             progress=bar,
             read_registry=read_registry,
             jobs_of=topology.name,
+            flows=_flows_into(topology),
         ) as observer,
     ):
         observed = observer.names(named_topics(topology))
         return observer.details(observed, request_for(topology, observed))
+
+
+def _flows_into(topology: Topology) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for flow in topology.flows.values():
+        found.setdefault(flow.destination_cluster, set()).add(flow.name)
+    return found
 
 
 def observe_for_import(clusters: Mapping[str, Cluster], pattern: str | None, timeout_ms: int) -> Observed:

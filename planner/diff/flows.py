@@ -62,7 +62,12 @@ def _change(flow: FlowSpec, job: DesiredJob, standing: Standing, topology: str) 
     known = standing.flow(flow.name, job.job.name)
     if known is None:
         return Change(
-            address, Action.CREATE, f"copied by job.{job.job.name}", new_flow_fields(flow), after=after
+            address,
+            Action.CREATE,
+            f"copied by job.{job.job.name}",
+            new_flow_fields(flow),
+            after=after,
+            notes=_resuming(flow, standing),
         )
     before, owner = known
     fields = moved(flow_fields(before), after)
@@ -81,6 +86,15 @@ def _change(flow: FlowSpec, job: DesiredJob, standing: Standing, topology: str) 
         adopted=entry is None,
         notes=_notes(fields, flow),
     )
+
+
+def _resuming(flow: FlowSpec, standing: Standing) -> tuple[str, ...]:
+    """It was copied before, by whomever: its ledger counts, and not its `start`."""
+    number = standing.cluster.generations.get(flow.name)
+    if number is None or flow.restart_from is not None:
+        return ()
+    resumes = "every partition that it knows resumes where it stood, and start is for others alone"
+    return (f"its ledger is there (generation {number}): {resumes}",)
 
 
 def _recorded(entry: Owned | None, wanted: Owned) -> tuple[FieldChange, ...]:

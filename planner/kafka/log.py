@@ -1,4 +1,4 @@
-"""A one-partition topic as a log: read to its end, followed as it grows, appended to."""
+"""A partition of a topic as a log: read to its end, followed as it grows, appended to."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -29,18 +29,19 @@ class Record:
     offset: int
 
 
-def read(endpoint: Endpoint, topic: str) -> list[Record]:
+def read(endpoint: Endpoint, topic: str, partition: int = 0) -> list[Record]:
     """All of the log, up to the end that it has when it is asked for. An absent topic is an empty log."""
-    with Tail(endpoint, topic) as tail:
+    with Tail(endpoint, topic, partition) as tail:
         return tail.to_end()
 
 
 class Tail:
     """Reads what is committed, from the beginning, and goes on from where it stands."""
 
-    def __init__(self, endpoint: Endpoint, topic: str) -> None:
+    def __init__(self, endpoint: Endpoint, topic: str, partition: int = 0) -> None:
         self._endpoint = endpoint
         self._topic = topic
+        self._partition = partition
         self._reader: Consumer = consumer(endpoint)
         self._assigned = False
 
@@ -86,7 +87,7 @@ class Tail:
             if known.error is not None and known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
             low = self._low()
-            self._reader.assign([TopicPartition(self._topic, 0, low)])
+            self._reader.assign([TopicPartition(self._topic, self._partition, low)])
             self._assigned = True
         return True
 
@@ -94,7 +95,8 @@ class Tail:
         deadline = time.monotonic() + READ_SECONDS
         while True:
             try:
-                low, _ = self._reader.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=5)
+                place = TopicPartition(self._topic, self._partition)
+                low, _ = self._reader.get_watermark_offsets(place, timeout=5)
             except KafkaException as failure:
                 if time.monotonic() > deadline or not is_transient(failure):
                     raise

@@ -60,7 +60,8 @@ class ObservedCluster:
     "topic.<name>" for a topic whose configs we may not see (it is `hidden` then, though it is listed).
     `defaults` are the cluster's own values, under the topic's names for them. `features` are the
     FEATURE_… that every broker has. `group_topics` and `sizes` (bytes by topic) are read only when a plan
-    needs them, and None until then. `jobs` are those that ever told of themselves here.
+    needs them, and None until then. `jobs` are those that ever told of themselves here,
+    `generations` what the ledger knows of flows that are asked for and that nobody owns now.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ObservedCluster:
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
     jobs: tuple[LiveJob, ...] = ()
+    generations: Mapping[str, int] = field(default_factory=dict)
 
     def job(self, name: str) -> LiveJob | None:
         return next((one for one in self.jobs if one.name == name), None)

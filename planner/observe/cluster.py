@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from planner.kafka import Endpoint
+from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.live import LiveJob
 from planner.model.observed import ConfigsWanted, ConfigValue, ObservedCluster, ObservedTopic, Wanted
@@ -16,7 +17,7 @@ from planner.observe.configs import describe_broker, read_configs
 from planner.observe.defaults import Defaults, defaults_of
 from planner.observe.features import BrokerVersions, common_features, too_old
 from planner.observe.groups import read_groups
-from planner.observe.jobs import read_jobs
+from planner.observe.jobs import read_generations, read_jobs
 from planner.observe.listing import Identity, Listing, identify, list_topics, look_up
 from planner.observe.progress import Progress
 from planner.observe.session import Session
@@ -24,7 +25,7 @@ from planner.observe.sizes import read_sizes
 from planner.observe.wire import Connection, Refused, WireFailure
 from runtime.contract.client import wire_settings
 from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.naming import REGISTRY, STATUS
+from runtime.contract.naming import LEDGER, REGISTRY, STATUS
 
 Found = TypeVar("Found")
 ReadRegistry = Callable[[Endpoint], tuple[Owned, ...]]
@@ -44,6 +45,7 @@ class ClusterReader:
         progress: Progress,
         read_registry: ReadRegistry | None,
         jobs_of: str | None = None,
+        flows: Collection[str] = (),
     ) -> None:
         self.name = endpoint.cluster
         self.diagnostics: list[Diagnostic] = []
@@ -52,6 +54,7 @@ class ClusterReader:
         self._progress = progress
         self._read_registry = read_registry
         self._jobs_of = jobs_of
+        self._flows = flows
         self._identity = Identity("", ())
         self._brokers = Brokers()
         self._session: Session | None = None
@@ -74,6 +77,7 @@ class ClusterReader:
         self._brokers = reach_each(session, self._identity.brokers, _BROKER_PATIENCE_S)
         unreadable: dict[str, str] = {}
         defaults = self._defaults(unreadable)
+        owned = self._owned(listing, unreadable)
         return ObservedCluster(
             name=self.name,
             id=self._identity.id,
@@ -85,8 +89,9 @@ class ClusterReader:
             default_replication=defaults.replication,
             hidden=frozenset(listing.hidden - {REGISTRY}),
             features=self._features(),
-            owned=self._owned(listing, unreadable),
+            owned=owned,
             jobs=self._jobs(listing, unreadable),
+            generations=self._generations(listing, owned, unreadable),
             unreadable=unreadable,
         )
 
@@ -222,6 +227,19 @@ class ClusterReader:
         except Failure as failure:
             unreadable["jobs"] = failure.diagnostics[0].summary
             return ()
+
+    def _generations(
+        self, listing: Listing, owned: Iterable[Owned], unreadable: dict[str, str]
+    ) -> dict[str, int]:
+        known = {entry.address.name for entry in owned if entry.address.kind is Kind.FLOW}
+        new = set(self._flows) - known
+        if not new or LEDGER not in listing.internal:
+            return {}
+        try:
+            return read_generations(self._endpoint, new, listing.internal[LEDGER].partitions)
+        except Failure as failure:
+            unreadable["ledger"] = failure.diagnostics[0].summary
+            return {}
 
     def _of_all(
         self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[Connection]], Found]

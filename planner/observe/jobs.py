@@ -1,14 +1,15 @@
 """The jobs of a destination: which there are, whether they live, and what they run by."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from planner.kafka import Endpoint
 from planner.kafka.jobs import Board
-from planner.kafka.log import Tail
+from planner.kafka.log import Record, Tail, read
 from planner.model.live import FRESH_MS, LiveJob
+from runtime.contract import ledger
 from runtime.contract.job_status import JobStatus
-from runtime.contract.naming import STATUS
+from runtime.contract.naming import LEDGER, STATUS
 
 # A job beats every second. Clocks of machines differ, so one that seems silent is looked at once more.
 SECOND_LOOK_S = 3.0
@@ -31,6 +32,30 @@ def read_jobs(
         if silent:
             live |= _heard_of(silent, board, tail)
     return tuple(_live_job(one, endpoint.cluster, board, live) for _, one in sorted(board.jobs.items()))
+
+
+def read_generations(endpoint: Endpoint, flows: Iterable[str], partitions: int) -> dict[str, int]:
+    """Of flows that were copied here before: the number of their newest generation in the ledger."""
+    found: dict[str, int] = {}
+    by_partition: dict[int, set[str]] = {}
+    for flow in flows:
+        by_partition.setdefault(ledger.partition_of(flow, partitions), set()).add(flow)
+    for partition, wanted in sorted(by_partition.items()):
+        for record in read(endpoint, LEDGER, partition):
+            flow, number = _generation(record)
+            if flow in wanted:
+                found[flow] = number
+    return found
+
+
+def _generation(record: Record) -> tuple[str, int]:
+    try:
+        key = ledger.decode_key(record.key)
+        if isinstance(key, ledger.GenerationKey) and record.value is not None:
+            return key.flow, ledger.decode_generation(record.value).number
+    except ledger.UnreadableRecord:
+        pass  # of a newer release, which is not ours to guess at
+    return "", 0
 
 
 def _now_ms() -> int:

@@ -20,6 +20,7 @@ from planner.observe.wire import WireFailure
 
 TIMEOUT_S = 10.0
 _NOTHING = Wanted()
+NO_FLOWS: Mapping[str, Collection[str]] = {}
 
 Seen = TypeVar("Seen")
 
@@ -29,7 +30,7 @@ class Observer:
 
     Failure with exit REFUSED where a cluster is not the pinned one; nothing else is read then. A cluster that
     can't be read, or dies while it is, becomes Unreachable and the others are read all the same. `jobs_of` is
-    the topology whose jobs are read.
+    the topology whose jobs are read, `flows` those of each destination.
     """
 
     def __init__(
@@ -41,10 +42,13 @@ class Observer:
         progress: Progress = silent,
         read_registry: ReadRegistry | None = None,
         jobs_of: str | None = None,
+        flows: Mapping[str, Collection[str]] = NO_FLOWS,
     ) -> None:
         self._clusters = clusters
         self._readers = {
-            name: ClusterReader(endpoints[name], timeout_s, progress, read_registry, jobs_of)
+            name: ClusterReader(
+                endpoints[name], timeout_s, progress, read_registry, jobs_of, flows.get(name, ())
+            )
             for name in clusters
         }
 

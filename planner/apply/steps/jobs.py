@@ -1,7 +1,6 @@
 """Jobs: launched, told, stopped. Each is watched until it really does what was asked of it."""
 
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -9,19 +8,19 @@ import msgspec
 
 from planner.apply.hands import Hands
 from planner.apply.launching import LaunchFailed, Launching
+from planner.apply.orders import HEARD_S, new_id, not_heard, tell
 from planner.apply.watch import Watch, not_copying
 from planner.kafka import producer
 from planner.kafka.log import append
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract import control, job_status, jobspec
-from runtime.contract.control import Command
+from runtime.contract.control import Reconfigure
 from runtime.contract.job_status import JobKey, JobStatus
 from runtime.contract.jobspec import JobSpec, LaunchSpec
-from runtime.contract.naming import CONTROL, STATUS
+from runtime.contract.naming import STATUS
 
 COPIES_S = 120.0
-HEARD_S = 60.0
 GOODBYE_S = 45.0
 GRACE_S = 20.0
 SIGN_OF_LIFE_S = 4.0
@@ -124,26 +123,16 @@ def _reconfigured(hands: Hands, watch: Watch, step: ReconfigureJob) -> Verdict:
         hands.launchers(spec.launch).update(spec)
     except LaunchFailed as failure:
         return _told(failure)
-    command = control.Reconfigure(id=uuid.uuid4().hex, spec=spec)
-    _tell(hands, step.job, command)
+    command = Reconfigure(id=new_id(), spec=spec)
+    tell(hands.endpoint, step.job, command)
 
     def awaited() -> str:
-        status = watch.job(step.job)
-        if status is None or status.heard != command.id:
-            return "it has not taken its new spec over" + _trouble(status)
+        if missing := not_heard(watch.job(step.job), command):
+            return missing
         return not_copying(spec, step.topics, watch.board, "") if hands.wait else ""
 
     why = watch.until(awaited, HEARD_S, hands.guard.barred)
     return failed(f"it was told, but {why}") if why else DONE
-
-
-def _trouble(status: JobStatus | None) -> str:
-    return f": {status.trouble}" if status is not None and status.trouble else ""
-
-
-def _tell(hands: Hands, job: str, command: Command) -> None:
-    record = (control.command_key(job), control.encode(command))
-    append(producer(hands.endpoint), CONTROL, [record], _WRITE_S)
 
 
 def stop(hands: Hands, steps: Sequence[StopJob]) -> dict[str, Verdict]:
@@ -156,7 +145,7 @@ def _stopped(hands: Hands, watch: Watch, step: StopJob) -> Verdict:
     if (barred := hands.guard.before_request()) is not None:
         return Verdict(Result.NOT_STARTED, barred)
     if _runs(watch, step.job) and watch.beats(step.job, SIGN_OF_LIFE_S):
-        _tell(hands, step.job, control.StopJob(id=uuid.uuid4().hex))
+        tell(hands.endpoint, step.job, control.StopJob(id=new_id()))
         watch.until(lambda: "goodbye" if _runs(watch, step.job) else "", GOODBYE_S, hands.guard.barred)
     problem = ""
     try:

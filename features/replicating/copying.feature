@@ -1,0 +1,33 @@
+Feature: Two datacenters replicate
+  One apply starts the jobs. From then on records, topics and settings follow by themselves.
+
+  Background:
+    Given the topology runs
+
+  Scenario: A topic appears at the other side
+    When 20 records are written to orders at dc1
+    Then orders at dc2 holds those of dc1, each once and in order
+
+  Scenario: One topic, written in both datacenters
+    When 20 records are written to both at dc1
+    And 20 records are written to both at dc2
+    Then both holds the same 40 records at dc1 and dc2
+    And it stays so
+
+  Scenario: A new topic, and partitions that are added
+    When the team of dc1 makes new-events with 1 partition
+    And 10 records are written to new-events at dc1
+    Then new-events at dc2 holds those of dc1, each once and in order
+    When new-events at dc1 grows to 3 partitions
+    And 30 records are written to new-events at dc1
+    Then new-events at dc2 has 3 partitions
+    And new-events at dc2 holds those of dc1, each once and in order
+
+  Scenario: A setting changes
+    When somebody sets retention.ms of orders at dc1 to 86400000
+    Then retention.ms of orders at dc2 is 86400000 within 5 seconds
+
+  Scenario: Nothing is left to plan
+    When the topology is planned
+    Then the exit code is 0
+    And the output ends with "No changes. The clusters match the topology."

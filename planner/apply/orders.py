@@ -1,0 +1,60 @@
+"""What a running job is told through its control topic, and whether it heard."""
+
+import time
+import uuid
+from dataclasses import dataclass
+
+from planner.apply.watch import Watch
+from planner.kafka import Endpoint, producer
+from planner.kafka.log import append
+from runtime.contract import control
+from runtime.contract.control import AcceptLoss, Command
+from runtime.contract.job_status import JobStatus
+from runtime.contract.naming import CONTROL
+
+HEARD_S = 60.0
+NOTICED_S = 15.0
+_WRITE_S = 30.0
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def tell(endpoint: Endpoint, job: str, command: Command) -> None:
+    append(producer(endpoint), CONTROL, [(control.command_key(job), control.encode(command))], _WRITE_S)
+
+
+def not_heard(status: JobStatus | None, command: Command) -> str:
+    """What is missing until the job has carried it out; "" when nothing is."""
+    if status is not None and status.heard == command.id:
+        return ""
+    trouble = f": {status.trouble}" if status is not None and status.trouble else ""
+    return f"it has not taken over what it was told{trouble}"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The partitions that go on; or what kept them from it."""
+
+    partitions: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def accept_loss(endpoint: Endpoint, job: str, flow: str, noticed_s: float = NOTICED_S) -> Accepted:
+    """A flow that was only now resumed first has to find again what stopped it."""
+    deadline = time.monotonic() + noticed_s
+    with Watch(endpoint) as watch:
+        while not (stopped := _stopped(watch, job, flow)):
+            if time.monotonic() > deadline:
+                return Accepted(problem="no partition of it stands still over lost records")
+            watch.look()
+        command = AcceptLoss(id=new_id(), flow=flow)
+        tell(endpoint, job, command)
+        problem = watch.until(lambda: not_heard(watch.job(job), command), HEARD_S, lambda: None)
+    return Accepted(problem=problem) if problem else Accepted(stopped)
+
+
+def _stopped(watch: Watch, job: str, flow: str) -> tuple[str, ...]:
+    found = [one for one in watch.board.partitions(job) if one.flow == flow and one.state.needs_someone]
+    return tuple(sorted(f"{one.topic}-{one.partition} ({one.state.value})" for one in found))

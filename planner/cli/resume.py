@@ -1,0 +1,66 @@
+"""`repl resume`: a paused flow goes on; with --accept-loss one that stopped over lost records, too."""
+
+from pathlib import Path
+
+import click
+
+from planner.apply.orders import accept_loss
+from planner.cli.editing import How, apply_with_state, flow_of, wrong_state
+from planner.cli.endpoints import endpoints_of
+from planner.cli.options import (
+    auto_approve_option,
+    json_option,
+    lock_timeout_option,
+    path_option,
+    timeout_option,
+    var_file_option,
+)
+from planner.cli.pause import RUNNING
+from planner.cli.validate import checked
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.topology import FlowState
+
+
+@click.command()
+@click.argument("flow")
+@path_option
+@var_file_option
+@click.option(
+    "--accept-loss",
+    "accept",
+    is_flag=True,
+    help="Go on over records that are lost: partitions in data_loss, recreated or diverged.",
+)
+@auto_approve_option
+@lock_timeout_option
+@timeout_option
+@json_option
+def command(
+    flow: str,
+    path: Path,
+    var_files: tuple[Path, ...],
+    accept: bool,
+    auto_approve: bool,
+    lock_timeout: int,
+    timeout: int,
+    as_json: bool,
+) -> int:
+    """Let FLOW go on where it stood: writes state: active into the topology, plans and applies.
+
+    With --accept-loss the partitions of the flow that stand still because records were lost go on behind
+    the loss. It is for those that stand still now, and for nothing that comes later.
+    """
+    known = flow_of(checked(path, var_files).topology, flow)
+    if known.state not in RUNNING:
+        raise wrong_state(known, "resumed")
+    how = How(path, var_files, auto_approve, lock_timeout, timeout, as_json)
+    code = apply_with_state(flow, FlowState.ACTIVE, how)
+    if not accept or code != ExitCode.DONE:
+        return code
+    topology = checked(path, var_files).topology
+    destination = topology.clusters[known.destination_cluster]
+    said = accept_loss(endpoints_of([destination])[destination.name], known.job, flow)
+    if said.problem:
+        raise Failure(error(f"flow.{flow}: {said.problem}", "look at repl status"))
+    click.echo(f"flow.{flow}: goes on over what was lost: {', '.join(said.partitions)}", err=True)
+    return ExitCode.DONE

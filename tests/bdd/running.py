@@ -1,0 +1,186 @@
+"""A topology whose jobs really run: launched by `repl apply`, on real brokers and real Spark."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import NewPartitions as MorePartitions
+
+from runtime.lab.lab import Lab
+from tests.commands import repl
+from tests.records import Record, create_topic, read
+from tests.topologies import Topology
+
+# A driver for one slot: small, and quick to start.
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
+WITHIN_S = 60.0
+
+
+@dataclass
+class Town:
+    """Names of topics, flows and jobs are short in the text and fresh ones at the clusters."""
+
+    lab: Lab
+    topology: Topology
+    home: Path
+    name: Callable[[str], str]
+    written: dict[tuple[str, str], list[bytes]] = field(default_factory=dict)
+    done: CompletedProcess[str] | None = None
+    numbers: Any = field(default_factory=lambda: count(1))
+
+    def run(self, *arguments: str) -> CompletedProcess[str]:
+        self.done = repl(*arguments, env={"REPL_HOME": str(self.home)}, timeout=180)
+        return self.done
+
+    def apply(self) -> None:
+        done = self.run("apply", str(self.topology.write()), "--auto-approve")
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+    def last(self) -> CompletedProcess[str]:
+        assert self.done is not None
+        return self.done
+
+    def said(self, text: str) -> str:
+        """What the command said, with the names that the scenario uses."""
+        for word in ("there", "orders", "both"):
+            text = text.replace(self.name(word), word)
+        return text
+
+    def client(self, cluster: str) -> dict[str, Any]:
+        return dict(self.lab.clusters[cluster].client)
+
+    def admin(self, cluster: str) -> AdminClient:
+        return AdminClient(self.client(cluster))
+
+    def flow(self, word: str) -> dict[str, Any]:
+        found: dict[str, Any] = next(
+            one for one in self.topology.more["flows"] if one["name"] == self.name(word)
+        )
+        return found
+
+    # Records
+
+    def write(self, word: str, cluster: str, records: int) -> None:
+        """Every record says which it is; returns when all were acknowledged."""
+        topic = self.name(word)
+        told = self.written.setdefault((word, cluster), [])
+        producer = Producer({**self.client(cluster), "enable.idempotence": True})
+        partitions = self.partitions(word, cluster)
+        for _ in range(records):
+            number = next(self.numbers)
+            value = f"{cluster}-{number}".encode()
+            producer.produce(topic, value=value, partition=number % partitions)
+            told.append(value)
+        assert producer.flush(30) == 0
+
+    def values(self, word: str, cluster: str) -> list[list[bytes | None]]:
+        """Of each partition, in order."""
+        found: list[list[bytes | None]] = [[] for _ in range(self.partitions(word, cluster))]
+        for record in self.records(word, cluster):
+            found[record.partition].append(record.value)
+        return found
+
+    def records(self, word: str, cluster: str) -> list[Record]:
+        return read(self.client(cluster), self.name(word))
+
+    def partitions(self, word: str, cluster: str) -> int:
+        topics = self.admin(cluster).list_topics(timeout=10).topics
+        return len(topics[self.name(word)].partitions) if self.name(word) in topics else 0
+
+    # Topics
+
+    def make(self, word: str, cluster: str, partitions: int) -> None:
+        create_topic(self.client(cluster), self.name(word), partitions)
+
+    def grow(self, word: str, cluster: str, partitions: int) -> None:
+        wanted = [MorePartitions(self.name(word), partitions)]
+        admin = self.admin(cluster)  # lives until the answer is there
+        admin.create_partitions(wanted)[self.name(word)].result(timeout=30)
+        eventually(lambda: self.partitions(word, cluster) == partitions)
+
+    def set(self, word: str, cluster: str, key: str, value: str) -> None:
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, self.name(word), incremental_configs=[entry])
+        admin = self.admin(cluster)
+        admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+
+    def config(self, word: str, cluster: str, key: str) -> str:
+        resource = ConfigResource(ResourceType.TOPIC, self.name(word))
+        admin = self.admin(cluster)
+        return str(admin.describe_configs([resource])[resource].result(timeout=30)[key].value)
+
+    # Processes
+
+    def processes(self, cluster: str) -> dict[str, psutil.Process]:
+        """What the launcher wrote down of the job: its supervisor and its application."""
+        file = self.home / "jobs" / self.name(f"into-{cluster}") / "supervisor.json"
+        told = json.loads(file.read_text()) if file.exists() else {}
+        found = {}
+        for who in ("supervisor", "watchman", "application"):
+            pid = (told.get(who) or {}).get("pid", -1)
+            with suppress(psutil.NoSuchProcess):
+                if pid > 0:
+                    found[who] = psutil.Process(pid)
+        return found
+
+    def kill(self, cluster: str, *who: str) -> None:
+        for process in [self.processes(cluster)[one] for one in who]:
+            os.kill(process.pid, signal.SIGKILL)
+
+    def over(self) -> None:
+        """Nothing that a scenario started is left."""
+        done = self.run("destroy", str(self.topology.file), "--auto-approve")
+        left = [
+            process
+            for cluster in ("dc1", "dc2")
+            for process in self.processes(cluster).values()
+            if lives(process)
+        ]
+        for process in left:
+            process.kill()
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert not left, left
+
+
+def lives(process: psutil.Process) -> bool:
+    """One that nobody has buried yet does not."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Writing:
+    """Records all the time, until `stop`."""
+
+    def __init__(self, town: Town, word: str, cluster: str) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, args=(town, word, cluster))
+        self._thread.start()
+
+    def _write(self, town: Town, word: str, cluster: str) -> None:
+        while not self._stop.wait(0.05):
+            town.write(word, cluster, 10)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def eventually(holds: Callable[[], bool], within_s: float = WITHIN_S, about: str = "") -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {about}"
+        time.sleep(0.1)

@@ -1,0 +1,246 @@
+"""Steps of features/replicating: two jobs, launched by one apply, shared by all scenarios."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from pytest_bdd import given, parsers, scenarios, then, when
+
+from runtime.lab.lab import Lab
+from tests.bdd.running import QUICK, Town, Writing, eventually
+from tests.topologies import at
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+scenarios("replicating")
+
+
+@pytest.fixture(scope="module")
+def town(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    folder = tmp_path_factory.mktemp("town")
+    base = uuid.uuid4().hex[:6]
+
+    def name(word: str) -> str:
+        return f"{word}-{base}"
+
+    job = {"slots": 1, "memory": "512m", "metrics": False, "conf": {"spark.driver.extraJavaOptions": QUICK}}
+    quick = {
+        "follow": {"every": "500ms"},
+        "heartbeats": False,
+        "checkpoints": False,
+        "groups": {"sync": False},
+    }
+    there = {"name": name("there"), "from": "dc1", "to": "dc2", "job": name("into-dc2"), **quick}
+    there["topics"] = {"include": [name("orders"), name("new-") + ".*", name("new-events")]}
+    ways = [
+        {"name": name(f"both-into-{to}"), "from": source, "to": to, "job": name(f"into-{to}"), **quick}
+        | {"topics": {"include": [name("both")]}}
+        for source, to in (("dc1", "dc2"), ("dc2", "dc1"))
+    ]
+    topology = at(lab, name("town"), folder, ("dc1", "dc2"))
+    topology.more["flows"] = [there, *ways]
+    topology.more["jobs"] = {name("into-dc1"): job, name("into-dc2"): job}
+    for cluster in ("dc1", "dc2"):
+        topology.topics.append({"name": name("both"), "cluster": cluster, "partitions": 2})
+    topology.topics.append({"name": name("orders"), "cluster": "dc1", "partitions": 2})
+    made = Town(lab, topology, folder / "home", name)
+    topology.write()
+    try:
+        made.apply()
+        yield made
+    finally:
+        made.over()
+
+
+@pytest.fixture
+def writing(town: Town) -> Iterator[list[Writing]]:
+    started: list[Writing] = []
+    yield started
+    for one in started:
+        one.stop()
+
+
+# Given
+
+
+@given("the topology runs")
+def _(town: Town) -> None:
+    assert town.topology.file.exists()
+
+
+@given(parsers.parse("{count:d} records were copied to {word} at dc2"))
+def _(town: Town, word: str, count: int) -> None:
+    town.write(word, "dc1", count)
+    arrived(town, word, "dc2", "dc1")
+
+
+@given(parsers.parse("records are written to {word} at {cluster} all the time"))
+def _(town: Town, writing: list[Writing], word: str, cluster: str) -> None:
+    writing.append(Writing(town, word, cluster))
+
+
+# When
+
+
+@when(parsers.parse("{count:d} records are written to {word} at {cluster}"))
+def _(town: Town, count: int, word: str, cluster: str) -> None:
+    town.write(word, cluster, count)
+
+
+@when(parsers.re(r"the team of (?P<cluster>\w+) makes (?P<word>\S+) with (?P<count>\d+) partitions?"))
+def _(town: Town, cluster: str, word: str, count: str) -> None:
+    town.make(word, cluster, int(count))
+
+
+@when(parsers.parse("{word} at {cluster} grows to {count:d} partitions"))
+def _(town: Town, word: str, cluster: str, count: int) -> None:
+    town.grow(word, cluster, count)
+
+
+@when(parsers.parse("somebody sets {key} of {word} at {cluster} to {value}"))
+def _(town: Town, key: str, word: str, cluster: str, value: str) -> None:
+    town.set(word, cluster, key, value)
+
+
+@when("the topology is planned")
+def _(town: Town) -> None:
+    town.run("plan", str(town.topology.file))
+
+
+@when("the topology is applied")
+def _(town: Town) -> None:
+    town.apply()
+
+
+@when(parsers.parse("somebody runs repl {command} on {word}"))
+def _(town: Town, command: str, word: str) -> None:
+    town.topology.write()
+    done = town.run(command, town.name(word), "--path", str(town.topology.file), "--auto-approve")
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@when(parsers.parse("the flow {word} leaves the topology"))
+def _(town: Town, word: str) -> None:
+    flows = town.topology.more["flows"]
+    town.topology.more["gone"] = town.flow(word)
+    town.topology.more["flows"] = [one for one in flows if one["name"] != town.name(word)]
+    gone = town.topology.more.pop("gone")
+    town.apply()
+    town.topology.more["flows"].append(gone)  # what is not written is not applied
+
+
+@when(parsers.parse("the flow {word} comes back"))
+def _(town: Town, word: str) -> None:
+    assert town.flow(word)
+    town.apply()
+
+
+@when(parsers.parse("the flow {word} gets {key} {value}"))
+def _(town: Town, word: str, key: str, value: str) -> None:
+    town.flow(word)[key] = value
+    town.topology.write()
+
+
+@when(parsers.parse("the pipeline plans with --out {file}"))
+def _(town: Town, file: str) -> None:
+    done = town.run("plan", str(town.topology.file), "--out", str(town.home / file))
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@when(parsers.parse("the pipeline applies {file}"))
+def _(town: Town, file: str) -> None:
+    town.run("apply", str(town.home / file))
+
+
+@when("the job into dc2 is killed with -9")
+def _(town: Town) -> None:
+    town.kill("dc2", "application")
+
+
+@when("everything of the job into dc2 is killed with -9")
+def _(town: Town) -> None:
+    town.kill("dc2", "supervisor", "watchman", "application")
+
+
+# Then
+
+
+@then(parsers.parse("{word} at {here} holds those of {there}, each once and in order"))
+def _(town: Town, writing: list[Writing], word: str, here: str, there: str) -> None:
+    for one in writing:
+        one.stop()
+    arrived(town, word, here, there)
+
+
+def arrived(town: Town, word: str, here: str, there: str) -> None:
+    expected = town.values(word, there)
+    eventually(lambda: town.values(word, here) == expected, about=f"{word}: {expected}")
+
+
+@then(parsers.parse("{word} at {cluster} gets none of them"))
+def _(town: Town, word: str, cluster: str) -> None:
+    before = len(town.records(word, "dc1"))
+    status = town.run("plan", str(town.topology.file))  # takes longer than any record ever does
+    assert status.returncode == 0
+    assert len(town.records(word, cluster)) < before
+
+
+@then(parsers.parse("{word} holds the same {count:d} records at dc1 and dc2"))
+def _(town: Town, word: str, count: int) -> None:
+    wanted = sorted(value for cluster in ("dc1", "dc2") for value in town.written[word, cluster])
+    assert len(wanted) == count
+    for cluster in ("dc1", "dc2"):
+        eventually(lambda cluster=cluster: held(town, word, cluster) == wanted, about=f"{word} {cluster}")
+
+
+def held(town: Town, word: str, cluster: str) -> list[bytes]:
+    return sorted(record.value or b"" for record in town.records(word, cluster))
+
+
+@then("it stays so")
+def _(town: Town) -> None:
+    before = {cluster: held(town, "both", cluster) for cluster in ("dc1", "dc2")}
+    town.write("orders", "dc1", 1)  # what is written later has arrived: nothing of before is still on its way
+    arrived(town, "orders", "dc2", "dc1")
+    assert {cluster: held(town, "both", cluster) for cluster in ("dc1", "dc2")} == before
+
+
+@then(parsers.parse("{word} at {cluster} has {count:d} partitions"))
+def _(town: Town, word: str, cluster: str, count: int) -> None:
+    eventually(lambda: town.partitions(word, cluster) == count, about=f"{word} grows")
+
+
+@then(parsers.parse("{key} of {word} at {cluster} is {value} within {seconds:d} seconds"))
+def _(town: Town, key: str, word: str, cluster: str, value: str, seconds: int) -> None:
+    eventually(lambda: town.config(word, cluster, key) == value, seconds, f"{key} follows")
+
+
+@then(parsers.parse("the exit code is {code:d}"))
+def _(town: Town, code: int) -> None:
+    done = town.last()
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+
+
+@then(parsers.parse('the output says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.said(town.last().stdout)
+
+
+@then(parsers.parse('the output ends with "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert town.said(town.last().stdout).rstrip().endswith(text)
+
+
+@then("the job into dc2 runs again")
+def _(town: Town) -> None:
+    count = len(town.records("orders", "dc2"))
+    eventually(lambda: len(town.records("orders", "dc2")) > count, about="it copies again")
+
+
+@then("repl drift tells that the job into dc2 is not running")
+def _(town: Town) -> None:
+    def told() -> bool:
+        done = town.run("drift", str(town.topology.file))
+        return done.returncode == 2 and "running -> not running" in done.stdout
+
+    eventually(told, about="drift")

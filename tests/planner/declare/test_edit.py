@@ -1,0 +1,54 @@
+"""A flow's state in a text that people wrote: nothing else of it moves."""
+
+import pytest
+import yaml
+
+from planner.declare.edit import with_state
+
+BLOCK = """\
+# who copies what
+flows:
+  - name: there   # the way there
+    from: dc1
+    to: dc2
+    topics: {include: [a]}
+
+  - name: back
+    state: active # for now
+    from: dc2
+"""
+FLOW = (
+    "name: shop\nflows:\n  - {name: there, from: dc1}   # ö\n  - {name: back, state: 'paused', from: dc2}\n"
+)
+JSON = '{"flows": [{"name": "there", "from": "dc1"}]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "flow", "before", "after"),
+    [
+        (BLOCK, "there", "# the way there\n", "# the way there\n    state: paused\n"),
+        (BLOCK, "back", "state: active # for now", "state: paused # for now"),
+        (FLOW, "there", "{name: there, from", "{name: there, state: paused, from"),
+        (FLOW.replace("'paused'", "'active'"), "back", "'active'", "'paused'"),
+        (JSON, "there", '"name": "there"', '"name": "there", "state": "paused"'),
+        ("flows:\n- name: there", "there", "- name: there", "- name: there\n  state: paused\n"),
+    ],
+)
+def test_only_the_state_moves(text: str, flow: str, before: str, after: str) -> None:
+    edited = with_state(text, flow, "paused")
+
+    assert edited == text.replace(before, after, 1)
+    assert edited is not None
+    told = next(one for one in yaml.safe_load(edited)["flows"] if one["name"] == flow)
+    assert told["state"] == "paused"
+
+
+@pytest.mark.parametrize("text", ["name: shop\n", "flows: []\n", "flows:\n  - {name: other}\n", "[]"])
+def test_a_flow_that_stands_elsewhere(text: str) -> None:
+    assert with_state(text, "there", "paused") is None
+
+
+def test_the_second_document_of_a_file() -> None:
+    text = "name: shop\n---\nflows: [{name: there}]\n"
+
+    assert with_state(text, "there", "paused") == "name: shop\n---\nflows: [{name: there, state: paused}]\n"
