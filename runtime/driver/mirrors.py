@@ -159,7 +159,7 @@ class Mirrors:
             self._there |= await admin.settings(names)
 
     def _rule_of(self, topic: str) -> MirrorRule:
-        """Where copies come back, both would follow each other: a limit with room for headers grew for ever."""
+        """Where copies come back, each follows the other: a limit with room for headers grew for ever."""
         if topic not in self._is_one:
             self._is_one[topic] = self._router.is_one(self._flow.name, topic)
         return self._shared_rule if self._is_one[topic] else self._rule
