@@ -41,6 +41,8 @@ class Application:
     """Made in a thread: it takes seconds, in which the driver can do other things."""
 
     def __init__(self, job: str) -> None:
+        # Only with the JVM at hand does a SparkConf know what was given, and what is missing.
+        SparkContext._ensure_initialized()
         conf = SparkConf().setAppName(f"repl {job}")
         for key, value in _FIXED.items():
             conf.set(key, value)

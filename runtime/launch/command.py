@@ -38,6 +38,8 @@ QUIET = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+_EXECUTORS = "spark.executor.extraJavaOptions"
+
 LOCAL_OPTIONS = frozenset({"python"})
 CLUSTER_OPTIONS = frozenset({"python", "archives", "files", "queue"})
 
@@ -87,6 +89,8 @@ def _properties(spec: JobSpec, folder: Folder) -> dict[str, str]:
     if launch.launcher != "local":
         ours |= _on_a_cluster(spec)
     given = {**ours, **launch.conf}
+    if launch.launcher != "local":
+        given[_EXECUTORS] = " ".join((*JVM, launch.conf.get(_EXECUTORS, ""))).strip()
     options = [
         *JVM,
         f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",

@@ -1,0 +1,101 @@
+"""A real standalone cluster of Spark on the loopback, from the pip package: a Master and Workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from runtime.launch import processes
+from runtime.launch.command import JVM, spark_home
+from tests.records import wait_for
+
+_MARK = "REPL_TEST_CLUSTER"
+
+
+@dataclass(frozen=True)
+class Standalone:
+    """`workers` are the JVMs of the Workers; what they start dies with them."""
+
+    master: str
+    ui: str
+    workers: tuple[psutil.Process, ...]
+    folder: Path
+
+    def executors(self, worker: psutil.Process) -> list[psutil.Process]:
+        return worker.children(recursive=True)
+
+
+def free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port: int = door.getsockname()[1]
+        return port
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        text: str = answer.read().decode(errors="replace")
+        return text
+
+
+@contextmanager
+def standalone(folder: Path, environ: Mapping[str, str], workers: int = 2) -> Iterator[Standalone]:
+    """`environ` is what the workers have, and hand on to executors: there a job's secrets come from."""
+    port, ui, mark = free_port(), free_port(), uuid.uuid4().hex
+    variables = {
+        **os.environ,
+        **environ,
+        _MARK: mark,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(JVM),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    master = f"spark://127.0.0.1:{port}"
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *words: str) -> subprocess.Popen[bytes]:
+        command = [str(spark_home({}) / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
+        with (folder / f"{len(started)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=variables, cwd=folder, start_new_session=True
+            )
+        started.append(process)
+        return process
+
+    try:
+        start("master.Master", *("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui)))
+        own = [
+            start(
+                "worker.Worker",
+                *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+                *("-c", "2", "-m", "2g", "-d", str(folder / f"worker-{number}"), master),
+            )
+            for number in range(workers)
+        ]
+        address = f"http://127.0.0.1:{ui}"
+        wait_for(lambda: _alive(address) == workers, 120)
+        yield Standalone(master, address, tuple(psutil.Process(one.pid) for one in own), folder)
+    finally:
+        for process in started:
+            process.send_signal(signal.SIGKILL)
+            process.wait(30)
+        assert processes.sweep(f"{_MARK}={mark}")
+
+
+def _alive(address: str) -> int:
+    try:
+        return fetched(f"{address}/json/").count('"ALIVE"') - 1  # the Master itself is one
+    except OSError:
+        return 0

@@ -1,0 +1,175 @@
+"""A job on a real Master and two Workers: slots on both, one of them lost; and secrets nobody gets to see.
+
+The clusters want SASL. Passwords are in the environment of `repl`'s process and of the Workers, nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract import naming
+from runtime.contract.jobspec import ClusterSpec, JobSpec, LaunchSpec
+from runtime.lab.lab import Lab
+from runtime.launch.launcher import LaunchState
+from runtime.launch.supervised import Supervised
+from tests import checker
+from tests.records import create_topic, read, wait_for
+from tests.spark.job import flow_of, spec_of
+from tests.spark.standalone import Standalone, fetched, free_port, standalone
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def passwords(lab_sasl: Lab) -> dict[str, str]:
+    return {
+        f"CANARY_{name.upper()}": str(one.client["sasl.password"]) for name, one in lab_sasl.clusters.items()
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, passwords: dict[str, str]) -> Iterator[Standalone]:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with standalone(folder, passwords) as running:
+        yield running
+
+
+def job_of(lab: Lab, job: str, flow: str, topic: str, launch: LaunchSpec) -> JobSpec:
+    spec = spec_of(lab, job, [flow_of(flow, [topic])], slots=2, launch=launch)
+    return replace(
+        spec,
+        clusters={
+            name: ClusterSpec(
+                bootstrap=one.bootstrap,
+                client={**one.client, "sasl.password": {"env": f"CANARY_{name.upper()}"}},
+            )
+            for name, one in spec.clusters.items()
+        },
+    )
+
+
+def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
+    lab_sasl: Lab,
+    cluster: Standalone,
+    passwords: dict[str, str],
+    fresh: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    for name, value in passwords.items():
+        monkeypatch.setenv(name, value)  # the readers of this test resolve the references too
+    source, there = (dict(lab_sasl.clusters[name].client) for name in ("dc1", "dc2"))
+    topic, ui = fresh("far"), free_port()
+    create_topic(source, topic, 4, config=checker.TOPIC_CONFIG)
+    (tmp_path / "events").mkdir()
+    conf = {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(ui),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+        "spark.driver.host": "127.0.0.1",
+    }
+    launch = LaunchSpec(launcher="standalone", master=cluster.master, conf=conf)
+    spec = job_of(lab_sasl, fresh("job"), fresh("flow"), topic, launch)
+    home = tmp_path / "jobs"
+    launcher = Supervised(home, {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
+    job = Seen(spec)
+
+    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
+        try:
+            launcher.launch(spec)
+            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 1, 120)
+            wait_for(lambda: len(job.slots_below(cluster.workers[1])) == 1, 60)
+            wait_for(lambda: job.copied_by() == {0, 1}, 60)
+
+            known, shown = look_everywhere(
+                cluster, f"http://127.0.0.1:{ui}", home, tmp_path / "events", there
+            )
+            assert spec.job in known  # the search sees what there is
+            for password in passwords.values():
+                assert [where for where, text in shown.items() if password in text] == []
+
+            lost = cluster.workers[1]
+            hit = job.slots_below(lost)
+            began = time.monotonic()
+            lost.kill()
+            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 2, 120)
+            wait_for(lambda: job.copied_by() == {0, 1} and not job.running(hit), 60)
+            print(f"a lost worker's slot copies again after {time.monotonic() - began:.1f} s")
+            report = checker.compare(source, there, topic, written=writer.written, patience=120)
+            assert report.clean, report
+            launcher.stop(spec.job, 60)
+            assert launcher.find(spec.job).why == "stopped"
+        finally:
+            launcher.stop(spec.job, 0)
+    assert launcher.find(spec.job).state is LaunchState.ENDED
+
+
+class Seen:
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.began_ms = int(time.time() * 1000)
+
+    def reports(self):
+        from tests.spark.job import statuses
+
+        jobs, slots = statuses(self.spec)
+        status = jobs.get(self.spec.job)
+        own = {slot: report for (job, slot), report in slots.items() if job == self.spec.job}
+        return {slot: one for slot, one in own.items() if status is not None and one.driver == status.driver}
+
+    def slots_below(self, worker: psutil.Process) -> dict[int, int]:
+        """Slot → process, of those that this Worker's executors run."""
+        children = {child.pid for child in worker.children(recursive=True)}
+        processes = {slot: report.status.process for slot, report in self.reports().items()}
+        return {slot: pid for slot, pid in processes.items() if pid in children}
+
+    def copied_by(self) -> set[int]:
+        return {
+            slot
+            for slot, report in self.reports().items()
+            if any(one.records for one in report.status.partitions)
+        }
+
+    def running(self, slots: dict[int, int]) -> list[int]:
+        return [pid for pid in slots.values() if psutil.pid_exists(pid)]
+
+
+def look_everywhere(
+    cluster: Standalone, ui: str, home: Path, events: Path, there: dict[str, object]
+) -> tuple[str, dict[str, str]]:
+    """All that others can see of the job, by place: and all of it in one."""
+    shown: dict[str, str] = {}
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            shown[str(entry)] = entry.read_bytes().decode(errors="replace")
+        except OSError:
+            continue  # gone meanwhile
+    for folder in (home, events, cluster.folder):
+        for file in folder.rglob("*"):
+            if file.is_file():
+                shown[str(file)] = file.read_bytes().decode(errors="replace")
+    applications = fetched(f"{ui}/api/v1/applications")
+    number = applications.split('"id" : "')[1].split('"')[0]
+    pages = ("environment/", "executors/", "jobs/", f"api/v1/applications/{number}/environment")
+    shown |= {f"{ui}/{page}": fetched(f"{ui}/{page}") for page in pages}
+    shown |= {f"{cluster.ui}/{page}": fetched(f"{cluster.ui}/{page}") for page in ("", "json/")}
+    for topic in (naming.STATUS, naming.CONTROL):
+        for record in read(there, topic):
+            shown[f"{topic} {record.offset}"] = f"{record.key!r} {record.value!r}"
+    assert {file.stat().st_mode & 0o777 for file in home.rglob("*") if file.suffix in (".json", ".conf")} == {
+        0o600
+    }
+    assert {folder.stat().st_mode & 0o777 for folder in home.iterdir()} == {0o700}
+    assert f"{ui}/environment/" in shown
+    assert "spark.eventLog.enabled" in shown[f"{ui}/environment/"]
+    assert any(events.rglob("*"))
+    return "\n".join(shown.values()), shown
