@@ -37,7 +37,7 @@ COUNTS = [0, 10, 60, 25, 5, *([0] * 13)]
 
 
 def copying() -> StatusSeen:
-    word = report(said(S.COPYING, 12_000), counts=COUNTS)
+    word = report(said(S.COPYING, 12_000, 12_400), counts=COUNTS)
     first = ledger(progress(10_000), job(1_400), word)
     here = source(end=12_400, first_missing={KEY: NOW - 320})
     before = look(here, destination(20_000), first, NOW - 1_000)
