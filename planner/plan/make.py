@@ -61,8 +61,8 @@ def make_plan(
 
 
 def with_diagnostics(plan: Plan, found: Sequence[Diagnostic]) -> Plan:
-    """The plan with what a later look (the broker's own check) had to say about it."""
-    return replace(plan, diagnostics=(*plan.diagnostics, *found)) if found else plan
+    """The plan with what another look (the broker's own check) had to say about it; each thing once."""
+    return replace(plan, diagnostics=tuple(dict.fromkeys([*plan.diagnostics, *found]))) if found else plan
 
 
 def expected_dead(topology: Topology) -> frozenset[str]:
