@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import psutil
 from confluent_kafka import Producer
 
-import runtime.driver
 from runtime.contract import client, control, job_status, jobspec, naming
 from runtime.contract.control import Command
 from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport
@@ -27,13 +26,11 @@ from runtime.copy.ledger import Ledger
 from runtime.copy.scan import Scan
 from runtime.copy.wire.cluster import Cluster
 from runtime.lab.lab import Lab
+from runtime.launch.command import HEAP, JVM, MAIN
 
 R = TypeVar("R")
 
-MAIN = Path(runtime.driver.__file__).parent / "main.py"
 SUBMIT = Path(sys.executable).parent / "spark-submit"
-# A driver for one slot or a few: small, and quick to start.
-JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -XX:MaxHeapFreeRatio=20 -XX:MinHeapFreeRatio=10"
 
 
 def spec_of(
@@ -178,7 +175,15 @@ def start_job(
     file.write_bytes(jobspec.encode(spec))
     settings = {"spark.ui.enabled": "false", **(conf or {})}
     given = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-    command = [str(SUBMIT), "--master", master, "--driver-memory", "512m", "--driver-java-options", JVM]
+    command = [
+        str(SUBMIT),
+        "--master",
+        master,
+        "--driver-memory",
+        HEAP,
+        "--driver-java-options",
+        " ".join(JVM),
+    ]
     command += [*given, str(MAIN), "--spec", str(file)]
     variables = {
         **os.environ,
