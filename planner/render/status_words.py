@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from runtime.contract.status import LATENCY_BOUNDS_MS
+
 UNKNOWN = "–"
 _BARS = "▁▂▃▄▅▆▇█"
 _MANY = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
@@ -53,7 +55,10 @@ def span(ms: float | None) -> str:
 
 
 def latency(ms: float | None) -> str:
-    return UNKNOWN if ms is None else span(max(ms, 1))
+    """What is slower than the longest that is counted is only known to be slower."""
+    if ms is None:
+        return UNKNOWN
+    return f"{'>' if ms >= LATENCY_BOUNDS_MS[-1] else ''}{span(max(ms, 1))}"
 
 
 def moment(ms: int | None) -> str:

@@ -63,7 +63,8 @@ def flow_seen(flow: FlowFacts) -> FlowSeen:
     topics = [_topic(flow, topic, begun.get(topic, set())) for topic in sorted(flow.names)]
     partitions = [one for topic in topics for one in topic.partitions]
     stats = flow.job.stats.get(flow.asked.name, ()) if flow.job.seen.up else ()
-    latencies = summed(one.latency_counts for one in stats)
+    recent = flow.job.recent.get(flow.asked.name, ()) if flow.job.seen.up else ()
+    latencies = recent if any(recent) else summed(one.latency_counts for one in stats)
     lag = longest(one.lag_ms for one in partitions)
     asked, generation = flow.asked, flow.generation
     view = flow.job.flows.get(asked.name)
@@ -90,6 +91,7 @@ def flow_seen(flow: FlowFacts) -> FlowSeen:
         bytes_per_s=sum_rates(one.bytes_per_s for one in partitions),
         latency_p50_ms=quantile(latencies, 0.5),
         latency_p99_ms=quantile(latencies, 0.99),
+        latency_over_ms=flow.elapsed_ms if any(recent) else None,
         dropped=sum(one.dropped for one in partitions),
         throttled_ms=sum(one.throttled_ms for one in stats),
         stuck_lanes=[lane for one in stats for lane in one.stuck_lanes],

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runtime.audit.status_facts import LedgerFacts
+from runtime.audit.status_numbers import summed
 from runtime.contract.job_status import FlowView, JobStatus, SlotReport
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.seen import DOWN, UNKNOWN, JobSeen, SlotSeen
@@ -28,12 +29,16 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """A job judged. `partitions` and `stats` come from the slots of the driver that the heartbeat names."""
+    """A job judged. `partitions` and `stats` come from the slots of the driver that the heartbeat names.
+
+    `recent`: how many records took how long, by flow, of what was committed since the look before.
+    """
 
     seen: JobSeen
     partitions: Mapping[PartitionKey, Report]
     stats: Mapping[str, Sequence[FlowStats]]
     flows: Mapping[str, FlowView]
+    recent: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def doubtful(ledger: LedgerFacts, now_ms: int) -> bool:
@@ -63,11 +68,7 @@ def judge(
     age = now_ms - status.at_ms
     if beats and not _fresh(status, now_ms):
         age = now_ms - before_ms  # the clocks differ; it did beat between the two looks
-    reports = {
-        slot: report
-        for (job, slot), report in now.reports.items()
-        if job == name and report.driver == status.driver
-    }
+    reports = _reports(now, status)
     return JobFacts(
         JobSeen(
             name=name,
@@ -91,7 +92,34 @@ def judge(
         _partitions(status, reports),
         _stats(reports),
         {view.flow: view for view in status.flows},
+        _recent(reports, _reports(before, status) if before is not None else {}),
     )
+
+
+def _reports(ledger: LedgerFacts, status: JobStatus) -> dict[int, SlotReport]:
+    """Of the slots that this driver started: another driver's are a zombie's last words."""
+    return {
+        slot: report
+        for (job, slot), report in ledger.reports.items()
+        if job == status.job and report.driver == status.driver
+    }
+
+
+def _recent(now: Mapping[int, SlotReport], before: Mapping[int, SlotReport]) -> dict[str, list[int]]:
+    """A slot that began anew in between counts from zero: all of it is recent."""
+    found: dict[str, list[int]] = {}
+    for slot, report in now.items():
+        last = before.get(slot)
+        same = last is not None and last.attempt == report.attempt
+        old = {one.flow: one.latency_counts for one in last.status.flows} if last and same else {}
+        for one in report.status.flows:
+            counts = old.get(one.flow, ())
+            more = [
+                count - (counts[at] if at < len(counts) else 0) for at, count in enumerate(one.latency_counts)
+            ]
+            if last is not None and min(more, default=0) >= 0:
+                found[one.flow] = summed([found.get(one.flow, ()), more])
+    return found
 
 
 def _fresh(status: JobStatus, now_ms: int) -> bool:

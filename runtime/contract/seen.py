@@ -107,7 +107,8 @@ class TopicSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 class FlowSeen(msgspec.Struct, frozen=True, kw_only=True):
     """`declared` is the state in the topology, `state` what the data says. `link_age_ms`: how old the
-    newest heartbeat is that crossed. Latencies are since the slots began, None before the first record.
+    newest heartbeat is that crossed. Latencies are of what was committed in the last `latency_over_ms`; where
+    that is None, of all since the slots began.
     """
 
     name: str
@@ -131,6 +132,7 @@ class FlowSeen(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float | None
     latency_p50_ms: float | None
     latency_p99_ms: float | None
+    latency_over_ms: int | None
     dropped: int
     throttled_ms: int
     stuck_lanes: list[str]

@@ -24,6 +24,7 @@ WORDS: list[tuple[Any, Any, str]] = [
     (span, 3 * 3_600_000, "3 h"),
     (span, 50 * 3_600_000, "2 d"),
     (latency, 0.2, "1 ms"),
+    (latency, 120_000.0, ">2 min"),
 ]
 
 

@@ -256,4 +256,17 @@ def test_latencies_are_the_histograms():
     flow = flow_of(seen(written=ledger(progress(), job(), report(said(S.CAUGHT_UP), counts=counts))))
     assert flow.latency_p50_ms is not None
     assert 10 < flow.latency_p50_ms < 15
-    assert flow.latency_p99_ms == 15
+    assert (flow.latency_p99_ms, flow.latency_over_ms) == (15, None)
+
+
+def test_latencies_are_recent_where_something_was_copied_between_the_looks():
+    slow, both = [0] * 18, [0] * 18
+    slow[14] = both[14] = 1_000  # ≤ 5 s: a catch-up, long ago
+    both[1] = 10  # ≤ 5 ms: since then
+    first = look(
+        source(), destination(), ledger(progress(), job(), report(said(S.COPYING), counts=slow)), NOW - 1_000
+    )
+    now = look(source(), destination(), ledger(progress(), job(), report(said(S.COPYING), counts=both)))
+    flow = flow_of(join(asked(), now, first))
+    assert (flow.latency_p99_ms or 0) <= 5
+    assert flow.latency_over_ms == 1_000
