@@ -17,9 +17,10 @@ import msgspec
 import psutil
 
 from runtime.contract.jobspec import FlowSpec, JobSpec, encode
+from runtime.launch.command import JVM, MAIN
 from tests.labs import WITH_PARENT
 from tests.runtime.copy.world import Driver, Side, assigned
-from tests.spark.job import JVM, MAIN, SUBMIT
+from tests.spark.job import SUBMIT
 
 _AGAIN_S = 0.2
 DAEMON = "pyspark.daemon"
@@ -79,7 +80,7 @@ def submit_command(file: Path, cores: int) -> list[str]:
     options = [
         *("--master", f"local[{cores}]"),
         *("--driver-memory", "512m"),
-        *("--driver-java-options", JVM),
+        *("--driver-java-options", " ".join(JVM)),
     ]
     return [str(SUBMIT), *options, *("--conf", "spark.ui.enabled=false"), str(MAIN), "--spec", str(file)]
 
