@@ -98,7 +98,12 @@ class Load:
         if producer is None:
             # A flush never takes longer than this, however dead the cluster is.
             producer = Producer(
-                {**cluster.client, "linger.ms": 5, "message.timeout.ms": int(_PATIENCE * 1000)}
+                {
+                    **cluster.client,
+                    "enable.idempotence": True,
+                    "linger.ms": 5,
+                    "message.timeout.ms": int(_PATIENCE * 1000),
+                }
             )
             self._producers[target.cluster] = producer
         try:
