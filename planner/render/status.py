@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
@@ -63,11 +64,10 @@ def screen(
 
 def _headline(status: StatusSeen) -> Text:
     """All of it in a line: whether someone must look."""
-    down = sum(not one.up and one.state != UNKNOWN for one in status.jobs)
-    unknown = sum(one.state == UNKNOWN for one in status.jobs)
+    idle = Counter(one.state for one in status.jobs if not one.up)
     worries = len(_needing(status))
     late = sum(one.rpo_met is False for one in status.flows)
-    how = ", ".join(f"{number} {word}" for number, word in ((down, "down"), (unknown, "unknown")) if number)
+    how = ", ".join(f"{number} {state}" for state, number in sorted(idle.items()))
     parts = [
         plural(len(status.flows), "flow"),
         f"{plural(len(status.jobs), 'job')} {f'({how})' if how else 'up'}",
@@ -75,7 +75,7 @@ def _headline(status: StatusSeen) -> Text:
     parts += [f"{plural(worries, 'partition')} to look at"] if worries else []
     parts += [f"{late} beyond the RPO"] if late else []
     parts += _behind(status)
-    style = BAD if down or worries else "bold"
+    style = BAD if idle or worries else "bold"
     return Text.assemble(
         (f"{status.topology}: {', '.join(parts)}", style), (f"  {moment(status.at_ms)}", "dim")
     )
@@ -108,7 +108,8 @@ def _remarks(status: StatusSeen) -> Iterator[Text]:
     for flow in status.flows:
         parts = [one for one in flow.why.split("; ") if one and one not in said]
         remarks += [(f"flow {flow.name}", "; ".join(parts))] if parts else []
-        remarks += [(f"flow {flow.name}", note) for note in (*_old_end(flow, status.at_ms), *flow.notes)]
+        notes = (*_old_end(flow, status.at_ms), *_foreign(flow), *flow.notes)
+        remarks += [(f"flow {flow.name}", note) for note in notes]
         remarks += [(f"flow {flow.name}", f"stuck: {lane}") for lane in flow.stuck_lanes]
     if remarks:
         yield Text()
@@ -123,6 +124,11 @@ def _old_end(flow: FlowSeen, now_ms: int) -> list[str]:
         return []
     when = span(max(now_ms - max(seen), 0))
     return [f"the lag counts to {flow.source}'s end as last seen, {when} ago; there may be more"]
+
+
+def _foreign(flow: FlowSeen) -> list[str]:
+    topics = sorted({one.destination_topic or "" for one in flow.partitions if one.foreign_writes})
+    return [f"others write to its mirror topics (foreign_writes): {', '.join(topics)}"] if topics else []
 
 
 def _slot(slot: SlotSeen) -> str:

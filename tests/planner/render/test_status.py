@@ -23,6 +23,7 @@ from tests.runtime.audit.given import (
     SILENT,
     asked,
     destination,
+    generation,
     job,
     ledger,
     look,
@@ -72,6 +73,16 @@ def destination_down() -> StatusSeen:
     return join(asked(), look(source(), ClusterFacts("dc2", answers=False, why="no broker answers"), None))
 
 
+def foreign_writes() -> StatusSeen:
+    word = report(said(S.CAUGHT_UP, foreign_writes=True))
+    return join(asked(), look(source(), destination(140), ledger(progress(), job(), word)))
+
+
+def stopped() -> StatusSeen:
+    written = ledger(progress(90), job(60_000, state="stopped"), who=generation("stopped"))
+    return join(asked(), look(source(first_missing={KEY: NOW - 3_000}), destination(), written))
+
+
 def never_ran() -> StatusSeen:
     return join(asked(), look(source(), destination(topics={}), LedgerFacts()))
 
@@ -94,6 +105,8 @@ SCENES: dict[str, Callable[[], StatusSeen]] = {
         job_down,
         source_down,
         destination_down,
+        foreign_writes,
+        stopped,
         never_ran,
         waits_for_a_core,
     )
