@@ -17,6 +17,17 @@ class Registry(Protocol):
     def write(self, own: Sequence[Owned] = ..., disown: Sequence[Address] = ...) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """For how many seconds what a job does is waited for."""
+
+    copies: float = 120.0  # until one that was launched really copies
+    heard: float = 60.0  # until one does what it was told
+    goodbye: float = 45.0  # until one that was asked to stop has stopped
+    grace: float = 20.0  # until one that its launcher asked to stop is killed
+    sign_of_life: float = 4.0  # a heartbeat comes every second
+
+
 @dataclass(slots=True)
 class Hands:
     """One cluster during one apply."""
@@ -28,6 +39,7 @@ class Hands:
     now_ms: Callable[[], int]
     launchers: Launchers = nobody
     wait: bool = True  # until launched jobs really copy
+    patience: Patience = field(default_factory=Patience)
     client: AdminClient = field(init=False)
     _by_broker: dict[int, AdminClient] = field(default_factory=dict)
 

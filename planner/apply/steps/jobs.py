@@ -8,7 +8,7 @@ import msgspec
 
 from planner.apply.hands import Hands
 from planner.apply.launching import LaunchFailed, Launching
-from planner.apply.orders import HEARD_S, new_id, not_heard, tell
+from planner.apply.orders import new_id, not_heard, tell
 from planner.apply.watch import Watch, not_copying
 from planner.kafka import producer
 from planner.kafka.log import append
@@ -20,10 +20,6 @@ from runtime.contract.job_status import JobKey, JobStatus
 from runtime.contract.jobspec import JobSpec, LaunchSpec
 from runtime.contract.naming import STATUS
 
-COPIES_S = 120.0
-GOODBYE_S = 45.0
-GRACE_S = 20.0
-SIGN_OF_LIFE_S = 4.0
 _WRITE_S = 30.0
 _LOOK_AT_PROCESS_S = 2.0
 
@@ -41,7 +37,7 @@ def launch(hands: Hands, steps: Sequence[LaunchJob]) -> dict[str, Verdict]:
             before = watch.job(step.job)
             try:
                 launcher = hands.launchers(spec.launch)
-                where = _started(launcher, spec)
+                where = _started(hands, launcher, spec)
             except LaunchFailed as failure:
                 verdicts[step.id] = _told(failure)
                 continue
@@ -53,10 +49,10 @@ def launch(hands: Hands, steps: Sequence[LaunchJob]) -> dict[str, Verdict]:
     return verdicts
 
 
-def _started(launcher: Launching, spec: JobSpec) -> str:
+def _started(hands: Hands, launcher: Launching, spec: JobSpec) -> str:
     """What an apply that was cut short has left of it, and what says nothing any more, goes first."""
     if launcher.runs(spec.job):
-        launcher.stop(spec.job, GRACE_S)
+        launcher.stop(spec.job, hands.patience.grace)
     return launcher.launch(spec)
 
 
@@ -72,7 +68,7 @@ def _copies(
     def awaited() -> str:
         return not_copying(spec, step.topics, watch.board, driver_before)
 
-    why = watch.until(awaited, COPIES_S, _given_up(hands, launcher, spec.job))
+    why = watch.until(awaited, hands.patience.copies, _given_up(hands, launcher, spec.job))
     if not why:
         return DONE
     return failed(f"it was launched ({where}), but {why}{_last_lines(launcher, spec.job)}")
@@ -131,7 +127,7 @@ def _reconfigured(hands: Hands, watch: Watch, step: ReconfigureJob) -> Verdict:
             return missing
         return not_copying(spec, step.topics, watch.board, "") if hands.wait else ""
 
-    why = watch.until(awaited, HEARD_S, hands.guard.barred)
+    why = watch.until(awaited, hands.patience.heard, hands.guard.barred)
     return failed(f"it was told, but {why}") if why else DONE
 
 
@@ -144,20 +140,22 @@ def stop(hands: Hands, steps: Sequence[StopJob]) -> dict[str, Verdict]:
 def _stopped(hands: Hands, watch: Watch, step: StopJob) -> Verdict:
     if (barred := hands.guard.before_request()) is not None:
         return Verdict(Result.NOT_STARTED, barred)
-    if _runs(watch, step.job) and watch.beats(step.job, SIGN_OF_LIFE_S):
+    if _runs(watch, step.job) and watch.beats(step.job, hands.patience.sign_of_life):
         tell(hands.endpoint, step.job, control.StopJob(id=new_id()))
-        watch.until(lambda: "goodbye" if _runs(watch, step.job) else "", GOODBYE_S, hands.guard.barred)
+        watch.until(
+            lambda: "goodbye" if _runs(watch, step.job) else "", hands.patience.goodbye, hands.guard.barred
+        )
     problem = ""
     try:
         launcher = hands.launchers(_launch_of(step))
-        launcher.stop(step.job, GRACE_S)
+        launcher.stop(step.job, hands.patience.grace)
     except LaunchFailed as failure:
         problem = str(failure)
     if not _runs(watch, step.job):
         return DONE
     status = watch.job(step.job)
     assert status is not None
-    if watch.beats(step.job, SIGN_OF_LIFE_S):
+    if watch.beats(step.job, hands.patience.sign_of_life):
         where = f"pid {status.process} on {status.host}"
         return failed(f"it does not stop, and runs as {where}: {problem or 'it was not started from here'}")
     _say_goodbye(hands, status)

@@ -1,0 +1,150 @@
+"""Jobs without Spark: they tell of themselves and do as they are told, and copy nothing.
+
+Behind the seam `planner.apply.launching.Launching`. One lives in a thread; what it says goes through the
+real status and control topics.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from msgspec.structs import replace
+
+from planner.apply.launching import LaunchFailed
+from planner.kafka import Endpoint, producer
+from planner.kafka.log import Tail, append
+from runtime.contract import control, job_status, naming
+from runtime.contract.internal_topics import at_destination
+from runtime.contract.job_status import FlowView, JobKey, JobState, JobStatus, SpecKey
+from runtime.contract.jobspec import JobSpec, LaunchSpec
+
+BEAT_S = 0.5
+ALL = 1_000_000  # of whatever is asked for
+
+
+@dataclass
+class FakeJobs:
+    """A launcher for all jobs of some clusters. `deaf` jobs never stop by themselves; `silent` ones, once
+    they are launched, say nothing and are not there.
+    """
+
+    endpoints: Mapping[str, Endpoint]
+    deaf: bool = False
+    silent: bool = False
+    refuses: str = ""
+    running: dict[str, "FakeJob"] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+
+    def __call__(self, _launch: LaunchSpec) -> "FakeJobs":
+        return self
+
+    def launch(self, spec: JobSpec) -> str:
+        self.calls.append(f"launch {spec.job}")
+        if self.refuses:
+            raise LaunchFailed(self.refuses, "look at it", ["a line of its log"])
+        if not self.silent:
+            job = FakeJob(self.endpoints[spec.destination], spec, deaf=self.deaf)
+            self.running[spec.job] = job
+            job.start()
+        return "a thread"
+
+    def update(self, spec: JobSpec) -> None:
+        self.calls.append(f"update {spec.job}")
+
+    def runs(self, job: str) -> bool | None:
+        return job in self.running and self.running[job].is_alive()
+
+    def stop(self, job: str, _grace_s: float) -> None:
+        self.calls.append(f"stop {job}")
+        if job in self.running:
+            self.running.pop(job).kill()
+
+    def tail(self, _job: str) -> Sequence[str]:
+        return ["the last line"]
+
+    def kill(self) -> None:
+        """All of them, without a goodbye."""
+        for job in list(self.running):
+            self.running.pop(job).kill()
+
+
+class FakeJob(threading.Thread):
+    def __init__(self, endpoint: Endpoint, spec: JobSpec, *, deaf: bool = False) -> None:
+        super().__init__(daemon=True)
+        ensure_topics(endpoint)
+        self._endpoint = endpoint
+        self._spec = spec
+        self._deaf = deaf
+        self._driver = uuid.uuid4().hex
+        self._heard = ""
+        self._state: JobState = "running"
+        self._killed = threading.Event()
+        self.behind_ms = 0  # its clock
+        self._producer = producer(endpoint)
+
+    def kill(self) -> None:
+        self._killed.set()
+        self.join(30)
+
+    def run(self) -> None:
+        with Tail(self._endpoint, naming.CONTROL) as commands:
+            commands.to_end()
+            self._remember()
+            while not self._killed.is_set() and self._state == "running":
+                self._beat()
+                mine = control.command_key(self._spec.job)
+                for record in commands.more(BEAT_S):
+                    if record.key == mine and record.value is not None:
+                        self._obey(control.decode_command(record.value))
+        if not self._killed.is_set():
+            self._beat()
+
+    def _obey(self, command: control.Command) -> None:
+        match command:
+            case control.StopJob():
+                self._state = "running" if self._deaf else "stopped"
+            case control.Reconfigure(spec=spec):
+                self._spec = spec
+                self._remember()
+            case control.AcceptLoss():
+                pass
+        self._heard = command.id
+
+    def _remember(self) -> None:
+        key = job_status.encode_key(SpecKey(self._spec.job))
+        append(self._producer, naming.STATUS, [(key, job_status.encode(self._spec))], 30)
+
+    def _beat(self) -> None:
+        now = time.time_ns() // 1_000_000 - self.behind_ms
+        views = [FlowView(flow=one.name, state=one.state, generation=1) for one in self._spec.flows]
+        status = JobStatus(
+            job=self._spec.job,
+            topology=self._spec.topology,
+            driver=self._driver,
+            state=self._state,
+            at_ms=now,
+            started_ms=now,
+            heard=self._heard,
+            flows=[replace(view, topics=ALL) for view in views],
+        )
+        key = job_status.encode_key(JobKey(self._spec.job))
+        append(self._producer, naming.STATUS, [(key, job_status.encode(status))], 30)
+
+
+def ensure_topics(endpoint: Endpoint) -> None:
+    """As the driver makes them."""
+    admin = AdminClient({"bootstrap.servers": endpoint.bootstrap, **endpoint.settings})
+    there = admin.list_topics(timeout=10).topics
+    wanted = [
+        NewTopic(one.name, one.partitions, config=dict(one.config))
+        for one in at_destination()
+        if one.name in (naming.STATUS, naming.CONTROL) and one.name not in there
+    ]
+    for made in admin.create_topics(wanted).values() if wanted else ():
+        made.result(timeout=30)
+    while not {naming.STATUS, naming.CONTROL} <= admin.list_topics(timeout=10).topics.keys():
+        time.sleep(0.05)

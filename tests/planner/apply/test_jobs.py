@@ -1,0 +1,203 @@
+"""The steps of jobs through the real status and control topics; the jobs themselves are fakes."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from planner.apply.attempt import Guard
+from planner.apply.hands import Hands, Patience
+from planner.apply.orders import accept_loss
+from planner.apply.steps import HANDLERS
+from planner.apply.watch import Watch
+from planner.model.address import job_address
+from planner.model.outcome import DONE, Result, Verdict
+from planner.model.step import LaunchJob, ReconfigureJob, StopJob
+from planner.observe.jobs import read_jobs
+from runtime.contract import jobspec
+from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
+from runtime.lab.lab import Lab
+from tests.endpoints import endpoint
+from tests.fakes.jobs import FakeJobs
+from tests.planner.apply.test_steps import Notebook
+
+pytestmark = pytest.mark.integration
+
+HASTY = Patience(copies=6, heard=6, goodbye=2, grace=1, sign_of_life=2)
+
+
+class Here:
+    """One job with one flow at dc1 of the lab, and whoever launches it."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.endpoint = endpoint(lab, "dc1")
+        self.jobs = FakeJobs({"dc1": self.endpoint})
+        self.name = name
+        flow = FlowSpec(name=name, source="dc2", destination="dc1", topics=SelectionSpec(include=["a"]))
+        self.spec = JobSpec(
+            job=name,
+            topology="shop",
+            destination="dc1",
+            clusters={one: ClusterSpec(bootstrap="x:1") for one in ("dc1", "dc2")},
+            flows=[flow],
+        )
+
+    def hands(self, barred: str | None = None, *, wait: bool = True) -> Hands:
+        return Hands(
+            self.endpoint,
+            Notebook(),
+            Guard(lambda: barred),
+            "digest",
+            lambda: 42,
+            launchers=self.jobs,
+            wait=wait,
+            patience=HASTY,
+        )
+
+    def perform(self, step: LaunchJob | ReconfigureJob | StopJob, hands: Hands | None = None) -> Verdict:
+        return HANDLERS[type(step)](hands or self.hands(), [step])[step.id]
+
+    def text(self, **changes: object) -> str:
+        return jobspec.encode(replace(self.spec, **changes)).decode()
+
+    def launch(self, **more: object) -> LaunchJob:
+        address = job_address(self.name)
+        return LaunchJob("launch", address, "dc1", self.name, self.text(), **more)  # type: ignore[arg-type]
+
+    def tell(self, **changes: object) -> ReconfigureJob:
+        return ReconfigureJob("tell", job_address(self.name), "dc1", self.name, self.text(**changes))
+
+    def stop(self) -> StopJob:
+        return StopJob("stop", job_address(self.name), "dc1", self.name)
+
+    def seen(self) -> tuple[bool, JobSpec | None]:
+        one = next(one for one in read_jobs(self.endpoint, "shop") if one.name == self.name)
+        return one.live, one.spec
+
+
+@pytest.fixture
+def here(lab: Lab, fresh: Callable[[str], str]) -> Iterator[Here]:
+    made = Here(lab, fresh("job"))
+    yield made
+    made.jobs.kill()
+
+
+def test_a_life(here: Here) -> None:
+    assert here.perform(here.launch(topics={here.name: 3})) == DONE
+    assert here.seen() == (True, here.spec)
+
+    paused = [replace(here.spec.flows[0], state="paused")]
+    assert here.perform(here.tell(flows=paused)) == DONE
+    assert here.seen() == (True, replace(here.spec, flows=paused))
+
+    assert here.perform(here.stop()) == DONE
+    assert here.seen()[0] is False
+    assert here.jobs.calls == [
+        f"launch {here.name}",
+        f"update {here.name}",
+        f"stop {here.name}",
+    ]
+
+
+def test_what_an_apply_that_was_killed_left_goes_first(here: Here) -> None:
+    here.perform(here.launch())
+
+    assert here.perform(here.launch()) == DONE
+    assert here.jobs.calls[1:] == [f"stop {here.name}", f"launch {here.name}"]
+
+
+def test_one_that_can_not_be_started_says_why(here: Here) -> None:
+    here.jobs.refuses = "Java is missing"
+
+    verdict = here.perform(here.launch())
+
+    assert verdict.result is Result.FAILED
+    assert verdict.why == "Java is missing — look at it\n    a line of its log"
+
+
+def test_one_that_ends_at_once_shows_the_end_of_its_log(here: Here) -> None:
+    here.jobs.silent = True
+
+    verdict = here.perform(here.launch())
+
+    assert verdict.result is Result.FAILED
+    assert "it was launched (a thread), but it ended" in verdict.why
+    assert "the last line" in verdict.why
+    assert here.perform(here.launch(), here.hands(wait=False)) == DONE
+
+
+def test_nothing_is_started_without_the_lease(here: Here) -> None:
+    for step in (here.launch(), here.tell(), here.stop()):
+        verdict = here.perform(step, here.hands("the lease is lost"))
+        assert (verdict.result, verdict.why) == (Result.NOT_STARTED, "the lease is lost")
+    assert here.jobs.calls == []
+
+
+def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:
+    here.perform(here.launch())
+    here.jobs.running[here.name].kill()
+
+    verdict = here.perform(here.tell(slots=3))
+
+    assert "it was told, but it has not taken over what it was told" in verdict.why
+
+
+def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here) -> None:
+    here.jobs.deaf = True
+    here.perform(here.launch())
+
+    assert here.perform(here.stop()) == DONE
+    assert here.seen()[0] is False
+    with Watch(here.endpoint) as watch:
+        status = watch.job(here.name)
+    assert status is not None
+    assert (status.state, status.trouble) == ("stopped", "stopped by repl, after its end")
+
+
+def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
+    here.jobs.deaf = True
+    here.perform(here.launch())
+    elsewhere = Hands(
+        here.endpoint,
+        Notebook(),
+        Guard(lambda: None),
+        "digest",
+        lambda: 42,
+        launchers=FakeJobs({"dc1": here.endpoint}),
+        patience=HASTY,
+    )
+
+    verdict = here.perform(here.stop(), elsewhere)
+
+    assert verdict.result is Result.FAILED
+    assert "it does not stop, and runs as" in verdict.why
+
+
+def test_a_dead_job_is_stopped_and_says_so(here: Here) -> None:
+    here.perform(here.launch())
+    here.jobs.kill()
+
+    assert here.perform(here.stop()) == DONE
+    assert here.seen()[0] is False
+
+
+def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
+    here.perform(here.launch())
+    here.jobs.running[here.name].behind_ms = 3_600_000
+
+    def an_hour_early() -> bool:
+        with Watch(here.endpoint) as watch:
+            watch.beats(here.name, 2)
+        return next(one.live for one in read_jobs(here.endpoint, "shop") if one.name == here.name)
+
+    assert an_hour_early()
+    here.jobs.kill()
+    assert here.seen()[0] is False
+
+
+def test_no_loss_is_accepted_where_nothing_stands_still(here: Here) -> None:
+    here.perform(here.launch())
+
+    said = accept_loss(here.endpoint, here.name, here.name, noticed_s=0.5)
+
+    assert said.problem == "no partition of it stands still over lost records"
