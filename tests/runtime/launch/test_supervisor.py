@@ -104,6 +104,8 @@ def test_supervisor_and_watchman_killed_together_leave_nobody_and_it_can_be_laun
     launcher.launch(SPEC)
     gone = all_of(launcher)
     now = state(launcher)
+    assert now.supervisor is not None
+    os.kill(now.supervisor.pid, signal.SIGSTOP)  # together: else it would start another watchman in between
     kill(now.watchman)
     kill(now.supervisor)
     wait_for(lambda: not [process for process in gone if processes.alive(process)], 10)
