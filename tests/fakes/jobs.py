@@ -7,7 +7,7 @@ real status and control topics.
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka.admin import AdminClient
@@ -28,27 +28,34 @@ ALL = 1_000_000  # of whatever is asked for
 
 @dataclass
 class FakeJobs:
-    """A launcher for all jobs of some clusters. `deaf` jobs never stop by themselves; `silent` ones, once
+    """A launcher for all jobs. `deaf` jobs never stop by themselves; `silent` ones, once
     they are launched, say nothing and are not there.
     """
 
-    endpoints: Mapping[str, Endpoint]
     deaf: bool = False
     silent: bool = False
     refuses: str = ""
     running: dict[str, "FakeJob"] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    told: list[tuple[str, Endpoint]] = field(default_factory=list)
 
     def __call__(self, _launch: LaunchSpec) -> "FakeJobs":
         return self
+
+    def forget(self) -> None:
+        """As if they had never been: a real job of the same name would look for their ledgers."""
+        for name, place in self.told:
+            keys = (job_status.encode_key(JobKey(name)), job_status.encode_key(SpecKey(name)))
+            append(producer(place), naming.STATUS, [(key, None) for key in keys], 30)
 
     def launch(self, spec: JobSpec) -> str:
         self.calls.append(f"launch {spec.job}")
         if self.refuses:
             raise LaunchFailed(self.refuses, "look at it", ["a line of its log"])
         if not self.silent:
-            job = FakeJob(self.endpoints[spec.destination], spec, deaf=self.deaf)
+            job = FakeJob(endpoint_of(spec), spec, deaf=self.deaf)
             self.running[spec.job] = job
+            self.told.append((spec.job, endpoint_of(spec)))
             job.start()
         return "a thread"
 
@@ -70,6 +77,14 @@ class FakeJobs:
         """All of them, without a goodbye."""
         for job in list(self.running):
             self.running.pop(job).kill()
+
+
+def endpoint_of(spec: JobSpec) -> Endpoint:
+    """Of a lab without secrets."""
+    cluster = spec.clusters[spec.destination]
+    return Endpoint(
+        spec.destination, cluster.bootstrap, {key: str(one) for key, one in cluster.client.items()}
+    )
 
 
 class FakeJob(threading.Thread):

@@ -31,14 +31,17 @@ class Here:
 
     def __init__(self, lab: Lab, name: str) -> None:
         self.endpoint = endpoint(lab, "dc1")
-        self.jobs = FakeJobs({"dc1": self.endpoint})
+        self.jobs = FakeJobs()
         self.name = name
         flow = FlowSpec(name=name, source="dc2", destination="dc1", topics=SelectionSpec(include=["a"]))
         self.spec = JobSpec(
             job=name,
             topology="shop",
             destination="dc1",
-            clusters={one: ClusterSpec(bootstrap="x:1") for one in ("dc1", "dc2")},
+            clusters={
+                "dc1": ClusterSpec(bootstrap=self.endpoint.bootstrap),
+                "dc2": ClusterSpec(bootstrap="x:1"),
+            },
             flows=[flow],
         )
 
@@ -163,7 +166,7 @@ def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
         Guard(lambda: None),
         "digest",
         lambda: 42,
-        launchers=FakeJobs({"dc1": here.endpoint}),
+        launchers=FakeJobs(),
         patience=HASTY,
     )
 
