@@ -5,8 +5,9 @@ import threading
 
 import click
 
-from planner.model.outcome import Ended, Result, Summary
+from planner.model.outcome import Ended, Result, Sent, Summary
 from planner.model.plan import Plan
+from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from planner.render import progress
 
 _COLOURS = {
@@ -27,6 +28,15 @@ class View:
 
     def begin(self, plan: Plan) -> None:
         self._shown = progress.shown(plan)
+
+    def sent(self, event: Sent) -> None:
+        """Only of what takes so long that somebody may wonder."""
+        if self._as_json:
+            return
+        with self._lock:
+            for step in event.steps:
+                if isinstance(step, LaunchJob | ReconfigureJob | StopJob):
+                    click.secho(progress.begun(step), err=True)
 
     def ended(self, event: Ended) -> None:
         with self._lock:

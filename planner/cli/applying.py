@@ -218,6 +218,7 @@ def _execute(
         match event:
             case Sent():
                 journal.sent(event.cluster, [step.id for step in event.steps])
+                applying.view.sent(event)
             case Ended():
                 journal.ended(event.cluster, {one.step.id: _told(one) for one in event.outcomes})
                 applying.view.ended(event)

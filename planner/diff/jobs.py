@@ -142,6 +142,8 @@ def _without_restart(before: JobSpec | None, after: JobSpec) -> str:
     older = {flow.name: flow for flow in before.flows} if before is not None else {}
     newer = {flow.name: flow for flow in after.flows}
     names = sorted(name for name in {*older, *newer} if older.get(name) != newer.get(name))
+    if not names and before is not None and before.routes != after.routes:
+        return "reconfigured without a restart: it is told what the topology's other flows take"
     about = f": {', '.join(f'flow.{name}' for name in names)}" if names else ""
     return f"reconfigured without a restart{about}"
 

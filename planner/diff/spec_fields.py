@@ -98,7 +98,6 @@ def running_fields(spec: JobSpec) -> dict[str, Value]:
                 *((f"client.{key}", _setting(key, value)) for key, value in sorted(cluster.client.items())),
             )
         },
-        "routes": tuple(route.name for route in spec.routes),
         "declared": tuple(f"{topic}: {', '.join(keys)}" for topic, keys in sorted(spec.declared.items())),
     }
 

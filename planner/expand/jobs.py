@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from planner.expand.routes import route_of
+from planner.model.change import SENSITIVE
 from planner.model.desired import DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.topology import (
@@ -18,6 +19,7 @@ from planner.model.topology import (
     StartAtOffsets,
     StartAtTimestamp,
     Topology,
+    looks_secret,
 )
 from runtime.contract import jobspec
 from runtime.contract.jobspec import (
@@ -119,14 +121,15 @@ def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folde
     return ClusterSpec(
         bootstrap=cluster.bootstrap,
         id=found or None,
-        client={key: _setting(value, cluster, folder) for key, value in sorted(cluster.client.items())},
+        client={key: _setting(key, value, cluster, folder) for key, value in sorted(cluster.client.items())},
     )
 
 
-def _setting(value: str | SecretRef, cluster: Cluster, folder: PurePath) -> Setting:
+def _setting(key: str, value: str | SecretRef, cluster: Cluster, folder: PurePath) -> Setting:
+    """A secret that is written out goes no further than this; the plan refuses it."""
     match value:
         case str():
-            return value
+            return SENSITIVE if looks_secret(key) else value
         case SecretRef(kind="env", name=name):
             return {"env": name}
         case SecretRef(name=name):

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from planner.diff.running import Standing, standings, wanted_jobs
 from planner.model.address import Address, job_address
-from planner.model.change import Change
+from planner.model.change import SENSITIVE, Change
 from planner.model.desired import Desired, DesiredJob
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
-from planner.model.topology import looks_secret
 
 
 def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
@@ -27,11 +26,7 @@ def _written_out(job: DesiredJob) -> Iterator[Diagnostic]:
     if not job.needed:
         return
     for name, cluster in sorted(job.spec.clusters.items()):
-        keys = [
-            key
-            for key, value in sorted(cluster.client.items())
-            if isinstance(value, str) and looks_secret(key)
-        ]
+        keys = [key for key, value in sorted(cluster.client.items()) if value == SENSITIVE]
         if keys:
             yield error(
                 f"a job is told how to reach {name} without secrets, and {', '.join(keys)} is written out",

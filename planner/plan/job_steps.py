@@ -9,7 +9,7 @@ from planner.diff.record import JOB, LAUNCH, flow_entry, job_entry
 from planner.diff.running import Standing, standings
 from planner.model.address import Address, Kind, flow_address, topic_address
 from planner.model.change import Action, Change
-from planner.model.desired import Desired, DesiredFlow, DesiredJob
+from planner.model.desired import RUNNING, Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.step import (
     AlterConfigs,
@@ -45,7 +45,7 @@ def job_steps(
         own: list[JobStep] = []
         if change is not None:
             standing = found[job.spec.destination]
-            own += _of_wanted(job, job.spec, change, standing, desired, others)
+            own += _of_wanted(job, job.spec, change, standing, desired, others, by_address)
             book += _book(job, job.spec, change, own, standing, desired.topology)
         steps += own
         book += _flow_book(job, job.spec, by_address, own, desired.topology)
@@ -63,6 +63,7 @@ def _of_wanted(
     standing: Standing,
     desired: Desired,
     others: Sequence[Step],
+    flow_changes: Mapping[Address, Change],
 ) -> Iterator[JobStep]:
     name, cluster, address = job.job.name, spec.destination, job.address
     text = jobspec.encode(spec).decode()
@@ -79,16 +80,39 @@ def _of_wanted(
         case Action.UPDATE if _is_told(change):
             yield ReconfigureJob(f"reconfigure:{address}", address, cluster, name, text, needs, topics)
         case Action.DELETE:
+            # Its flows end in order, and their ledger says so, before the job goes: by the one that runs, or
+            # by a new one that does nothing else.
             live = standing.job(name)
-            told: tuple[str, ...] = ()
-            if live is not None and live.live and live.spec != spec:
-                # Its flows end in order, and their ledger says so, before the job goes.
-                last = ReconfigureJob(f"reconfigure:{address}", address, cluster, name, text, needs, topics)
-                told = (last.id,)
-                yield last
-            yield StopJob(f"stop:{address}", address, cluster, name, told, _launch(standing, name))
+            last: tuple[JobStep, ...] = ()
+            if live is not None and live.live:
+                last = (
+                    ReconfigureJob(f"reconfigure:{address}", address, cluster, name, text, needs, topics),
+                )
+            elif any(_ends(flow_changes.get(flow_address(one))) for one in job.flows):
+                last = (LaunchJob(f"launch:{address}", address, cluster, name, text, needs, topics),)
+            yield from last
+            told = tuple(one.id for one in last)
+            yield StopJob(
+                f"stop:{address}", address, cluster, name, told, _stop_by(last, spec, standing, name)
+            )
         case _:
             pass
+
+
+def _ends(change: Change | None) -> bool:
+    """It is promoted or failed over by this plan."""
+    return (
+        change is not None
+        and change.action is Action.UPDATE
+        and any(one.path == ("state",) and one.new not in RUNNING for one in change.fields)
+    )
+
+
+def _stop_by(before: Sequence[JobStep], spec: JobSpec, standing: Standing, job: str) -> str:
+    """The launcher that the job to stop was started by."""
+    if any(isinstance(one, LaunchJob) for one in before):
+        return msgspec.json.encode(spec.launch).decode()
+    return _launch(standing, job)
 
 
 def _is_told(change: Change) -> bool:

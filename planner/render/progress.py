@@ -8,7 +8,7 @@ from planner.model.address import Address
 from planner.model.change import Action, Change
 from planner.model.outcome import Outcome, Result, Summary
 from planner.model.plan import Plan
-from planner.model.step import Disown, Own, verb
+from planner.model.step import Disown, LaunchJob, Own, Step, StopJob, verb
 
 EVENT_VERSION = 1
 
@@ -32,6 +32,17 @@ def shown(plan: Plan) -> frozenset[str]:
     return frozenset(
         step.id for step in plan.steps if not isinstance(step, Own | Disown) or step.address not in worked_on
     )
+
+
+def begun(step: Step) -> str:
+    """`job.dc2: launching ...`."""
+    match step:
+        case LaunchJob():
+            return f"{step.address}: launching ..."
+        case StopJob():
+            return f"{step.address}: stopping ..."
+        case _:
+            return f"{step.address}: being told ..."
 
 
 def line(outcome: Outcome) -> str:

@@ -153,7 +153,7 @@ def value_text(field: FieldChange, value: Value) -> str:
         says_more = own is not None and own not in (field.old, field.new)
         return f"(default {readable(name, own)})" if own is not None and says_more else "(default)"
     if isinstance(value, tuple):
-        return ", ".join(value)
+        return ", ".join(value) or "(none)"
     if isinstance(value, bool):
         return str(value).lower()
     return readable(name, str(value)) or '""'

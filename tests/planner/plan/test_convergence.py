@@ -17,6 +17,7 @@ from planner.model.topology import Topic, Topology
 from planner.plan import make_plan
 from tests.fakes.simulated import simulate
 from tests.fakes.worlds import states, topologies
+from tests.planner.plan.jobs import dead
 
 
 def planned(shop: Topology, seen: Observed) -> tuple[Desired, Plan]:
@@ -31,7 +32,7 @@ def left_to_do(plan: Plan) -> list[Any]:
 
 
 # Refusals of the guards and lints end at the plan; everything else must come to rest.
-REFUSED = frozenset({"owned", "protect", "partition-decrease"})
+REFUSED = frozenset({"owned", "protect", "partition-decrease", "transition"})
 
 
 SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow]
@@ -49,6 +50,28 @@ def test_a_plan_after_apply_is_empty(shop: Topology, seen: Observed) -> None:
     assert left_to_do(again) == []
     drifted = [change for change in drift(desired, after) if change.action is not Action.NO_OP]
     assert drifted == []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@given(topologies(), topologies(), states(), st.sets(st.sampled_from(["dc1", "dc2"])))
+def test_whatever_ran_before_and_died_since(
+    before: Topology, shop: Topology, seen: Observed, died: set[str]
+) -> None:
+    _, first = planned(before, seen)
+    assume(not any(one.code in REFUSED for one in first.diagnostics))
+    there = simulate(first.steps, seen)
+    for name in died:
+        there = dead(there, name)
+
+    _, plan = planned(shop, there)
+    assume(not any(one.code in REFUSED for one in plan.diagnostics))
+    after = simulate(plan.steps, there)
+    desired, again = planned(shop, after)
+
+    assert left_to_do(again) == []
+    needed = {job.job.name for job in desired.jobs if job.needed}
+    running = {job.name for name in ("dc1", "dc2") for job in after.clusters[name].jobs if job.live}  # type: ignore[union-attr]
+    assert running == needed
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,6 +10,7 @@ from planner.model.plan import Plan
 from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
 from planner.model.topology import Cluster, FlowState, Job, Policies, SecretRef, Topology
 from planner.plan import stale
+from planner.render.json import json_text
 from runtime.contract import jobspec
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import applied, dead, plan
@@ -119,6 +120,7 @@ def test_no_secret_is_written_into_a_spec() -> None:
 
     seen = observed(cluster(live("a")), cluster(name="dc2"))
     assert codes(shop("canary"), seen) == {("job-secret", ExitCode.ERROR)}
+    assert "canary" not in json_text(plan(shop("canary"), seen))
     assert codes(shop(SecretRef("env", "PASSWORD")), seen) == set()
 
 

@@ -5,13 +5,11 @@ from functools import cache
 
 from planner.diff import diff, drift
 from planner.diff.record import acl_entry
-from planner.model.address import Address, Kind
-from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.diagnostic import Source, error, warning
-from planner.model.observed import ConfigValue, Unreachable
+from planner.model.observed import ConfigValue, Observed, Unreachable
 from planner.model.plan import Mode, Plan
-from planner.model.topology import FlowState, OnRemove, Selection
+from planner.model.topology import FlowState, Job, OnRemove, Provenance, Selection
 from planner.plan import make_plan, with_diagnostics
 from tests.fakes.states import (
     SHOP,
@@ -27,6 +25,7 @@ from tests.fakes.states import (
     topology,
     wanted,
 )
+from tests.planner.plan.jobs import applied, dead, plan
 
 DAY, WEEK = "86400000", "604800000"
 NOW = "2026-01-01T00:00:00Z"
@@ -88,17 +87,27 @@ def everything() -> Plan:
     return planned(want, dc1, cluster(name="dc2"))
 
 
-def replacing() -> Plan:
-    """A job that must start anew, which the diff of flows will plan."""
-    job = Address(Kind.JOB, None, "dc2")
-    change = Change(
-        job,
-        Action.REPLACE,
-        "spark.executor.memory changed",
-        (FieldChange(("conf", "spark.executor.memory"), "1g", "2g"),),
-        notes=("its partitions go on where they stopped",),
+def jobs() -> Plan:
+    """Flows that come, go and change; a job that is told, one that is started over, one that died."""
+    quick, old = flow("quick", topics=Selection(("a",))), flow("old", topics=Selection(("o",)))
+    slow = flow("slow", job="slow", topics=Selection(("s",)))
+    back = flow("back", source_cluster="dc2", destination_cluster="dc1", job="dc1", topics=Selection(("b",)))
+    before = applied(topology(quick, slow, old, back))
+    shop = topology(
+        replace(quick, rate_limit=50_000_000, state=FlowState.PAUSED),
+        replace(slow, rpo_ms=5_000),
+        flow("new", topics=Selection(("orders",)), provenance=Provenance.HEADERS),
+        back,
     )
-    return replace(planned(desired(), cluster(), shop=topology()), changes=(change,))
+    shop = replace(shop, jobs={"slow": Job("slow", memory="2g", conf={"spark.key": "value"})})
+    return replace(plan(shop, lagging(dead(before, "dc1"), {"old": 1_200, "slow": 7})), created_at=NOW)
+
+
+def lagging(seen: Observed, lag: dict[str, int]) -> Observed:
+    there = seen.reachable("dc2")
+    assert there is not None
+    told = tuple(replace(job, lag=lag) for job in there.jobs)
+    return Observed({**seen.clusters, "dc2": replace(there, jobs=told)})
 
 
 def nothing() -> Plan:
@@ -164,7 +173,7 @@ def many(count: int = 3000) -> Plan:
 
 SCENES = {
     "everything": everything,
-    "replacing": replacing,
+    "jobs": jobs,
     "nothing": nothing,
     "silent": silent,
     "errored": errored,
