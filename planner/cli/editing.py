@@ -11,7 +11,10 @@ from planner.cli.plan_output import print_plan
 from planner.cli.validate import checked
 from planner.declare.edit import with_state
 from planner.declare.hints import nearest
+from planner.model.address import flow_address
+from planner.model.change import Action
 from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, Topology
 
 
@@ -64,7 +67,7 @@ def apply_with_state(name: str, state: FlowState, how: How) -> int:
             print_plan(plan)
         if plan.applyable and not how.auto_approve:
             approve(plan)
-        kept = not plan.errored
+        kept = not plan.errored and _known(plan, name)
         return execute(
             plan,
             how.path,
@@ -77,6 +80,12 @@ def apply_with_state(name: str, state: FlowState, how: How) -> int:
     finally:
         if not kept:
             file.write_bytes(before)
+
+
+def _known(plan: Plan, name: str) -> bool:
+    """Whether the flow's destination could be read: else nothing came of the edit."""
+    unknown = [one for one in plan.changes if one.action is Action.UNKNOWN]
+    return all(one.address != flow_address(name) for one in unknown)
 
 
 def _really(topology: Topology, name: str, state: FlowState) -> None:

@@ -53,7 +53,7 @@ def _refused(address: Address, owner: str, job: DesiredJob, how: str) -> Diagnos
     destination = job.spec.destination if job.spec is not None else ""
     return error(
         f"{how} the topology {owner!r} at {destination}",
-        f"give it another name here (a flow's job: NAME), or let {owner!r} stop it first",
+        f"give it another name here (a job: below jobs, and in its flows), or let {owner!r} stop it first",
         address=str(address),
         source=job.source,
         code="owned",
