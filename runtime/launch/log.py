@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -10,6 +11,8 @@ LARGEST = 8 << 20
 KEPT = 3  # older ones beside the newest
 _TAIL_BYTES = 256 << 10
 _SHOWN = 500  # of a line
+_ERRORS = ("Error:", "Exception", "Caused by:")
+_FIRST_ERRORS = 3
 
 
 class LogFile:
@@ -62,6 +65,15 @@ def tail(path: Path, lines: int, start: int = 0) -> list[str]:
         text = _end(_numbered(path, 1), 0) + text
     told = [line[:_SHOWN].rstrip() for line in text.decode(errors="replace").splitlines() if line.strip()]
     return told[-lines:]
+
+
+def last_words(path: Path, lines: int, start: int) -> list[str]:
+    """Of what was said since byte `start`: its first errors, and its end. Spark says its error first, and
+    then a hundred lines on how to use it.
+    """
+    said = tail(path, sys.maxsize, start)
+    errors = [line for line in said[:-lines] if line.startswith(_ERRORS)]
+    return [*errors[:_FIRST_ERRORS], *said[-lines:]]
 
 
 def size(path: Path) -> int:

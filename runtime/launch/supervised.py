@@ -83,6 +83,8 @@ class Supervised:
 
     def _check(self, spec: JobSpec) -> None:
         """Everything that can be known before anything starts."""
+        if not hasattr(os, "pidfd_open"):
+            raise LaunchError("jobs run on Linux 5.4 or newer", "call repl there")
         find_java(self.environ)
         submission(spec, self._folder(spec.job), spark_home(self.environ))
         references.check(spec, self.environ)
@@ -151,7 +153,7 @@ class Supervised:
         raise LaunchError(
             f"the job {folder.job} did not start: {why}",
             f"read {folder.log}",
-            log.tail(folder.log, _SHOWN, start),
+            log.last_words(folder.log, _SHOWN, start),
         )
 
     def _kill(self, folder: Folder) -> None:
@@ -185,12 +187,12 @@ def _ended(state: Supervision, why: str) -> Supervision:
 
 def _found(state: Supervision, handle: Handle) -> Found:
     supervised, watched = processes.alive(state.supervisor), processes.alive(state.watchman)
-    if state.phase == "ended" and not supervised:
+    if state.phase == "ended":  # the supervisor has nothing left to do but to go
         return Found(LaunchState.ENDED, handle, state.why)
     if supervised and state.phase == "waiting":
         return Found(LaunchState.RESTARTING, handle, state.why)
     if supervised:
-        return Found(LaunchState.RUNNING, handle, state.why if state.phase == "ended" else "")
+        return Found(LaunchState.RUNNING, handle)
     if watched:
         return Found(LaunchState.RESTARTING, handle, "its supervisor was killed; the watchman takes over")
     return Found(

@@ -14,13 +14,13 @@ import psutil
 import pytest
 
 from runtime.contract.job_status import JobStatus, SlotReport
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.jobspec import JobSpec, LaunchSpec
 from runtime.lab.lab import Lab
 from runtime.launch.application import marked
 from runtime.launch.choose import launcher_for
 from runtime.launch.command import MAIN
 from runtime.launch.folder import Folder
-from runtime.launch.launcher import LaunchState
+from runtime.launch.launcher import LaunchError, LaunchState
 from tests import checker
 from tests.records import create_topic, wait_for
 from tests.spark.job import flow_of, spec_of, statuses
@@ -133,6 +133,17 @@ def test_whoever_is_killed_the_job_comes_back(lab: Lab, fresh: Callable[[str], s
             launcher.stop(spec.job, 0)
     assert not job.alive()
     print(took, f"{resident} MB")
+
+
+def test_what_spark_refuses_is_told_with_its_own_words(lab: Lab, tmp_path: Path):
+    launch = LaunchSpec(conf={"spark.driver.extraJavaOptions": "-Xmx9g"})
+    spec = spec_of(lab, "refused", [flow_of("f", ["t"])], launch=launch)
+    launcher = launcher_for(spec.launch, tmp_path)
+    with pytest.raises(LaunchError, match="died at its start") as caught:
+        launcher.launch(spec)
+    told = "\n".join(caught.value.log)
+    assert "Not allowed to specify max heap" in told
+    assert launcher.find("refused").state is LaunchState.ENDED
 
 
 def found_from_another_process(home: Path, job: str) -> str:
