@@ -1,0 +1,160 @@
+"""A real job, asked by a real Prometheus. One job for all: each test goes on where the one before stopped."""
+
+import re
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from msgspec.structs import replace
+
+from runtime.contract.control import Reconfigure
+from runtime.lab.lab import Lab
+from tests.prometheus import Prometheus, promtool
+from tests.records import create_topic, wait_for, write
+from tests.runtime.observe.expressions import ALERTS, alerts, panels
+from tests.spark.job import Running, flow_of, spec_of, start_job
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+TOPIC, COUNT = "metered-t", 2_000
+RECORDS = f'sum(repl_partition_records_total{{topic="{TOPIC}"}})'
+_SELECTOR = re.compile(r"\b(?:repl_[a-z_]+|up)\b(?:\{[^}]*\})?")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """The status is 0 where nothing listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def until(holds: Callable[[], object], within_s: float = 90.0) -> None:
+    wait_for(lambda: bool(holds()), within_s)
+
+
+@pytest.fixture(scope="module")
+def dc1(lab: Lab) -> dict[str, Any]:
+    return dict(lab.clusters["dc1"].client)
+
+
+@pytest.fixture(scope="module")
+def job(lab: Lab, dc1: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Two slots, one flow with all that metrics tell of: an rpo, a limit, heartbeats, a group."""
+    create_topic(dc1, TOPIC, 4)
+    write(dc1, TOPIC, [b"x" * 100] * COUNT)
+    group = Consumer({**dc1, "group.id": "metered"})
+    group.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
+    group.close()
+    flow = flow_of("metered", [TOPIC], heartbeats_every_ms=500, rpo_ms=60_000, rate_limit=50_000_000)
+    spec = spec_of(lab, "metered", [flow], slots=2, metrics_port=free_port())
+    running = start_job(spec, tmp_path_factory.mktemp("job"))
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+@pytest.fixture(scope="module")
+def prometheus(job: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    running = Prometheus(folder, free_port(), [f"127.0.0.1:{job.spec.metrics_port}"], ALERTS)
+    try:
+        running.await_up()
+        yield running
+    finally:
+        running.close()
+
+
+def port_of(job: Running) -> int:
+    assert job.spec.metrics_port is not None
+    return job.spec.metrics_port
+
+
+def test_it_is_alive_at_once_and_ready_when_it_copies(job: Running):
+    until(lambda: get(port_of(job), "/healthz") == (200, "alive\n"))
+    status, why = get(port_of(job), "/readyz")
+    assert status == 503
+    assert "the job is starting" in why
+    until(lambda: get(port_of(job), "/readyz") == (200, "ready\n"))
+
+
+def test_what_it_copied_is_counted_once(job: Running, prometheus: Prometheus):
+    until(lambda: prometheus.value(RECORDS) == COUNT)
+    until(lambda: prometheus.value(f'sum(repl_partition_lag_records{{topic="{TOPIC}"}})') == 0)
+    until(lambda: prometheus.value(f'max(repl_partition_lag_seconds{{topic="{TOPIC}"}})') == 0)
+    until(lambda: (prometheus.value("sum(repl_slot_records_total)") or 0) >= COUNT)
+    until(lambda: (prometheus.value("sum(repl_slot_record_latency_seconds_count)") or 0) >= COUNT)
+    assert prometheus.value("repl_job_up") == 1
+    assert prometheus.value('repl_job_slots{state="running"}') == 2
+    assert (prometheus.value("min(repl_slot_resident_memory_bytes)") or 0) > 10 << 20
+    assert prometheus.value('sum(repl_flow_partitions{state="caught_up"})') == 5
+
+
+def test_what_is_served_is_as_prometheus_wants_it(job: Running, prometheus: Prometheus):
+    checked = promtool("check", "metrics", given=get(port_of(job), "/metrics")[1])
+    ours = [line for line in checked.stdout.splitlines() if line.startswith("repl_")]
+    assert not ours, checked.stdout
+
+
+def test_every_panel_has_series(prometheus: Prometheus):
+    deadline = time.monotonic() + 60
+    while missing := [(where, one) for where, one in panels("15s") if not prometheus.query(one)]:
+        assert time.monotonic() < deadline, missing
+        time.sleep(0.5)
+
+
+def test_every_alert_speaks_of_series(prometheus: Prometheus):
+    for rule in alerts():
+        for selector in _SELECTOR.findall(rule["expr"]):
+            assert prometheus.query(selector), rule["alert"]
+    until(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()))
+    assert {rule["name"] for rule in prometheus.rules()} == {rule["alert"] for rule in alerts()}
+
+
+def test_a_killed_slot_takes_no_count_along(job: Running, prometheus: Prometheus, dc1: dict[str, Any]):
+    before = prometheus.value("sum(repl_slot_records_total)") or 0
+    for worker in job.workers:
+        worker.kill()
+    until(lambda: (prometheus.value("sum(repl_slot_restarts_total)") or 0) >= 1)
+    write(dc1, TOPIC, [b"y" * 100] * COUNT)
+    until(lambda: prometheus.value(RECORDS) == 2 * COUNT)
+    until(lambda: (prometheus.value("sum(repl_slot_records_total)") or 0) >= before + COUNT)
+    for name in ("repl_slot_records_total", "repl_partition_records_total", "repl_slot_bytes_total"):
+        assert prometheus.value(f"sum(resets({name}[10m]))") == 0
+    until(lambda: get(port_of(job), "/readyz")[0] == 200)
+
+
+def test_a_port_that_is_taken_is_said_and_tried_again(job: Running):
+    former = port_of(job)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        job.tell(Reconfigure("another port", replace(job.spec, metrics_port=taken)))
+        status = job.wait_for(lambda status: str(taken) in status.trouble)
+        assert status.state == "running"
+        assert get(former, "/healthz")[0] == 0
+    until(lambda: get(taken, "/readyz") == (200, "ready\n"))
+    job.wait_for(lambda status: not status.trouble)
+
+
+def test_it_ends_with_the_job(job: Running):
+    assert job.stop() == 0, job.tail()
+    assert get(port_of(job), "/healthz") == (0, "")
