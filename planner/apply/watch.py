@@ -8,8 +8,8 @@ from types import TracebackType
 from planner.kafka import Endpoint
 from planner.kafka.jobs import Board
 from planner.kafka.log import Tail
-from runtime.contract.job_status import JobStatus
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.job_status import FlowView, JobStatus
+from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.naming import STATUS
 from runtime.contract.status import PartitionState
 
@@ -72,6 +72,14 @@ class Watch:
                 return
 
 
+def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
+    """Until its generation is written, nobody can copy it any more, and its groups are where they go on."""
+    if view is not None and view.state == flow.state and view.ended:
+        return ""
+    why = view.why if view is not None and view.why else "the job is at it"
+    return f"flow.{flow.name} is not {flow.state} yet: {why}"
+
+
 def not_copying(spec: JobSpec, topics: Mapping[str, int], board: Board, driver_before: str) -> str:
     """What is missing until the job runs by this spec and every active flow of it copies; "" when nothing is.
 
@@ -89,9 +97,11 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], board: Board, driver_b
         one.flow for one in board.partitions(spec.job) if one.state is not PartitionState.STARTING
     )
     for flow in spec.flows:
-        if flow.state not in ("active", "paused"):
-            continue
         view = views.get(flow.name)
+        if flow.state not in ("active", "paused"):
+            if why := _not_ended(flow, view):
+                return why
+            continue
         if view is None or not view.generation:
             why = view.why if view is not None and view.why else "it is being taken over"
             return f"flow.{flow.name} does not copy yet: {why}"

@@ -33,6 +33,7 @@ COMMANDS: dict[str, Entry] = {
     "clients": Entry("clients", "Which groups and clients produce to and consume from each topic."),
     "pause": Entry("pause", "Stop copying a flow, to go on later where it stood."),
     "resume": Entry("resume", "Let a paused flow go on, or one that stopped over lost records."),
+    "failover": Entry("failover", "Give a cluster up: its flows end with what arrived."),
     "history": Entry("history", "Who applied what, when, and how it ended."),
     "lab": Entry("lab", "Real local Kafka clusters for trying things and for tests."),
     "schema": Entry("schema", "The JSON Schema of the topology, for editors."),

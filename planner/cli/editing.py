@@ -1,6 +1,6 @@
 """Commands that edit a flow's state in the YAML, then plan and apply: shown, asked about, taken back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from planner.declare.edit import with_state
 from planner.declare.hints import nearest
 from planner.model.address import flow_address
 from planner.model.change import Action
-from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.diagnostic import ExitCode, Failure, Source, error
 from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, Topology
+from planner.plan.transitions import may_follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +42,40 @@ def flow_of(topology: Topology, name: str) -> Flow:
 
 
 def apply_with_state(name: str, state: FlowState, how: How) -> int:
-    """The file is as it was unless the plan was approved and can be applied."""
-    flow = flow_of(checked(how.path, how.var_files).topology, name)
-    if flow.source is None:
-        raise Failure(error(f"flow.{name} stands in no file"))
-    file = Path(flow.source.file)
-    before = file.read_bytes()
-    text = before.decode()
-    after = text if flow.state is state else with_state(text, name, state.value)
-    if after is None:
-        raise Failure(
-            error(
-                f"{file}: the place where flow {name} is written is not found",
-                f"write state: {state.value} there, then run repl apply",
-                source=flow.source,
-            )
-        )
+    return apply_with_states({name: state}, how)
+
+
+def apply_with_states(states: Mapping[str, FlowState], how: How) -> int:
+    """The files are as they were unless the plan was approved and can be applied."""
+    topology = checked(how.path, how.var_files).topology
+    after: dict[Path, str] = {}
+    for name, state in states.items():
+        flow = flow_of(topology, name)
+        if flow.source is None:
+            raise Failure(error(f"flow.{name} stands in no file"))
+        file = Path(flow.source.file)
+        text = after.get(file) or file.read_text(encoding="utf-8")
+        after[file] = text if flow.state is state else _edited(text, flow, state, flow.source)
+    return apply_edited(after, states, how, lambda edited: _really(edited, states))
+
+
+def apply_edited(
+    after: Mapping[Path, str], flows: Iterable[str], how: How, right: Callable[[Topology], None]
+) -> int:
+    """`flows` are those that it is about; `right` raises Failure where the edit is not what was meant."""
+    before = {file: file.read_bytes() for file in after}
     kept = False
     try:
-        file.write_text(after, encoding="utf-8")
+        for file, text in after.items():
+            file.write_text(text, encoding="utf-8")
         topology = checked(how.path, how.var_files).topology
-        _really(topology, name, state)
+        right(topology)
         plan = apply_plan(see(topology, how.timeout))
         if not how.as_json:
             print_plan(plan)
         if plan.applyable and not how.auto_approve:
             approve(plan)
-        kept = not plan.errored and _known(plan, name)
+        kept = not plan.errored and _known(plan, flows)
         return execute(
             plan,
             how.path,
@@ -79,25 +87,40 @@ def apply_with_state(name: str, state: FlowState, how: How) -> int:
         )
     finally:
         if not kept:
-            file.write_bytes(before)
+            for file, text_before in before.items():
+                file.write_bytes(text_before)
 
 
-def _known(plan: Plan, name: str) -> bool:
-    """Whether the flow's destination could be read: else nothing came of the edit."""
-    unknown = [one for one in plan.changes if one.action is Action.UNKNOWN]
-    return all(one.address != flow_address(name) for one in unknown)
+def _known(plan: Plan, flows: Iterable[str]) -> bool:
+    """Whether the destination of any could be read: else nothing came of the edit."""
+    unknown = {one.address for one in plan.changes if one.action is Action.UNKNOWN}
+    return any(flow_address(name) not in unknown for name in flows)
 
 
-def _really(topology: Topology, name: str, state: FlowState) -> None:
-    if topology.flows[name].state is not state:
-        raise Failure(error(f"the state of flow {name} comes from elsewhere", "edit it by hand"))
+def _edited(text: str, flow: Flow, state: FlowState, source: Source) -> str:
+    after = with_state(text, flow.name, state.value)
+    if after is None:
+        raise Failure(
+            error(
+                f"{source.file}: the place where flow {flow.name} is written is not found",
+                f"write state: {state.value} there, then run repl apply",
+                source=source,
+            )
+        )
+    return after
+
+
+def _really(topology: Topology, states: Mapping[str, FlowState]) -> None:
+    for name, state in states.items():
+        if topology.flows[name].state is not state:
+            raise Failure(error(f"the state of flow {name} comes from elsewhere", "edit it by hand"))
 
 
 def wrong_state(flow: Flow, wanted: str) -> Failure:
     return Failure(
         error(
             f"flow.{flow.name} is {flow.state.value} and can't be {wanted}",
-            "look at repl status",
+            may_follow(flow.state),
             source=flow.source,
             exit=ExitCode.REFUSED,
         ),

@@ -48,6 +48,12 @@ def _came_home(flow: str, topology: Topology) -> bool:
     return any(one.reverse_of == flow and one.state is FlowState.PROMOTED for one in topology.flows.values())
 
 
+def may_follow(state: FlowState) -> str:
+    """The legal ways on from a state, for people."""
+    legal = NEXT.get(state, "active, over a promoted way back (repl failback) or with restart_from")
+    return f"from {state.value} a flow becomes {legal}"
+
+
 def _way_out(before: FlowState, flow: Flow) -> str:
     """From a running state everything is legal, so this speaks of flows that ended."""
     stay = f"write state: {before.value} (if somebody did that and this file is older, bring it up to date)"

@@ -35,7 +35,9 @@ class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A flow as the driver sees it: `why` says what is in its way, `notes` what it could not do."""
+    """A flow as the driver sees it: `why` says what is in its way, `notes` what it could not do. `ended`: it
+    was promoted or failed over, and all that belongs to that is done.
+    """
 
     flow: str
     state: str
@@ -47,6 +49,7 @@ class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
     partitions: int = 0
     why: str = ""
     notes: list[str] = []
+    ended: bool = False
 
 
 class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):

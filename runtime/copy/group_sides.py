@@ -21,6 +21,7 @@ from runtime.copy.wire.protocol.metadata import Topic
 from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 
 RECREATED_HERE = "the topic at the destination is not the one that was copied into"
+NO_MAPS = "both sides write the topic, and the source's maps can't be read"
 RECREATED_THERE = "the topic at the source is not the one that was copied"
 
 
@@ -33,13 +34,13 @@ class Placed:
 
 
 class Sides:
-    """Made anew when a cluster is opened anew."""
+    """Made anew when a cluster is opened anew. Without a source, what is at the destination must do."""
 
-    def __init__(self, flow: str, source: Cluster, destination: Cluster) -> None:
+    def __init__(self, flow: str, source: Cluster | None, destination: Cluster) -> None:
         self.source = source
         self.destination = destination
         self._flow = flow
-        self._written_there = Checkpoints(source)
+        self._written_there = Checkpoints(source) if source is not None else None
         self._written_here = Checkpoints(destination)
         self._atlas_here: Atlas | None = None
         self._atlas_there: Atlas | None = None
@@ -49,12 +50,15 @@ class Sides:
         """After the groups' offsets were read: what the maps then show is not older. Raises WireError."""
         if self._atlas_here is None:
             self._atlas_here = Atlas(self.destination, ledger)
-        there = self._atlas_there or await atlas_at(self.source)
+        there = self._atlas_there
+        if there is None and self.source is not None:
+            there = await atlas_at(self.source)
         if self._translator is None or there is not self._atlas_there:
             self._atlas_there = there
             self._translator = Translator(self._flow, router, self._atlas_here, there)
         await self._written_here.refresh()
-        await self._written_there.refresh()
+        if self._written_there is not None:
+            await self._written_there.refresh()
         await self._translator.refresh(topics)
 
     def progress(self, item: Item) -> Progress | None:
@@ -71,12 +75,19 @@ class Sides:
 
     def is_ours(self, item: Item, committed: int) -> bool:
         """Whether another flow of this product put it at the source."""
-        return is_ours(committed, self._written_there.at(*item))
+        return self._written_there is not None and is_ours(committed, self._written_there.at(*item))
+
+    def merged(self, topic: str) -> bool:
+        """Whether its records at the source came from several clusters."""
+        assert self._translator is not None
+        return bool(self._translator.origins(topic))
 
     async def place(self, offsets: Mapping[Item, int]) -> dict[Item, Placed]:
         """Positions, never below what the destination still holds; topics that are others now wait."""
         assert self._translator is not None
-        there = await self._topics(self.source, {item.topic for item in offsets})
+        there: dict[str, Topic] | None = None
+        if self.source is not None:
+            there = await self._topics(self.source, {item.topic for item in offsets})
         progress = {item: self._translator.progress(item.topic, item.partition) for item in offsets}
         names = {one.destination_topic for one in progress.values() if one is not None}
         here = await self._topics(self.destination, names)
@@ -84,8 +95,15 @@ class Sides:
         for item, committed in offsets.items():
             known = progress[item]
             at = TopicPartition(known.destination_topic if known is not None else "", item.partition)
-            if known is not None and not _same(there.get(item.topic), known.source_topic_id):
-                position: Position = Pending(RECREATED_THERE)
+            position: Position
+            if self.source is None and self.merged(item.topic):
+                position = Pending(NO_MAPS)
+            elif (
+                known is not None
+                and there is not None
+                and not _same(there.get(item.topic), known.source_topic_id)
+            ):
+                position = Pending(RECREATED_THERE)
             elif known is not None and not _same(here.get(at.topic), known.destination_topic_id):
                 position = Pending(RECREATED_HERE)
             else:

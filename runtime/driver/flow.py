@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from runtime.contract import heartbeat, naming
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.job_status import FlowView
-from runtime.contract.jobspec import FlowSpec, JobSpec, Latest, Start
+from runtime.contract.jobspec import FlowSpec, JobSpec, Latest, Start, State
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.route import Router
 from runtime.copy.assignment import AssignedPartition
@@ -76,8 +76,18 @@ class FlowWork:
         return self._shared
 
     @property
+    def copies(self) -> bool:
+        """Whether slots are to copy it, once it is this driver's."""
+        return self.spec.state == "active"
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything is done that its end asks for."""
+        return False
+
+    @property
     def active(self) -> bool:
-        return self.spec.state == "active" and self.generation is not None and not self._superseded
+        return self.copies and self.generation is not None and not self._superseded
 
     @property
     def actions(self) -> Mapping[str, int]:
@@ -97,6 +107,7 @@ class FlowWork:
             partitions=len(self.partitions),
             why=self._why,
             notes=notes[:50],
+            ended=self.ended,
         )
 
     def accept_loss(self, stopped: Iterable[PartitionKey]) -> None:
@@ -114,7 +125,7 @@ class FlowWork:
     async def run(self) -> None:
         if self.generation is None:
             await self._until_done(self._take_over)
-        if self.spec.state != "active":
+        if not self.copies:
             return
         every = self.spec.follow_every_ms
         while not self._superseded:
@@ -149,12 +160,14 @@ class FlowWork:
         return cluster
 
     async def _take_over(self) -> None:
-        source_id = (await self._source()).cluster_id if self.spec.state == "active" else ""
+        source_id = (await self._source()).cluster_id if self.copies else ""
+        await self._take("active" if self.copies else self.spec.state, source_id)
 
+    async def _take(self, state: State, source_id: str = "", note: str = "") -> None:
         def waits(why: str) -> None:
             self._why = why
 
-        taken = await take_over(self.spec, self._shared, source_id, waits)
+        taken = await take_over(self.spec, self._shared, source_id, waits, state=state, note=note)
         self._cluster_ids = (taken.source_cluster_id, self._shared.destination.cluster_id)
         self._ledger_lost = taken.ledger_lost
         self.generation = taken.number

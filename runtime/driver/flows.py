@@ -13,6 +13,7 @@ from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.ledger import GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.copy.ledger_writer import fence
 from runtime.driver.discovery import router_of
+from runtime.driver.ending import ENDED, EndingFlow
 from runtime.driver.flow import FlowWork
 from runtime.driver.membership import Membership
 from runtime.driver.takeover import Shared
@@ -75,10 +76,11 @@ class Flows:
         """Nothing runs any more: the ledger says so, and every id is fenced. Raises WireError."""
         for name in list(self.by_name):
             await self._stop_task(name)
-        await self._nobody_copies([flow.name for flow in self.all() if flow.spec.state == "active"])
+        await self._nobody_copies([flow.name for flow in self.all() if flow.copies])
 
     def _made(self, flow: FlowSpec, spec: JobSpec, *, resumed: bool) -> FlowWork:
-        return FlowWork(flow, spec, router_of(spec), self._shared, resumed=resumed)
+        kind = EndingFlow if flow.state in ENDED else FlowWork
+        return kind(flow, spec, router_of(spec), self._shared, resumed=resumed)
 
     def _start(self, flow: FlowWork) -> None:
         self.by_name[flow.name] = flow

@@ -98,6 +98,7 @@ class GroupSync:
 
     async def _read(self, sides: Sides) -> None:
         """What the selected groups committed on the flow's topics."""
+        assert sides.source is not None
         fresh_s = self._flow.groups.every_ms / 2000
         read = await self._reader.read(sides.source, self._flow.name, self._selects, fresh_s)
         if read.failed:

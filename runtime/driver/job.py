@@ -189,6 +189,7 @@ class Job:
             writer=writer,
             pulse=pulse,
             changed=self._changed,
+            holds=membership.holds,
         )
         self._flows = Flows(shared, membership, self._tasks, self._duties.began)
         self._fleet = Fleet(slots, around, self._flows.all, self._tasks, self._metrics.heard)

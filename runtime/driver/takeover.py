@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from runtime.contract.jobspec import CopySettings, FlowSpec
+from runtime.contract.jobspec import CopySettings, FlowSpec, State
 from runtime.contract.ledger import Generation, GenerationKey
 from runtime.copy.assignment import transactional_ids
 from runtime.copy.ledger import Ledger
@@ -23,7 +23,9 @@ LEDGER_LOST = "the ledger was lost"
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the flows of a job have in common. `generations`: as the job's last heartbeat named them."""
+    """What the flows of a job have in common. `generations`: as the job's last heartbeat named them.
+    `holds`: whether a slot may still write for a flow.
+    """
 
     job: str
     driver: str
@@ -36,6 +38,7 @@ class Shared:
     writer: DriverWriter
     pulse: Pulse
     changed: Callable[[], None]
+    holds: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,17 @@ class TakenOver:
 
 
 async def take_over(
-    spec: FlowSpec, shared: Shared, source_cluster_id: str, waits: Callable[[str], None]
+    spec: FlowSpec,
+    shared: Shared,
+    source_cluster_id: str,
+    waits: Callable[[str], None],
+    *,
+    state: State | None = None,
+    note: str = "",
 ) -> TakenOver:
     """The record first, then every id of the generation before is fenced, until none is left that could
-    still write (fencing 3 and 4). Raises WireError: then again from the beginning.
+    still write (fencing 3 and 4). `state` is the record's where it is not the spec's. Raises WireError: then
+    again from the beginning.
     """
     await shared.ledger.refresh(spec.name)
     before = shared.ledger.generation(spec.name)
@@ -59,13 +69,13 @@ async def take_over(
     record = Generation(
         number=before.number + 1 if before is not None else 1,
         job=shared.job,
-        state=spec.state,
+        state=state or spec.state,
         driver=shared.driver,
         transactional_ids=[*mine, *older],
         source_cluster_id=source_cluster_id or (before.source_cluster_id if before is not None else ""),
         destination_cluster_id=shared.destination.cluster_id,
         written_at=int(time.time() * 1000),
-        note=LEDGER_LOST if lost else "",
+        note=LEDGER_LOST if lost else note,
     )
     await shared.writer.commit({GenerationKey(spec.name): record})
     stuck = await fence(shared.destination, before.transactional_ids if before is not None else ())

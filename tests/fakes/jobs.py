@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from planner.apply.launching import LaunchFailed
 from planner.kafka import Endpoint, producer
 from planner.kafka.log import Tail, append
+from planner.model.desired import RUNNING
 from runtime.contract import control, job_status, naming
 from runtime.contract.internal_topics import at_destination
 from runtime.contract.job_status import FlowView, JobKey, JobState, JobStatus, SpecKey
@@ -135,7 +136,10 @@ class FakeJob(threading.Thread):
 
     def _beat(self) -> None:
         now = time.time_ns() // 1_000_000 - self.behind_ms
-        views = [FlowView(flow=one.name, state=one.state, generation=1) for one in self._spec.flows]
+        views = [
+            FlowView(flow=one.name, state=one.state, generation=1, ended=one.state not in RUNNING)
+            for one in self._spec.flows
+        ]
         status = JobStatus(
             job=self._spec.job,
             topology=self._spec.topology,

@@ -98,10 +98,24 @@ def test_a_paused_flow_needs_its_generation_alone() -> None:
     assert not_copying(spec, {}, board(paused, spec, report()), "old") == ""
 
 
-def test_one_that_ended_is_not_waited_for() -> None:
-    spec = replace(SPEC, flows=[replace(FLOW, state="promoted")])
+ENDED = FlowView(flow="x", state="promoted", generation=4, ended=True)
 
-    assert not_copying(spec, {}, board(replace(STATUS, flows=[]), spec, report()), "old") == ""
+
+@pytest.mark.parametrize(
+    ("view", "missing"),
+    [
+        (ENDED, ""),
+        (replace(ENDED, ended=False, why="7 records are left to copy"), "7 records are left to copy"),
+        (replace(ENDED, state="active"), "the job is at it"),
+    ],
+)
+def test_one_that_ends_is_waited_for(view: FlowView, missing: str) -> None:
+    spec = replace(SPEC, flows=[replace(FLOW, state="promoted")])
+    seen = board(replace(STATUS, flows=[view]), spec, report())
+
+    found = not_copying(spec, {}, seen, "old")
+
+    assert found == (f"flow.x is not promoted yet: {missing}" if missing else "")
 
 
 def test_what_is_not_copied_yet_is_counted_by_flow() -> None:

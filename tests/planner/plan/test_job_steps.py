@@ -77,6 +77,21 @@ def test_a_failover_is_told_before_its_job_goes() -> None:
     assert next(step for step in made.steps if isinstance(step, StopJob)).needs == ("reconfigure:job.dc2",)
 
 
+@pytest.mark.parametrize("state", [FlowState.FAILED_OVER, FlowState.PROMOTED])
+def test_where_the_job_is_dead_a_new_one_ends_the_flow(state: FlowState) -> None:
+    made = plan(topology(replace(X, state=state)), dead(applied(topology(X))))
+
+    needs = {step.id: step.needs for step in made.steps}
+    assert needs["stop:job.dc2"] == ("launch:job.dc2",)
+    assert needs["own:flow.x"] == ("launch:job.dc2", "stop:job.dc2")
+
+
+def test_a_flow_that_ended_needs_no_job() -> None:
+    ended = topology(replace(X, state=FlowState.FAILED_OVER))
+
+    assert plan(ended, dead(applied(ended, applied(topology(X))))).steps == ()
+
+
 def test_a_flow_leaves_its_old_job_before_another_takes_it() -> None:
     made = plan(topology(X, replace(Y, job="own")), applied(topology(X, Y)))
 

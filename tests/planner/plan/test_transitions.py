@@ -10,6 +10,7 @@ from planner.model.diagnostic import ExitCode, worst
 from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, StartAt, Topology
 from planner.plan import make_plan
+from planner.plan.transitions import may_follow
 from tests.fakes.states import flow, topology
 from tests.planner.plan.jobs import applied
 
@@ -79,3 +80,16 @@ def test_a_file_that_is_out_of_date_is_told_so() -> None:
     assert "restart_from" in one.way_out
     assert worst(plan.diagnostics) is ExitCode.REFUSED
     assert not plan.applyable
+
+
+@pytest.mark.parametrize(
+    ("state", "legal"),
+    [
+        (ACTIVE, "from active a flow becomes paused, promoted or failed_over"),
+        (PAUSED, "from paused a flow becomes active, promoted or failed_over"),
+        (PROMOTED, "from promoted a flow becomes active, over a promoted way back"),
+        (FAILED, "from failed_over a flow becomes active, over a promoted way back"),
+    ],
+)
+def test_the_legal_ones_are_named(state: FlowState, legal: str) -> None:
+    assert may_follow(state).startswith(legal)

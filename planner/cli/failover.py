@@ -1,0 +1,95 @@
+"""`repl failover`: a cluster is given up; its flows end with what arrived, and groups go on over there."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.cli.editing import How, apply_with_states
+from planner.cli.options import (
+    auto_approve_option,
+    json_option,
+    lock_timeout_option,
+    path_option,
+    timeout_option,
+    var_file_option,
+)
+from planner.cli.validate import checked
+from planner.declare.hints import nearest
+from planner.model.diagnostic import Failure, error
+from planner.model.topology import Flow, FlowState, Topology
+
+if TYPE_CHECKING:
+    from runtime.contract.seen import StatusSeen
+
+GIVEN_UP_MS = 3_000  # a cluster that is to be given up is not waited for long
+_LEFT = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER)
+
+
+@click.command()
+@click.argument("cluster")
+@path_option
+@var_file_option
+@auto_approve_option
+@lock_timeout_option
+@timeout_option
+@json_option
+def command(
+    cluster: str,
+    path: Path,
+    var_files: tuple[Path, ...],
+    auto_approve: bool,
+    lock_timeout: int,
+    timeout: int,
+    as_json: bool,
+) -> int:
+    """Give CLUSTER up: every flow out of it ends with what arrived, and its groups go on at the destination.
+
+    Shows what is lost, then the plan, asks, and applies. Writes state: failed_over into the topology. CLUSTER
+    need not answer. Run it again after an interruption: it finishes the rest.
+    """
+    topology = checked(path, var_files).topology
+    flows = leaving(topology, cluster)
+    show_losses(topology, flows, min(timeout, GIVEN_UP_MS), as_json=as_json)
+    how = How(path, var_files, auto_approve, lock_timeout, min(timeout, GIVEN_UP_MS), as_json)
+    return apply_with_states({flow.name: FlowState.FAILED_OVER for flow in flows}, how)
+
+
+def leaving(topology: Topology, cluster: str) -> list[Flow]:
+    """The flows out of a cluster that a failover ends, or has ended."""
+    if cluster not in topology.clusters:
+        near = nearest(cluster, topology.clusters)
+        raise Failure(
+            error(f"there is no cluster {cluster} in this topology", f"did you mean {near}?" if near else "")
+        )
+    out = [flow for _, flow in sorted(topology.flows.items()) if flow.source_cluster == cluster]
+    flows = [flow for flow in out if flow.state in _LEFT]
+    if not flows:
+        why = "are promoted already" if out else "there are none"
+        raise Failure(error(f"no flow out of {cluster} can fail over: {why}", "look at repl status"))
+    return flows
+
+
+def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json: bool) -> "StatusSeen":
+    import msgspec
+
+    from planner.cli.printing import print_lines
+    from planner.cli.status_asking import asked_of
+    from planner.render.loss import flow_lines
+    from runtime.audit.status_look import read_status
+    from runtime.contract.seen_loss import loss_of
+
+    status = asyncio.run(read_status(asked_of(topology), 0, timeout / 1000))
+    names = {flow.name for flow in flows if flow.state is not FlowState.FAILED_OVER}
+    losses = [loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names]
+    if as_json:
+        for one in losses:
+            told = {"version": 1, "event": "loss", **msgspec.to_builtins(one)}
+            click.echo(json.dumps(told, ensure_ascii=False))
+    elif losses:
+        click.echo(f"What the failover of {flows[0].source_cluster} costs:")
+        print_lines(lambda _: flow_lines(losses, status.at_ms))
+        click.echo()
+    return status

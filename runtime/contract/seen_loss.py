@@ -1,0 +1,75 @@
+"""What a failover loses of a flow, and what becomes of its groups. Pure data, and pure arithmetic over what
+status sees.
+
+The field names are those of `--json`: they are only ever added. None is what is not known.
+"""
+
+import msgspec
+
+from runtime.contract.seen import FlowSeen, PartitionSeen
+
+
+class FlowLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """`records` are at least lost, as far as the source was last heard of at `as_of_ms`; `ms` is how far the
+    destination was behind then. `unheard` partitions: nothing is known of their source's end.
+    """
+
+    flow: str
+    source: str
+    destination: str
+    state: str
+    source_answers: bool
+    destination_answers: bool
+    records: int | None
+    ms: int | None
+    as_of_ms: int | None
+    partitions: int
+    unheard: int
+
+
+class GroupLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """One group over one flow, at its next start at the destination. By partitions: `exact` goes on where it
+    was; `again` reads some records again (both sides write the topic); `lost` had read further than what
+    arrived, `records_lost` in all; `kept` is left where it stands, for `why`.
+    """
+
+    flow: str
+    group: str
+    exact: int = 0
+    again: int = 0
+    lost: int = 0
+    records_lost: int = 0
+    kept: int = 0
+    why: str = ""
+
+
+def loss_of(flow: FlowSeen, now_ms: int) -> FlowLoss:
+    known = [one for one in flow.partitions if one.lag_records is not None]
+    as_of = min((_heard(one, now_ms) for one in known), default=None)
+    behind = [_behind_ms(one) for one in known if one.lag_records]
+    return FlowLoss(
+        flow=flow.name,
+        source=flow.source,
+        destination=flow.destination,
+        state=flow.state,
+        source_answers=flow.source_answers,
+        destination_answers=flow.destination_answers,
+        records=sum(one.lag_records or 0 for one in known) if known else None,
+        ms=max((one for one in behind if one is not None), default=None if behind or not known else 0),
+        as_of_ms=as_of,
+        partitions=len(flow.partitions),
+        unheard=len(flow.partitions) - len(known),
+    )
+
+
+def _heard(one: PartitionSeen, now_ms: int) -> int:
+    return one.source_end_seen_ms if one.source_end_seen_ms is not None else now_ms
+
+
+def _behind_ms(one: PartitionSeen) -> int | None:
+    """At the moment when the source was last heard of."""
+    if one.lag_ms is not None:
+        return one.lag_ms
+    if one.source_end_seen_ms is None or one.last_timestamp_ms is None:
+        return None
+    return max(one.source_end_seen_ms - one.last_timestamp_ms, 0)

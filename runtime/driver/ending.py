@@ -1,0 +1,132 @@
+"""A flow that ends: promoted once all of it is copied, or failed over with what arrived.
+
+Its generation is written with a note first and without it at last, so that a driver that comes after one that
+died in between does the rest, and one that comes later does nothing again: groups that went on at the
+destination meanwhile are not moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from msgspec.structs import replace
+
+from runtime.contract import naming
+from runtime.contract.job_status import FlowView
+from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.ledger import GenerationKey
+from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.protocol.fetch import Isolation
+from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
+from runtime.driver.flow import FlowWork
+from runtime.driver.groups_last import LastSync
+
+ENDED = ("promoted", "failed_over")
+ENDING = "its groups are translated a last time"
+_LOOK_S = 0.3
+
+
+class EndingFlow(FlowWork):
+    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any, resumed: bool) -> None:
+        super().__init__(spec, job, *more, resumed=resumed)
+        self._last = LastSync(job, spec, self._shared)
+        self._draining = spec.state == "promoted"
+        self._ended = False
+        self._behind = 0
+
+    def inherit(self, before: FlowWork) -> None:
+        super().inherit(before)
+        if isinstance(before, EndingFlow):
+            self._draining, self._ended = before._draining, before._ended
+
+    @property
+    def copies(self) -> bool:
+        return self._draining
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    async def run(self) -> None:
+        if not self._ended:
+            await self._until_done(self._known)
+        while not self._ended and not self._superseded:
+            if self._draining:
+                await self._drain()
+            await self._until_done(self._close)
+            if self.spec.state == "promoted":
+                # What came in before the fence is copied first: zero loss is what a promotion is for.
+                await self._until_done(self._left)
+                if self._behind:
+                    self._draining, self.generation = True, None
+                    continue
+            await self._until_done(self._say_goodbye)
+
+    async def _known(self) -> None:
+        """It may have ended already, under a driver before this one."""
+        shared = self._shared
+        await shared.ledger.refresh(self.name)
+        last = shared.ledger.generation(self.name)
+        if last is not None and last.state == self.spec.state and last.note != ENDING:
+            self.generation = last.number
+            self._cluster_ids = (last.source_cluster_id, last.destination_cluster_id)
+            self._draining, self._ended = False, True
+
+    async def _drain(self) -> None:
+        """Copies until nothing is left at the source, then lets go of it."""
+        if self.generation is None:
+            await self._until_done(self._take_over)
+        while not self._superseded:
+            await self._until_done(self._follow)
+            await self._until_done(self._left)
+            if not self._behind:
+                break
+            await asyncio.sleep(_LOOK_S)
+        self._draining = False
+        self._shared.changed()
+        while self._shared.holds(self.name):  # noqa: ASYNC110 - a slot that hangs is started anew
+            await asyncio.sleep(_LOOK_S)
+
+    async def _left(self) -> None:
+        """How many records are not copied yet, up to the last stable offsets; the heartbeats never end."""
+        shared = self._shared
+        source = await self._source()
+        await shared.ledger.refresh(self.name)
+        keys = [key for key in self.partitions if key.topic != naming.HEARTBEATS]
+        asked = dict.fromkeys((TopicPartition(key.topic, key.partition) for key in keys), LATEST)
+        ends = await list_offsets(source, asked, Isolation.READ_COMMITTED) if asked else {}
+        progress = shared.ledger.all_progress(self.name)
+        self._behind = 0
+        for key in keys:
+            end = ends[TopicPartition(key.topic, key.partition)]
+            if isinstance(end, ErrorCode):
+                raise BrokerError(end, f"{key.topic}-{key.partition} at {self.spec.source}")
+            if key in progress:
+                self._behind += max(end.offset - progress[key].position, 0)
+            else:
+                self._behind += 1
+
+    async def _close(self) -> None:
+        """From here on nobody copies it."""
+        await self._take(self.spec.state, note=ENDING)
+
+    async def _say_goodbye(self) -> None:
+        shared = self._shared
+        if shared.ledger.all_progress(self.name):
+            self._notes = await self._last.run()
+        await shared.ledger.refresh(self.name)
+        last = shared.ledger.generation(self.name)
+        if last is not None and last.note == ENDING and last.number == self.generation:
+            done = replace(last, note="", written_at=int(time.time() * 1000))
+            await shared.writer.commit({GenerationKey(self.name): done})
+        self._ended = True
+
+    def view(self) -> FlowView:
+        view = super().view()
+        if self._draining and self._behind and not view.why:
+            return replace(view, why=f"{self._behind:,} records are left to copy")
+        return view

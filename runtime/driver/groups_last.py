@@ -1,0 +1,122 @@
+"""Groups of a flow that ends, translated a last time: after this the destination is where they go on.
+
+What the source says counts where it answers; of what does not answer, the checkpoints know what groups had
+committed there when it was last heard of. Nothing more arrives, so a group that was further than what
+arrived goes on behind the last copied record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from runtime.contract.checkpoint import CheckpointState as State
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.groups import Item, group_selector, own_groups
+from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.translate import NOT_COPIED, At, Pending
+from runtime.copy.checkpoints import Checkpoints
+from runtime.copy.group_sides import Placed, Sides
+from runtime.copy.scan import TopicReplaced
+from runtime.copy.translator import SEALING
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.groups import committed_by, list_groups
+from runtime.copy.wire.protocol.groups import CommittedOffset
+from runtime.driver.discovery import router_of, taken_by
+from runtime.driver.groups_book import Book
+from runtime.driver.groups_write import Bringing
+from runtime.driver.takeover import Shared
+
+_SOURCE_S = 5.0  # a source that is given up is not waited for
+_PLACING_S = 20.0
+_SEALING_S = 0.2
+
+Offsets = Mapping[Item, CommittedOffset]
+
+
+class LastSync:
+    def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared) -> None:
+        self._flow = flow
+        self._shared = shared
+        self._router = router_of(job)
+        self._selector = group_selector(flow.groups)
+        self._own = own_groups(job)
+
+    async def run(self) -> tuple[str, ...]:
+        """What could not be done, for people. Raises WireError: then again. DriverFenced."""
+        if not self._flow.groups.sync:
+            return ()
+        offsets = await self._checkpoints()
+        try:
+            async with asyncio.timeout(_SOURCE_S):
+                source = await self._shared.clusters.cluster(self._flow.source)
+                offsets |= await self._committed(source)
+            async with asyncio.timeout(_PLACING_S):
+                sides, placed = await self._placed(offsets, source)
+        except (WireError, ClientSettingsError, TopicReplaced, TimeoutError):
+            sides, placed = await self._placed(offsets, None)
+        return await self._bring(offsets, sides, placed)
+
+    async def _checkpoints(self) -> dict[Item, CommittedOffset]:
+        """As the source was last heard of."""
+        checkpoints = Checkpoints(self._shared.destination)
+        await checkpoints.refresh()
+        found = {
+            Item(key.group, key.topic, key.partition): CommittedOffset(one.source)
+            for key, one in checkpoints.of_flow(self._flow.name).items()
+            if one.state is not State.OURS and self._selects(key.group)
+        }
+        return self._taken(found)
+
+    async def _committed(self, source: Cluster) -> dict[Item, CommittedOffset]:
+        listed = (await list_groups(source)).groups
+        read = await committed_by(source, [group for group in listed if self._selects(group)])
+        found = {
+            Item(group, *at): offset
+            for group, offsets in read.offsets.items()
+            for at, offset in offsets.items()
+        }
+        return self._taken(found)
+
+    def _taken(self, found: Mapping[Item, CommittedOffset]) -> dict[Item, CommittedOffset]:
+        taken = taken_by(self._flow, self._router, {item.topic for item in found})
+        return {item: offset for item, offset in found.items() if item.topic in taken}
+
+    def _selects(self, group: str) -> bool:
+        return group not in self._own and self._selector.answer(group).taken
+
+    async def _placed(self, offsets: Offsets, source: Cluster | None) -> tuple[Sides, dict[Item, Placed]]:
+        """A map that is being written at this moment is there in the next."""
+        sides = Sides(self._flow.name, source, self._shared.destination)
+        while True:
+            await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
+            news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}
+            placed = await sides.place(news)
+            if not any(place.position == Pending(SEALING) for place in placed.values()):
+                return sides, {item: _last(sides, item, place) for item, place in placed.items()}
+            await asyncio.sleep(_SEALING_S)
+
+    async def _bring(self, offsets: Offsets, sides: Sides, placed: Mapping[Item, Placed]) -> tuple[str, ...]:
+        """Never cut short in the middle: it writes."""
+        book, notes = Book(self._flow.name), dict[str, str]()
+        await Bringing(self._flow, self._shared.pulse, sides, book, offsets, notes).bring(placed)
+        refused = sorted({item.group for item in placed if _state(book, item, offsets) is State.REFUSED})
+        if refused:
+            some = ", ".join(refused[:3]) + (" and more" if len(refused) > 3 else "")
+            notes[some] = "left alone, a member is connected at the destination"
+        return tuple(f"{what}: {why}" for what, why in notes.items())
+
+
+def _last(sides: Sides, item: Item, place: Placed) -> Placed:
+    """Behind the last copied record, where that is all that ever arrives. A topic that both sides write
+    keeps what it has: what its group read of the other origins is not known.
+    """
+    progress = sides.progress(item)
+    if place.position == Pending(NOT_COPIED) and progress is not None and not sides.merged(item.topic):
+        return Placed(place.at, At(progress.destination_end))
+    return place
+
+
+def _state(book: Book, item: Item, offsets: Offsets) -> State | None:
+    return book.seen(item, offsets[item].offset, 0.0).state

@@ -1,0 +1,63 @@
+"""What a failover costs: from the source's ends where it answers, else from what was last heard of them."""
+
+import pytest
+
+from runtime.contract.seen import FlowSeen, PartitionSeen, TopicSeen
+from runtime.contract.seen_loss import loss_of
+
+NOW = 100_000
+
+
+def partition(
+    lag: int | None = 0, *, heard: int | None = None, late: int | None = None, newest: int | None = None
+) -> PartitionSeen:
+    values: dict[str, object] = dict.fromkeys(PartitionSeen.__struct_fields__)
+    values |= {
+        "topic": "a",
+        "partition": 0,
+        "state": "down",
+        "why": "",
+        "records": 0,
+        "bytes": 0,
+        "dropped": 0,
+    }
+    values |= {"needs_someone": False, "foreign_writes": False, "given_up": 0}
+    values |= {"lag_records": lag, "source_end_seen_ms": heard, "lag_ms": late, "last_timestamp_ms": newest}
+    return PartitionSeen(**values)  # type: ignore[arg-type]
+
+
+def flow(*partitions: PartitionSeen) -> FlowSeen:
+    values: dict[str, object] = dict.fromkeys(FlowSeen.__struct_fields__)
+    topic = TopicSeen(
+        topic="a",
+        destination_topic="a",
+        state="down",
+        lag_records=None,
+        lag_ms=None,
+        records_per_s=None,
+        bytes_per_s=None,
+        partitions=list(partitions),
+    )
+    values |= {"name": "x", "source": "dc1", "destination": "dc2", "state": "down", "topics": [topic]}
+    return FlowSeen(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "records", "ms", "as_of", "unheard"),
+    [
+        ([partition(0, late=0)], 0, 0, NOW, 0),
+        ([partition(7, late=900), partition(2, late=100)], 9, 900, NOW, 0),
+        ([partition(7, heard=90_000, newest=88_000)], 7, 2_000, 90_000, 0),
+        ([partition(0, heard=90_000), partition(3, heard=80_000, newest=79_000)], 3, 1_000, 80_000, 0),
+        ([partition(3, heard=80_000)], 3, None, 80_000, 0),
+        ([partition(None), partition(0, heard=80_000)], 0, 0, 80_000, 1),
+        ([partition(None)], None, None, None, 1),
+        ([], None, None, None, 0),
+    ],
+)
+def test_at_least_so_much(
+    partitions: list[PartitionSeen], records: int | None, ms: int | None, as_of: int | None, unheard: int
+) -> None:
+    loss = loss_of(flow(*partitions), NOW)
+
+    assert (loss.records, loss.ms, loss.as_of_ms, loss.unheard) == (records, ms, as_of, unheard)
