@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 from confluent_kafka import KafkaException
@@ -28,7 +29,7 @@ from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note,
 from planner.model.observed import Observed
 from planner.model.outcome import DONE, Ended, Event, Outcome, Result, Sent, Summary
 from planner.model.plan import Plan
-from planner.model.step import Step
+from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.fingerprint import stale
 from planner.plan.plain import plain
 from planner.store import log
@@ -195,7 +196,7 @@ def _execute(
 ) -> Summary:
     done = _done_before(before)
     producers = {cluster: producer(applying.endpoints[cluster]) for cluster in leases}
-    journal = Journal(applied, producers, plain)
+    journal = Journal(applied, producers, _noted)
     interruption = Interruption()
 
     def barred(cluster: str) -> Callable[[], str | None]:
@@ -231,6 +232,15 @@ def _execute(
         summary = replace(summary, outcomes={**left_out, **summary.outcomes})
         _finish(journal, summary)
     return summary
+
+
+def _noted(step: Step) -> Any:
+    """A record of the journal has its limit; what a job runs by stands with its flows in the registry."""
+    match step:
+        case LaunchJob() | ReconfigureJob():
+            return plain(replace(step, spec="{}", needs=()))
+        case _:
+            return plain(step)
 
 
 def _begin(journal: Journal, plan: Plan) -> None:
