@@ -7,13 +7,17 @@ apply left it: what somebody changed since is theirs and is left alone.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from planner.diff.differ import owned_by_address
+from planner.diff.running import standings
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
 from planner.model.applied import Applied
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
+from planner.model.live import LiveJob
 from planner.model.observed import Observed, ObservedTopic
 from planner.model.owned import CONFIG, ID, Owned
 from planner.model.step import (
@@ -24,9 +28,11 @@ from planner.model.step import (
     DeleteTopic,
     Disown,
     GrowPartitions,
+    LaunchJob,
     Own,
     Reassign,
     Step,
+    StopJob,
     describe,
 )
 from planner.plan.steps import in_order
@@ -50,7 +56,7 @@ class _Undone:
 
 
 def roll_back(applied: Applied, observed: Observed) -> Rollback:
-    owned = owned_by_address(observed)
+    owned = {**owned_by_address(observed), **_jobs_and_flows(observed, applied.topology)}
     created = {step.address for step in _done(applied) if isinstance(step, CreateTopic | CreateAcl)}
     changes: list[Change] = []
     steps: list[Step] = []
@@ -65,7 +71,25 @@ def roll_back(applied: Applied, observed: Observed) -> Rollback:
         if undone.why_not:
             summary = f"{describe(step)} is not undone: {undone.why_not}"
             problems.append(warning(summary, undone.way_out, address=str(step.address), code="not-undone"))
-    return Rollback(_joined(changes), in_order(steps), tuple(problems))
+    return Rollback(_joined(changes), in_order(_jobs_first(steps)), tuple(problems))
+
+
+def _jobs_and_flows(observed: Observed, topology: str) -> dict[Address, Owned]:
+    return {
+        address: entry
+        for standing in standings(observed).values()
+        for address, entry in standing.entries.items()
+        if entry.topology == topology
+    }
+
+
+def _jobs_first(steps: Sequence[Step]) -> list[Step]:
+    """Nothing is taken away, and no flow forgotten, while a job still copies."""
+    stops = tuple(step.id for step in steps if isinstance(step, StopJob))
+    return [
+        replace(step, needs=(*step.needs, *stops)) if isinstance(step, DeleteTopic | Disown) else step
+        for step in steps
+    ]
 
 
 def _done(applied: Applied) -> list[Step]:
@@ -114,6 +138,10 @@ def _undo(step: Step, observed: Observed, entry: Owned | None, applied: Applied)
             return _Undone(
                 change, (CreateAcl(f"create:{step.address}", step.address, step.cluster, step.rule),)
             )
+        case LaunchJob():
+            return _undo_launch(step, cluster.job(step.job), reason)
+        case Own() if step.address.cluster is None:
+            return _undo_own_flow(step, entry, reason)
         case Own():
             return _undo_own(step, entry, reason)
         case Disown():
@@ -122,7 +150,28 @@ def _undo(step: Step, observed: Observed, entry: Owned | None, applied: Applied)
                 way_out="declare it again: an object that exists is adopted",
             )
         case _:
-            return _Undone(why_not="a job is started and stopped through the topology alone")
+            return _Undone(
+                why_not="what a job is told comes from the topology alone",
+                way_out="take the edit of the topology back, then apply",
+            )
+
+
+def _undo_launch(step: LaunchJob, live: LiveJob | None, reason: str) -> _Undone:
+    """It is stopped; its ledger stays, so that whoever starts it again goes on where it stood."""
+    if live is None or not live.live:
+        return _Undone()
+    launch = msgspec.json.encode(live.spec.launch).decode() if live.spec is not None else ""
+    stop = StopJob(f"stop:{step.address}", step.address, step.cluster, step.job, (), launch)
+    return _Undone(Change(step.address, Action.DELETE, reason), (stop,))
+
+
+def _undo_own_flow(step: Own, entry: Owned | None, reason: str) -> _Undone:
+    """A flow or a job that came with that apply; one that was there before keeps its entry."""
+    if not any(need.startswith("launch:") for need in step.needs) or entry is None:
+        return _Undone()
+    if entry.spec != dict(step.entry.spec):
+        return _Undone(why_not="it was changed since")
+    return _Undone(Change(step.address, Action.DELETE, reason), (_disown(step, entry.topology),))
 
 
 def _undo_create(step: CreateTopic, live: ObservedTopic | None, entry: Owned | None, reason: str) -> _Undone:

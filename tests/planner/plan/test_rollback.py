@@ -1,5 +1,7 @@
 """Undoing an apply: the inverse of each kind of step, and what is said where there is none."""
 
+from dataclasses import replace
+
 from planner.model.address import Address, Kind, topic_address
 from planner.model.applied import Applied, StepResult
 from planner.model.change import SENSITIVE, Action
@@ -26,6 +28,9 @@ from planner.model.step import (
 )
 from planner.model.topology import AclRule
 from planner.plan.rollback import Rollback, roll_back
+from tests.fakes.simulated import simulate
+from tests.fakes.states import cluster, flow, live, observed, topology
+from tests.planner.plan.jobs import plan
 
 A = topic_address("dc1", "a")
 RULE = AclRule("dc1", "TOPIC", "a", "LITERAL", "User:app", "*", "READ", "ALLOW")
@@ -187,3 +192,34 @@ def test_several_changes_of_one_object_are_one():
     result = undo(world(topic(replicas=((1, 2),), retention_ms="2")), alter, reassign)
     [change] = result.changes
     assert [one.path[0] for one in change.fields] == ["replication", "config", "config"]
+
+
+def test_a_job_that_came_is_stopped_before_what_it_filled_goes() -> None:
+    shop, before = topology(flow("x")), observed(cluster(live("a")), cluster(name="dc2"))
+    steps = plan(shop, before).steps
+    after = simulate(steps, before)
+
+    back = undo(after, *steps)
+
+    assert [(str(one.address), one.action) for one in back.changes if one.address.cluster is None] == [
+        ("flow.x", Action.DELETE),
+        ("job.dc2", Action.DELETE),
+    ]
+    deleted = next(step for step in back.steps if isinstance(step, DeleteTopic))
+    assert "stop:job.dc2" in deleted.needs
+    assert back.diagnostics == ()
+    left = simulate(back.steps, after)
+    dc2 = left.reachable("dc2")
+    assert dc2 is not None
+    assert (dc2.owned, [job.live for job in dc2.jobs]) == ((), [False])
+
+
+def test_what_a_job_was_told_is_not_taken_back() -> None:
+    shop, before = topology(flow("x")), observed(cluster(live("a")), cluster(name="dc2"))
+    there = simulate(plan(shop, before).steps, before)
+    steps = plan(topology(replace(flow("x"), rate_limit=5)), there).steps
+
+    back = undo(simulate(steps, there), *steps)
+
+    assert back.changes == ()
+    assert "reconfigure job.dc2 is not undone" in back.diagnostics[0].summary
