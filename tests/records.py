@@ -83,9 +83,9 @@ def _until_ends(consumer: Consumer, open_partitions: set[int], deadline: float) 
     return found
 
 
-def wait_for(true: Callable[[], bool], timeout: float = 30.0) -> None:
+def wait_for(true: Callable[[], bool], timeout: float = 30.0, every: float = 0.05) -> None:
     """Poll until it is true, or fail at the deadline."""
     deadline = time.monotonic() + timeout
     while not true():
         assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.05)
+        time.sleep(every)

@@ -24,6 +24,7 @@ from tests.records import create_topic, read, wait_for
 from tests.spark.job import flow_of, spec_of
 from tests.spark.standalone import Standalone, fetched, free_port, standalone
 
+_LOOK_S = 0.3  # each look reads the status topic, on cores that the job wants too
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
@@ -86,9 +87,9 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
     with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
         try:
             launcher.launch(spec)
-            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 1, 120)
-            wait_for(lambda: len(job.slots_below(cluster.workers[1])) == 1, 60)
-            wait_for(lambda: job.copied_by() == {0, 1}, 60)
+            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 1, 120, _LOOK_S)
+            wait_for(lambda: len(job.slots_below(cluster.workers[1])) == 1, 60, _LOOK_S)
+            wait_for(lambda: job.copied_by() == {0, 1}, 60, _LOOK_S)
 
             known, shown = look_everywhere(
                 cluster, f"http://127.0.0.1:{ui}", home, tmp_path / "events", there
@@ -101,8 +102,8 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
             hit = job.slots_below(lost)
             began = time.monotonic()
             lost.kill()
-            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 2, 120)
-            wait_for(lambda: job.copied_by() == {0, 1} and not job.running(hit), 60)
+            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 2, 120, _LOOK_S)
+            wait_for(lambda: job.copied_by() == {0, 1} and not job.running(hit), 60, _LOOK_S)
             print(f"a lost worker's slot copies again after {time.monotonic() - began:.1f} s")
             report = checker.compare(source, there, topic, written=writer.written, patience=120)
             assert report.clean, report
