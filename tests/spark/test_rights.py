@@ -1,0 +1,167 @@
+"""Plan, apply and a job with principals that may do what docs/operations.md tells, and nothing more."""
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from msgspec.structs import replace
+
+from runtime.contract.jobspec import ClusterSpec, GroupsSpec, OriginCommitsSpec, SelectionSpec
+from runtime.lab.lab import Lab
+from tests.commands import repl
+from tests.records import create_topic, read, wait_for, write
+from tests.rights import Right, principal, rights
+from tests.spark.job import Running, flow_of, spec_of, start_job
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+PREFIX = "rights-"
+ORDERS, LATER, GROUP = f"{PREFIX}orders", f"{PREFIX}later", "rights-app"
+CLUSTERS = ("dc1", "dc2")
+
+
+def always(heading: str) -> list[Right]:
+    found = [right for right in rights(heading, PREFIX) if not right.condition]
+    assert len(found) > 1, heading
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One topology, planned and applied by different principals."""
+
+    lab: Lab
+    folder: Path
+
+    def topology(self, user: str, granted: list[Right]) -> Path:
+        clusters = {
+            name: {
+                "bootstrap": self.lab.clusters[name].bootstrap,
+                "client": principal(self.lab.clusters[name], user, granted, self.folder),
+            }
+            for name in CLUSTERS
+        }
+        topics = [
+            {"name": ORDERS, "cluster": "dc1", "partitions": 1, "config": {"retention.ms": "7d"}},
+        ]
+        flow = {"name": "rights", "from": "dc1", "to": "dc2", "topics": {"include": f"{PREFIX}.*"}}
+        body = {
+            "apiVersion": "repl/v1",
+            "name": "rights",
+            "clusters": clusters,
+            "topics": topics,
+            "flows": [{**flow, "groups": {"include": f"{PREFIX}.*"}}],
+        }
+        file = self.folder / f"{user}.yaml"
+        file.write_text(json.dumps(body))
+        return file
+
+
+@pytest.fixture(scope="module")
+def scene(lab_sasl: Lab, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return Scene(lab_sasl, tmp_path_factory.mktemp("rights"))
+
+
+@functools.cache
+def admin(lab: Lab, cluster: str) -> AdminClient:
+    return AdminClient(client(lab, cluster))
+
+
+def client(lab: Lab, cluster: str) -> dict[str, Any]:
+    return dict(lab.clusters[cluster].client)
+
+
+def test_who_may_only_look_plans_everything_and_changes_nothing(scene: Scene):
+    file = scene.topology("rights-plan", always("To plan"))
+    planned = repl("plan", str(file), "--json", "--detailed-exitcode")
+    assert planned.returncode == 2, planned.stderr
+    plan = json.loads(planned.stdout)
+    assert plan["complete"], plan["unknown"]
+    addresses = {one["address"] for one in plan["resource_changes"]}
+    assert {f"topic.dc1.{ORDERS}", "flow.rights", "job.dc2"} <= addresses
+    refused = repl("apply", str(file), "--auto-approve", "--target", f"topic.dc1.{ORDERS}")
+    assert refused.returncode == 1
+    assert ORDERS not in admin(scene.lab, "dc1").list_topics(timeout=10).topics
+
+
+def test_who_may_apply_makes_topics(scene: Scene):
+    file = scene.topology("rights-apply", [*always("To plan"), *always("To apply")])
+    done = repl("apply", str(file), "--auto-approve", "--target", f"topic.dc1.{ORDERS}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = repl("apply", str(file), "--auto-approve", "--target", f"topic.dc2.{ORDERS}")
+    assert again.returncode == 0, again.stdout + again.stderr
+    for cluster in CLUSTERS:
+        assert ORDERS in admin(scene.lab, cluster).list_topics(timeout=10).topics
+
+
+@pytest.fixture(scope="module")
+def job(scene: Scene) -> Iterator[Running]:
+    lab = scene.lab
+    source = principal(lab.clusters["dc1"], "rights-from", always("A job, at its sources"), scene.folder)
+    there = principal(lab.clusters["dc2"], "rights-to", always("A job, at its destination"), scene.folder)
+    groups = GroupsSpec(selection=SelectionSpec(include=[GROUP]), every_ms=500)
+    flow = flow_of(
+        "rights",
+        [f"{PREFIX}.*"],
+        provenance="batch",
+        heartbeats_every_ms=500,
+        origin_commits=OriginCommitsSpec(group="repl.rights", every_ms=500),
+        groups=groups,
+    )
+    clusters = {
+        "dc1": ClusterSpec(bootstrap=lab.clusters["dc1"].bootstrap, client=source),
+        "dc2": ClusterSpec(bootstrap=lab.clusters["dc2"].bootstrap, client=there),
+    }
+    running = start_job(replace(spec_of(lab, "rights", [flow]), clusters=clusters), scene.folder)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+def arrived(lab: Lab, topic: str) -> int:
+    known = admin(lab, "dc2").list_topics(timeout=10).topics
+    return len(read(client(lab, "dc2"), topic)) if topic in known else 0
+
+
+def committed(lab: Lab, cluster: str, group: str) -> int:
+    """The offset of the first partition of the orders, -1001 where there is none."""
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(ORDERS, 0)])
+    found = admin(lab, cluster).list_consumer_group_offsets([asked])[group].result(20)
+    offset: int = found.topic_partitions[0].offset
+    return offset
+
+
+def until(job: Running, holds: Callable[[], bool]) -> None:
+    try:
+        wait_for(holds, 90)
+    except AssertionError as late:
+        raise AssertionError(f"{job.status()}\n{job.tail()}") from late
+
+
+def test_a_job_does_all_its_duties(scene: Scene, job: Running):
+    lab = scene.lab
+    dc1 = client(lab, "dc1")
+    write(dc1, ORDERS, [b"one"] * 10)
+    group = Consumer({**dc1, "group.id": GROUP})
+    group.commit(offsets=[TopicPartition(ORDERS, 0, 4)], asynchronous=False)
+    group.close()
+    until(job, lambda: arrived(lab, ORDERS) == 10)
+    create_topic(dc1, LATER)
+    write(dc1, LATER, [b"two"] * 5)
+    until(job, lambda: arrived(lab, LATER) == 5)
+    admin(lab, "dc1").create_partitions([NewPartitions(LATER, 3)])[LATER].result(30)
+    there = admin(lab, "dc2")
+    until(job, lambda: len(there.list_topics(LATER, timeout=10).topics[LATER].partitions) == 3)
+    until(job, lambda: committed(lab, "dc2", GROUP) == 4)
+    until(job, lambda: committed(lab, "dc1", "repl.rights") == 10)
+    status = job.wait_for(lambda status: status.state == "running")
+    assert not status.trouble
+    assert [(view.why, view.notes) for view in status.flows] == [("", [])]
+    assert job.stop() == 0, job.tail()
