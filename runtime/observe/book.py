@@ -32,8 +32,8 @@ class FlowCounts:
 class Seen:
     """A partition as it was last reported, by which life of which slot.
 
-    `caught_up_ms` is when it was last known to have all that its source had; before that, when it was first
-    seen.
+    `caught_up_ms` is when it was last known to have all that its source had, 0 if that was never seen;
+    `first_ms` when it was first seen at all.
     """
 
     status: PartitionStatus
@@ -43,6 +43,7 @@ class Seen:
     commits: float
     aborts: float
     caught_up_ms: int
+    first_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Page:
 @dataclass(slots=True)
 class _Partition:
     status: PartitionStatus
+    first_ms: int
     slot: int = 0
     attempt: int = 0
     at_ms: int = 0
@@ -68,7 +70,16 @@ class _Partition:
 
     def seen(self) -> Seen:
         commits, aborts = self.counts.total()
-        return Seen(self.status, self.slot, self.attempt, self.at_ms, commits, aborts, self.caught_up_ms)
+        return Seen(
+            self.status,
+            self.slot,
+            self.attempt,
+            self.at_ms,
+            commits,
+            aborts,
+            self.caught_up_ms,
+            self.first_ms,
+        )
 
 
 class Book:
@@ -121,7 +132,7 @@ class Book:
         at_ms = report.status.at_ms
         known = self._partitions.get(key)
         if known is None:
-            known = self._partitions[key] = _Partition(status, caught_up_ms=at_ms)
+            known = self._partitions[key] = _Partition(status, at_ms)
         known.status, known.slot, known.attempt = status, report.status.slot, report.attempt
         known.at_ms = at_ms
         known.counts.take((known.slot, known.attempt), (status.transactions, status.aborts))

@@ -142,19 +142,19 @@ def _without_slot(slots: Iterable[SlotView]) -> PartitionState:
 
 def lag_seconds(one: Told, now_ms: int) -> float | None:
     """None before the first report. Two bounds of the age of the oldest record that is not copied: the time
-    since nothing was missing, and the age of the last record that was copied.
+    since nothing was missing, and the age of the last record that was copied. They are taken at the moment
+    of the report while its slot goes on reporting, and grow from then on when it does not.
     """
     seen = one.seen
     if seen is None:
         return None
     status = seen.status
-    caught_up = one.state is PartitionState.CAUGHT_UP and status.position >= status.source_end
-    if caught_up and now_ms - seen.at_ms < _OLD_REPORT_MS:
+    fresh = one.state is status.state and now_ms - seen.at_ms < _OLD_REPORT_MS
+    if fresh and one.state is PartitionState.CAUGHT_UP and status.position >= status.source_end:
         return 0.0
-    bounds = [now_ms - seen.caught_up_ms]
-    if status.last_timestamp > 0:
-        bounds.append(now_ms - status.last_timestamp)
-    return max(min(bounds), 0) / 1000
+    known = [moment for moment in (seen.caught_up_ms, status.last_timestamp) if moment > 0]
+    since = max(known, default=seen.first_ms)
+    return max((seen.at_ms if fresh else now_ms) - since, 0) / 1000
 
 
 def _lag(one: Seen) -> float | None:

@@ -63,16 +63,29 @@ def test_above_the_limit_partitions_are_summed_by_topic():
     ("status", "after_s", "seconds"),
     [
         (partition(last_timestamp=1), 0, 0),
-        (partition(last_timestamp=NOW_MS - 60_000), 20, 20),  # the slot is silent: nobody knows
-        (partition(state=COPYING, source_end=200, last_timestamp=NOW_MS - 4_000), 10, 10),
-        (partition(state=COPYING, source_end=200, last_timestamp=NOW_MS + 4_000), 10, 6),
-        (partition(state=COPYING, source_end=200), 10, 10),
-        (partition(state=COPYING, source_end=200, last_timestamp=NOW_MS + 60_000), 10, 0),
+        (partition(last_timestamp=NOW_MS - 60_000), 20, 20),  # silent: from here on nobody knows
+        (partition(state=COPYING, source_end=200, last_timestamp=NOW_MS - 4_000), 0, 4),
+        (partition(state=COPYING, source_end=200, last_timestamp=NOW_MS - 4_000), 3, 4),  # not silent yet
+        (partition(state=COPYING, source_end=200, last_timestamp=NOW_MS - 4_000), 20, 24),
+        (partition(state=COPYING, source_end=200), 20, 20),  # nothing was ever copied: since it was seen
+        (partition(state=COPYING, source_end=200, last_timestamp=NOW_MS + 60_000), 0, 0),
     ],
 )
-def test_lag_in_seconds_is_the_smaller_of_two_bounds(status: PartitionStatus, after_s: float, seconds: float):
+def test_lag_in_seconds_is_how_old_the_oldest_missing_record_may_be(
+    status: PartitionStatus, after_s: float, seconds: float
+):
     found = told(status, after_s=after_s)
     assert found['repl_partition_lag_seconds{flow="f",topic="t",partition="0"}'] == seconds
+
+
+def test_what_was_caught_up_a_moment_ago_can_not_be_further_behind():
+    """However old the timestamps are of what is copied."""
+    book = Book()
+    late = partition(state=COPYING, source_end=200, last_timestamp=1)
+    for one in (report(partition(last_timestamp=1)), report(late, at_ms=NOW_MS + 3_000)):
+        book.take(one)
+    found = series(collected(picture(flow(), slots=[running()]), book, after_s=3))
+    assert found['repl_partition_lag_seconds{flow="f",topic="t",partition="0"}'] == 3
 
 
 @pytest.mark.parametrize(
