@@ -25,6 +25,7 @@ class Patience:
     heard: float = 60.0  # until one does what it was told
     goodbye: float = 45.0  # until one that was asked to stop has stopped
     grace: float = 20.0  # until one that its launcher asked to stop is killed
+    silence: float = 15.0  # until one that was told something and says nothing counts as dead
     sign_of_life: float = 4.0  # a heartbeat comes every second
 
 

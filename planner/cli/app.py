@@ -34,6 +34,8 @@ COMMANDS: dict[str, Entry] = {
     "pause": Entry("pause", "Stop copying a flow, to go on later where it stood."),
     "resume": Entry("resume", "Let a paused flow go on, or one that stopped over lost records."),
     "failover": Entry("failover", "Give a cluster up: its flows end with what arrived."),
+    "promote": Entry("promote", "Make a flow's destination the truth, once all of it is copied."),
+    "verify": Entry("verify", "Compare both sides of a flow record by record, on Spark."),
     "history": Entry("history", "Who applied what, when, and how it ended."),
     "lab": Entry("lab", "Real local Kafka clusters for trying things and for tests."),
     "schema": Entry("schema", "The JSON Schema of the topology, for editors."),

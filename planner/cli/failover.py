@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from runtime.contract.seen import StatusSeen
 
 GIVEN_UP_MS = 3_000  # a cluster that is to be given up is not waited for long
+LOOK_S = 3.5  # a job that died together with the cluster misses some beats meanwhile
 _LEFT = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER)
 
 
@@ -81,7 +82,7 @@ def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json:
     from runtime.audit.status_look import read_status
     from runtime.contract.seen_loss import loss_of
 
-    status = asyncio.run(read_status(asked_of(topology), 0, timeout / 1000))
+    status = asyncio.run(read_status(asked_of(topology), LOOK_S, timeout / 1000))
     names = {flow.name for flow in flows if flow.state is not FlowState.FAILED_OVER}
     losses = [loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names]
     if as_json:

@@ -11,7 +11,10 @@ from runtime.contract import ledger
 from runtime.contract.job_status import JobStatus
 from runtime.contract.naming import LEDGER, STATUS
 
-# A job beats every second. Clocks of machines differ, so one that seems silent is looked at once more.
+# A job beats every second. One that missed a few beats may have died just now: it is looked at until it
+# beats, or is silent for too long. Clocks of machines differ, so one that seems silent is looked at once
+# more, too.
+SURE_MS = 3_000
 SECOND_LOOK_S = 3.0
 
 
@@ -23,14 +26,16 @@ def read_jobs(
         board = Board()
         board.take(tail.to_end())
         now = (now_ms or _now_ms)()
-        live = {name for name, one in board.jobs.items() if _runs(one) and abs(now - one.at_ms) <= FRESH_MS}
-        silent = {
-            name: one.at_ms
-            for name, one in board.jobs.items()
-            if _runs(one) and name not in live and one.topology == topology
+        age = {name: abs(now - one.at_ms) for name, one in board.jobs.items() if _runs(one)}
+        doubted = {
+            name: board.jobs[name].at_ms
+            for name, old in age.items()
+            if old > SURE_MS and board.jobs[name].topology == topology
         }
-        if silent:
-            live |= _heard_of(silent, board, tail)
+        live = {name for name, old in age.items() if old <= FRESH_MS and name not in doubted}
+        if doubted:
+            patience_s = max((FRESH_MS - age[name]) / 1000 for name in doubted)
+            live |= _heard_of(doubted, board, tail, max(SECOND_LOOK_S, patience_s))
     return tuple(_live_job(one, endpoint.cluster, board, live) for _, one in sorted(board.jobs.items()))
 
 
@@ -66,10 +71,10 @@ def _runs(status: JobStatus) -> bool:
     return status.state != "stopped"
 
 
-def _heard_of(silent: dict[str, int], board: Board, tail: Tail) -> set[str]:
+def _heard_of(silent: dict[str, int], board: Board, tail: Tail, seconds: float) -> set[str]:
     """Those that beat while we look: whatever their clock says, they live."""
     heard: set[str] = set()
-    deadline = time.monotonic() + SECOND_LOOK_S
+    deadline = time.monotonic() + seconds
     while heard < silent.keys() and (left := deadline - time.monotonic()) > 0:
         board.take(tail.more(left))
         now = board.jobs

@@ -127,8 +127,23 @@ def _reconfigured(hands: Hands, watch: Watch, step: ReconfigureJob) -> Verdict:
             return missing
         return not_copying(spec, step.topics, watch.board, "") if hands.wait else ""
 
-    why = watch.until(awaited, hands.patience.heard, hands.guard.barred)
+    why = watch.until(awaited, hands.patience.heard, _silent(hands, watch, step.job))
     return failed(f"it was told, but {why}") if why else DONE
+
+
+def _silent(hands: Hands, watch: Watch, job: str) -> Callable[[], str | None]:
+    """One that died since the plan was made need not be waited for: the next plan starts another."""
+    heard, beat = time.monotonic(), watch.job(job)
+
+    def give_up() -> str | None:
+        nonlocal heard, beat
+        if watch.job(job) != beat:
+            heard, beat = time.monotonic(), watch.job(job)
+        if time.monotonic() - heard > hands.patience.silence:
+            return "it gives no sign of life any more: run this again, which starts another"
+        return hands.guard.barred()
+
+    return give_up
 
 
 def stop(hands: Hands, steps: Sequence[StopJob]) -> dict[str, Verdict]:

@@ -1,0 +1,228 @@
+"""Steps of features/failing_over: a lab that loses its dc1 and gets it back, and a job for each scenario."""
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from pytest_bdd import given, parsers, scenarios, then, when
+
+from runtime.lab.lab import Lab
+from tests.bdd.running import QUICK, Town, eventually, lives
+from tests.labs import spec
+from tests.topologies import at
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+scenarios("failing_over")
+
+Eaten = dict[str, list[bytes]]
+
+
+@pytest.fixture(scope="module")
+def datacenters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Of this module alone: it loses one of them."""
+    made = Lab(tmp_path_factory.mktemp("datacenters"))
+    made.up([spec("dc1"), spec("dc2")])
+    try:
+        yield made
+    finally:
+        made.down(purge=True)
+
+
+@pytest.fixture
+def town(datacenters: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    folder = tmp_path_factory.mktemp("town")
+    base = uuid.uuid4().hex[:6]
+
+    def name(word: str) -> str:
+        return f"{word}-{base}"
+
+    datacenters.start("dc1")
+    topology = at(datacenters, name("town"), folder, ("dc1", "dc2"))
+    topology.more["flows"] = [
+        {
+            "name": name("there"),
+            "from": "dc1",
+            "to": "dc2",
+            "job": name("into-dc2"),
+            "topics": {"include": [name("orders")]},
+            "follow": {"every": "500ms"},
+            "groups": {"every": "300ms"},
+        }
+    ]
+    job = {"slots": 1, "memory": "512m", "metrics": False, "conf": {"spark.driver.extraJavaOptions": QUICK}}
+    topology.more["jobs"] = {name("into-dc2"): job}
+    topology.topics.append({"name": name("orders"), "cluster": "dc1", "partitions": 2})
+    made = Town(datacenters, topology, folder / "home", name)
+    yield made
+    for process in made.processes("dc2").values():
+        process.kill()
+
+
+@pytest.fixture
+def eaten() -> Eaten:
+    """What each group read, at either side."""
+    return {}
+
+
+@pytest.fixture
+def connected() -> Iterator[list[Consumer]]:
+    consumers: list[Consumer] = []
+    yield consumers
+    for consumer in consumers:
+        consumer.close()
+
+
+def consumer_of(town: Town, group: str, cluster: str) -> Consumer:
+    settings = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    settings |= {"group.id": town.name(group), "enable.auto.commit": "false"}
+    consumer = Consumer({**town.client(cluster), **settings})
+    consumer.subscribe([town.name("orders")])
+    return consumer
+
+
+def eat(consumer: Consumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+
+    def done() -> bool:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value() or b"")
+        return len(found) >= count
+
+    eventually(done, about=f"{count} records")
+    consumer.commit(asynchronous=False)
+    return found
+
+
+def place(town: Town, group: str, cluster: str) -> dict[int, int]:
+    admin = town.admin(cluster)
+    asked = ConsumerGroupTopicPartitions(town.name(group))
+    (answer,) = admin.list_consumer_group_offsets([asked]).values()
+    return {one.partition: one.offset for one in answer.result(30).topic_partitions if one.offset >= 0}
+
+
+# Given
+
+
+@given("orders are copied from dc1 to dc2")
+def _(town: Town) -> None:
+    town.apply()
+
+
+@given(parsers.parse("{count:d} records are written to orders at dc1"))
+def _(town: Town, count: int) -> None:
+    town.write("orders", "dc1", count)
+
+
+@given(parsers.parse("{group} read {count:d} of them at dc1"))
+def _(town: Town, eaten: Eaten, group: str, count: int) -> None:
+    consumer = consumer_of(town, group, "dc1")
+    eaten[group] = eat(consumer, count)
+    consumer.close()
+
+
+@given("their places are known at dc2")
+def _(town: Town, eaten: Eaten) -> None:
+    """And everything arrived: the job knows that nothing is missing when the source is lost."""
+
+    def known() -> bool:
+        return all(place(town, group, "dc2") == place(town, group, "dc1") for group in eaten)
+
+    eventually(known, about="places")
+
+    def caught_up() -> bool:
+        done = town.run("status", str(town.topology.file), "--json", "--over", "0s")
+        states = {one["states"].get("caught_up") for one in json.loads(done.stdout)["flows"]}
+        return states == {2}
+
+    eventually(caught_up, about="caught up")
+
+
+@given(parsers.parse("{group} reads at dc2 and stays connected"))
+def _(town: Town, eaten: Eaten, connected: list[Consumer], group: str) -> None:
+    connected.append(consumer_of(town, group, "dc2"))
+    eaten[group] += eat(connected[-1], 20)
+
+
+# When
+
+
+@when("dc1 is lost")
+def _(town: Town) -> None:
+    town.lab.kill("dc1")
+
+
+@when("the machine of the job is lost")
+def _(town: Town) -> None:
+    town.kill("dc2", "supervisor", "watchman", "application")
+    shutil.rmtree(town.home)
+
+
+@when(parsers.parse("somebody runs repl {command} {word}"))
+def _(town: Town, command: str, word: str) -> None:
+    name = word if word in town.lab.clusters else town.name(word)
+    town.run(command, name, "--path", str(town.topology.file), "--auto-approve")
+
+
+@when("somebody applies the topology as it was before")
+def _(town: Town) -> None:
+    town.run("apply", str(town.topology.write()), "--auto-approve")
+
+
+# Then
+
+
+@then(parsers.parse("the exit code is {code:d}"))
+def _(town: Town, code: int) -> None:
+    done = town.last()
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+
+
+@then(parsers.parse('the output says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.last().stdout
+
+
+@then(parsers.parse('the message says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.last().stderr
+
+
+@then(parsers.parse("orders at dc2 holds all {count:d}, each once and in order"))
+def _(town: Town, count: int) -> None:
+    values = town.values("orders", "dc2")
+    assert values == town.values("orders", "dc1")
+    assert sum(map(len, values)) == count
+
+
+@then(parsers.parse("repl status says that there is {state}"))
+def _(town: Town, state: str) -> None:
+    done = repl_status(town)
+    (flow,) = json.loads(done)["flows"]
+    assert (flow["state"], flow["declared"]) == (state, state)
+
+
+def repl_status(town: Town) -> str:
+    return town.run("status", str(town.topology.file), "--json", "--over", "0s").stdout
+
+
+@then(parsers.parse("{group} reads exactly the other {count:d} at dc2"))
+def _(town: Town, eaten: Eaten, group: str, count: int) -> None:
+    consumer = consumer_of(town, group, "dc2")
+    rest = eat(consumer, count)
+    consumer.close()
+    assert sorted(eaten[group] + rest) == sorted(town.written["orders", "dc1"])
+
+
+@then(parsers.parse("the place of {group} at dc2 was not touched"))
+def _(town: Town, eaten: Eaten, group: str) -> None:
+    assert sum(place(town, group, "dc2").values()) == len(eaten[group])
+
+
+@then("no job is left")
+def _(town: Town) -> None:
+    assert not [process for process in town.processes("dc2").values() if lives(process)]
