@@ -32,12 +32,12 @@ def launchers(home: Path) -> Launchers:
         from runtime.launch.choose import launcher_for  # here: most applies start no job
 
         with _in_our_words():
-            return _Adapted(launcher_for(launch, home))
+            return Adapted(launcher_for(launch, home))
 
     return choose
 
 
-class _Adapted:
+class Adapted:
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 
