@@ -165,3 +165,16 @@ def test_a_job_does_all_its_duties(scene: Scene, job: Running):
     assert not status.trouble
     assert [(view.why, view.notes) for view in status.flows] == [("", [])]
     assert job.stop() == 0, job.tail()
+
+
+def test_who_may_only_look_sees_what_was_done_and_what_was_copied(scene: Scene, job: Running):
+    file = str(scene.folder / "rights-plan.yaml")
+    status = repl("status", file, "--json")
+    assert json.loads(status.stdout)["flows"], status.stderr
+    history = repl("history", file)
+    assert (history.returncode, history.stderr) == (0, ""), history.stdout
+    drift = repl("drift", file, "--json")
+    assert drift.returncode in (0, 2), drift.stderr
+    imported = repl("import", "dc1", "--path", file, "--topics", f"{PREFIX}.*")
+    assert imported.returncode == 0, imported.stderr
+    assert ORDERS in imported.stdout
