@@ -33,6 +33,7 @@ _LEFT = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER)
 @click.argument("cluster")
 @path_option
 @var_file_option
+@click.option("--rehearse", is_flag=True, help="Only tell what it would cost and take; touch nothing.")
 @auto_approve_option
 @lock_timeout_option
 @timeout_option
@@ -41,6 +42,7 @@ def command(
     cluster: str,
     path: Path,
     var_files: tuple[Path, ...],
+    rehearse: bool,
     auto_approve: bool,
     lock_timeout: int,
     timeout: int,
@@ -53,7 +55,11 @@ def command(
     """
     topology = checked(path, var_files).topology
     flows = leaving(topology, cluster)
-    show_losses(topology, flows, min(timeout, GIVEN_UP_MS), as_json=as_json)
+    status = show_losses(topology, flows, min(timeout, GIVEN_UP_MS), as_json=as_json)
+    if rehearse:
+        from planner.cli.rehearsing import show_groups
+
+        return show_groups(topology, flows, status, min(timeout, GIVEN_UP_MS), as_json=as_json)
     how = How(path, var_files, auto_approve, lock_timeout, min(timeout, GIVEN_UP_MS), as_json)
     return apply_with_states({flow.name: FlowState.FAILED_OVER for flow in flows}, how)
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from planner.render.status_words import count, moment, plural, span
-from runtime.contract.seen_loss import FlowLoss
+from planner.render.table import Cell, Column, table
+from runtime.contract.seen_loss import FlowLoss, GroupLoss
 
 
 def flow_lines(losses: Sequence[FlowLoss], now_ms: int) -> Iterator[Text]:
@@ -34,3 +35,43 @@ def _cost(one: FlowLoss, now_ms: int) -> str:
         else ""
     )
     return f"loses at least {behind}, as of {moment(one.as_of_ms)}{since}{unheard}"
+
+
+_GROUPS = (
+    Column("GROUP"),
+    Column("FLOW", spare=3),
+    Column("GOES ON", right=True),
+    Column("READS AGAIN", right=True, spare=1),
+    Column("WAS FURTHER", right=True, spare=2),
+    Column("LEFT ALONE", right=True),
+    Column("WHY", spare=4),
+)
+
+
+def group_lines(groups: Sequence[GroupLoss], width: int | None) -> Iterator[Text]:
+    """By partitions."""
+    if not groups:
+        yield Text("  No group committed anything on their topics.")
+        return
+    yield from table(_GROUPS, [_group(one) for one in groups], width)
+
+
+def _group(one: GroupLoss) -> list[Cell | str]:
+    further = f"{one.lost} ({plural(one.records_lost, 'record')})" if one.lost else "0"
+    return [
+        one.group,
+        one.flow,
+        Cell(str(one.exact), "green"),
+        Cell(str(one.again), "yellow" if one.again else ""),
+        Cell(further, "yellow" if one.lost else ""),
+        Cell(str(one.kept), "yellow" if one.kept else ""),
+        one.why,
+    ]
+
+
+def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:
+    """`jobs` with whether they run: one that does not is started first."""
+    started = [name for name, up in jobs if not up]
+    if not started:
+        return "It takes about 15 s: its jobs run, and are told."
+    return f"It takes about 30 s: {', '.join(started)} must be started to end the flows."

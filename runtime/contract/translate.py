@@ -101,6 +101,15 @@ def arriving(brings: OffsetMap | None, source: int) -> int:
             assert_never(other)
 
 
+def at_last(found: Position, destination_end: int, *, shared: bool) -> Position:
+    """When nothing more arrives: a group that was further goes on behind the last copied record. A topic that
+    both sides write (`shared`) keeps what it has: what its group read of the other origins is not known.
+    """
+    if found == Pending(NOT_COPIED) and not shared:
+        return At(destination_end)
+    return found
+
+
 def merged(own: Position, others: Iterable[int]) -> Position:
     """The smallest over the origins. It may grow while the other flows go on, so it is not settled."""
     if not isinstance(own, At):

@@ -14,7 +14,7 @@ from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.groups import Item, group_selector, own_groups
 from runtime.contract.jobspec import FlowSpec, JobSpec
-from runtime.contract.translate import NOT_COPIED, At, Pending
+from runtime.contract.translate import Pending, at_last
 from runtime.copy.checkpoints import Checkpoints
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.scan import TopicReplaced
@@ -109,13 +109,12 @@ class LastSync:
 
 
 def _last(sides: Sides, item: Item, place: Placed) -> Placed:
-    """Behind the last copied record, where that is all that ever arrives. A topic that both sides write
-    keeps what it has: what its group read of the other origins is not known.
-    """
     progress = sides.progress(item)
-    if place.position == Pending(NOT_COPIED) and progress is not None and not sides.merged(item.topic):
-        return Placed(place.at, At(progress.destination_end))
-    return place
+    if progress is None:
+        return place
+    return Placed(
+        place.at, at_last(place.position, progress.destination_end, shared=sides.merged(item.topic))
+    )
 
 
 def _state(book: Book, item: Item, offsets: Offsets) -> State | None:

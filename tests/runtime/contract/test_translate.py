@@ -13,6 +13,7 @@ from runtime.contract.translate import (
     Pending,
     Position,
     arriving,
+    at_last,
     clamped,
     merged,
     position,
@@ -183,3 +184,17 @@ def test_in_a_merge_records_may_be_read_again_and_none_is_skipped(
     found = merged(position(out, committed), [unread(back, committed)])
     if isinstance(found, At):
         assert set(theirs[: found.offset]) <= set(ours[:committed])
+
+
+@pytest.mark.parametrize(
+    ("found", "shared", "last"),
+    [
+        (At(5), False, At(5)),
+        (Pending(NOT_COPIED), False, At(40)),
+        (Pending(NOT_COPIED), True, Pending(NOT_COPIED)),
+        (Pending("something else"), False, Pending("something else")),
+        (Nowhere(BELOW_THE_MAP), False, Nowhere(BELOW_THE_MAP)),
+    ],
+)
+def test_when_nothing_more_arrives(found: Position, shared: bool, last: Position) -> None:
+    assert at_last(found, 40, shared=shared) == last

@@ -1,0 +1,84 @@
+"""`repl failover --rehearse`: what would become of the groups, and how long it would take."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.topology import Flow, FlowState, Topology
+
+if TYPE_CHECKING:
+    from runtime.contract.seen import StatusSeen
+    from runtime.contract.seen_loss import GroupLoss
+
+
+def show_groups(
+    topology: Topology, flows: Sequence[Flow], status: "StatusSeen", timeout: int, *, as_json: bool
+) -> int:
+    import msgspec
+
+    from planner.cli.printing import print_lines
+    from planner.render.loss import duration_line, group_lines
+
+    groups = asyncio.run(_groups(topology, flows, timeout / 1000))
+    if as_json:
+        for one in groups:
+            told = {"version": 1, "event": "group", **msgspec.to_builtins(one)}
+            click.echo(json.dumps(told, ensure_ascii=False))
+        return ExitCode.DONE
+    click.echo("What becomes of the groups, by partitions:")
+    print_lines(lambda width: group_lines(groups, width))
+    names = {flow.job for flow in flows if flow.state is not FlowState.FAILED_OVER}
+    click.echo(f"\n{duration_line([(job.name, job.up) for job in status.jobs if job.name in names])}")
+    click.echo("Nothing was changed.")
+    return ExitCode.DONE
+
+
+async def _groups(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
+    from planner.cli.status_asking import reaches_of
+    from planner.expand.routes import router_of
+    from runtime.audit.ledger import AuditFailure
+    from runtime.audit.rehearsal import RehearsalAsked, rehearse
+
+    router = router_of(topology)
+    own = _own(topology)
+    found = []
+    for flow in flows:
+        if not flow.groups.sync or flow.state is FlowState.FAILED_OVER:
+            continue
+        names = (flow.source_cluster, flow.destination_cluster)
+        reaches = reaches_of(topology.clusters[name] for name in names)
+        asked = RehearsalAsked(
+            flow=flow.name,
+            router=router,
+            source=reaches[names[0]],
+            destination=reaches[names[1]],
+            selects=_selects(flow, own),
+            within_s=within_s,
+        )
+        try:
+            found += await rehearse(asked)
+        except AuditFailure as failure:
+            raise Failure(error(str(failure), "repl status shows what answers")) from None
+    return found
+
+
+def _own(topology: Topology) -> frozenset[str]:
+    """Groups that only show how far a flow is."""
+    named = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
+    return frozenset(named | {f"repl.{name}" for name in topology.flows})
+
+
+def _selects(flow: Flow, own: frozenset[str]) -> Callable[[str], bool]:
+    from runtime.contract.groups import group_selector
+    from runtime.contract.jobspec import GroupsSpec, SelectionSpec
+
+    select = flow.groups.select
+    selection = SelectionSpec(
+        include=list(select.include), exclude=list(select.exclude), default_exclude=select.default_exclude
+    )
+    selector = group_selector(GroupsSpec(selection=selection))
+    return lambda group: group not in own and selector.answer(group).taken

@@ -1,0 +1,136 @@
+"""What becomes of a flow's groups in a failover, worked out as the job would, and nothing written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from runtime.audit.ledger import AuditFailure, Reach, ledger_of, open_cluster, telling
+from runtime.contract.checkpoint import CheckpointState
+from runtime.contract.groups import Item
+from runtime.contract.route import Router
+from runtime.contract.seen_loss import GroupLoss
+from runtime.contract.translate import At, Nowhere, Pending, at_last
+from runtime.copy.checkpoints import Checkpoints
+from runtime.copy.group_sides import Placed, Sides
+from runtime.copy.ledger import Ledger
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.groups import NO_MEMBERS, Committed, committed_by, list_groups
+
+Offsets = Mapping[Item, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalAsked:
+    """`selects`: the groups that the flow syncs."""
+
+    flow: str
+    router: Router
+    source: Reach
+    destination: Reach
+    selects: Callable[[str], bool]
+    within_s: float = 3.0
+
+
+async def rehearse(asked: RehearsalAsked) -> list[GroupLoss]:
+    """By group. Raises AuditFailure where the destination can't be read."""
+    async with AsyncExitStack() as stack:
+        destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
+        with telling(asked.destination.name):
+            opened = await ledger_of(destination)
+            if opened is None:
+                return []
+            offsets = await _checkpoints(asked, destination)
+        source = await _source(asked, stack)
+        told = await _told(asked, source)
+        if told is None:
+            source = None
+        with telling(asked.destination.name):
+            return await _worked_out(asked, source, destination, opened.ledger, {**offsets, **(told or {})})
+
+
+async def _source(asked: RehearsalAsked, stack: AsyncExitStack) -> Cluster | None:
+    try:
+        return await stack.enter_async_context(open_cluster(asked.source, asked.within_s))
+    except AuditFailure:
+        return None
+
+
+async def _checkpoints(asked: RehearsalAsked, destination: Cluster) -> dict[Item, int]:
+    checkpoints = Checkpoints(destination)
+    await checkpoints.refresh()
+    return {
+        Item(key.group, key.topic, key.partition): one.source
+        for key, one in checkpoints.of_flow(asked.flow).items()
+        if one.state is not CheckpointState.OURS and _taken(asked, key.group, key.topic)
+    }
+
+
+async def _told(asked: RehearsalAsked, source: Cluster | None) -> dict[Item, int] | None:
+    """What groups committed at the source; None where it does not answer."""
+    if source is None:
+        return None
+    try:
+        with telling(asked.source.name):
+            async with asyncio.timeout(asked.within_s):
+                listed = (await list_groups(source)).groups
+                read = await committed_by(source, [group for group in listed if asked.selects(group)])
+    except (AuditFailure, TimeoutError):
+        return None
+    return {
+        Item(group, *at): one.offset
+        for group, found in read.offsets.items()
+        for at, one in found.items()
+        if _taken(asked, group, at.topic)
+    }
+
+
+def _taken(asked: RehearsalAsked, group: str, topic: str) -> bool:
+    return asked.selects(group) and asked.router.name_there(asked.flow, topic) is not None
+
+
+async def _worked_out(
+    asked: RehearsalAsked, source: Cluster | None, destination: Cluster, ledger: Ledger, offsets: Offsets
+) -> list[GroupLoss]:
+    sides = Sides(asked.flow, source, destination)
+    await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
+    offsets = {item: offset for item, offset in offsets.items() if not sides.is_ours(item, offset)}
+    placed = await sides.place(offsets)
+    groups = sorted({item.group for item in offsets})
+    listed = (await list_groups(destination)).groups
+    read = await committed_by(destination, groups)
+    found: dict[str, GroupLoss] = {}
+    for item, place in placed.items():
+        before = found.get(item.group) or GroupLoss(flow=asked.flow, group=item.group)
+        here = listed.get(item.group)
+        if here is not None and here.state not in NO_MEMBERS:
+            why = f"a member is connected at {asked.destination.name}"
+            found[item.group] = replace(before, kept=before.kept + 1, why=why)
+        else:
+            stands = read.offsets.get(item.group, {})
+            found[item.group] = _with(before, sides, item, place, offsets[item], stands)
+    return [found[group] for group in groups]
+
+
+def _with(
+    before: GroupLoss, sides: Sides, item: Item, place: Placed, committed: int, stands: Committed
+) -> GroupLoss:
+    progress = sides.progress(item)
+    end = progress.destination_end if progress is not None else 0
+    position = at_last(place.position, end, shared=sides.merged(item.topic))
+    match position:
+        case At(offset=offset) if place.at in stands and stands[place.at].offset > offset:
+            return replace(before, kept=before.kept + 1, why="it stands further at the destination already")
+        case At() if position != place.position and progress is not None:
+            more = max(committed - progress.position, 0)
+            return replace(before, lost=before.lost + 1, records_lost=before.records_lost + more)
+        case At(settled=False):
+            return replace(before, again=before.again + 1)
+        case At():
+            return replace(before, exact=before.exact + 1)
+        case Pending(why=why) | Nowhere(why=why):
+            return replace(before, kept=before.kept + 1, why=why)
