@@ -1,0 +1,20 @@
+"""A declared flow → what its job is told of it: provenance resolved, clusters pinned, no secret."""
+
+from planner.cli.pipeline import see
+from planner.model.diagnostic import Failure, error
+from planner.model.observed import Unreachable
+from planner.model.topology import Flow, Topology
+from runtime.contract.jobspec import ClusterSpec, FlowSpec
+
+
+def flow_spec(topology: Topology, flow: Flow, timeout_ms: int) -> tuple[FlowSpec, dict[str, ClusterSpec]]:
+    """Both clusters must answer. Failure says which does not."""
+    seen = see(topology, timeout_ms)
+    for name in (flow.source_cluster, flow.destination_cluster):
+        match seen.observed.clusters[name]:
+            case Unreachable(why=why):
+                raise Failure(error(f"{name} can't be read: {why}", "both sides are needed"))
+    for job in seen.desired.jobs:
+        if job.spec is not None and flow.name in job.flows:
+            return job.spec.flow(flow.name), job.spec.clusters
+    raise Failure(error(f"the job of {flow.name} can't be made", "repl validate says why"))

@@ -1,0 +1,191 @@
+"""`repl verify`: both sides of a flow, record by record, on Spark."""
+
+import re
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from planner.cli import as_json as json_output
+from planner.cli.offsets import flow_of, unreadable
+from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.declare import load
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.topology import FlowState
+from runtime.audit.verify_request import Outcome, VerifyRequest
+
+FORMAT_VERSION = 1
+_RANGE = re.compile(r"(?P<low>\d*):(?P<high>\d*)|last:(?P<last>\d+)")
+_GONE_ON = (FlowState.PROMOTED, FlowState.FAILED_OVER)  # the destination is written to by others, rightly
+
+
+class Bounds(NamedTuple):
+    low: int | None = None
+    high: int | None = None
+    last: int | None = None
+
+
+class Range(click.ParamType[Bounds]):
+    """`FROM:TO`, either may be left out, or `last:N`."""
+
+    name = "range"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Bounds:
+        if isinstance(value, Bounds):
+            return value
+        found = _RANGE.fullmatch(str(value))
+        low, high, last = (int(one) if one else None for one in found.groups()) if found else (None,) * 3
+        if found is None or (low is not None and high is not None and low >= high):
+            self.fail(f'"{value}" is none of FROM:TO, FROM:, :TO, last:N', param, ctx)
+        return Bounds(low, high, last)
+
+
+class Percent(click.ParamType[float]):
+    """`5%`; the sign may be left out."""
+
+    name = "percent"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            share = float(str(value).removesuffix("%"))
+        except ValueError:
+            share = 0.0
+        if not 0 < share <= 100:
+            self.fail(f'"{value}" is no share: write it as 5%', param, ctx)
+        return share
+
+
+class Rate(click.ParamType[int]):
+    """`20MB/s` → bytes a second, as in a topology."""
+
+    name = "rate"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from planner.declare.scalars import NotReadable, rate
+
+        try:
+            return rate(str(value))
+        except NotReadable as wrong:
+            self.fail(f'"{value}" is no rate: {wrong.mend}', param, ctx)
+
+
+class Pattern(click.ParamType[str]):
+    name = "regex"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return re.compile(str(value)).pattern
+        except re.error as wrong:
+            self.fail(f'"{value}" is no regular expression: {wrong}', param, ctx)
+
+
+@click.command()
+@click.argument("flow")
+@click.option("--topics", type=Pattern(), metavar="RE", help="Only topics of the source with such a name.")
+@click.option(
+    "--range",
+    "bounds",
+    type=Range(),
+    default=Bounds(),
+    metavar="FROM:TO|last:N",
+    help="Only these source offsets of each partition, TO not included; or the last N.  [default: all]",
+)
+@click.option(
+    "--sample",
+    type=Percent(),
+    default="100%",
+    show_default=True,
+    metavar="P%",
+    help="Only such a share, in random stretches of 1,000 offsets.",
+)
+@click.option("--rate", type=Rate(), metavar="RATE", help="Read at most so much, for example 20MB/s.")
+@path_option
+@var_file_option
+@timeout_option
+@json_option
+def command(
+    flow: str,
+    topics: str | None,
+    bounds: Bounds,
+    sample: float,
+    rate: int | None,
+    path: Path,
+    var_files: tuple[Path, ...],
+    timeout: int,
+    as_json: bool,
+) -> int:
+    """Compare both sides of FLOW record by record, on Spark.
+
+    Keys, values, headers, timestamps and order of everything that the flow has copied up to now and both
+    sides still hold. It only reads, and the flow may run. Ends with 2 where there is a difference.
+    """
+    from planner.cli.printing import print_lines
+    from planner.render.verify import as_json as document
+    from planner.render.verify import screen
+
+    outcome = _run(_request(flow, topics, bounds, sample, rate, path, var_files, timeout))
+    verified = outcome.verified
+    if verified is None:
+        raise Failure(error(f"{outcome.cluster}: {outcome.why}", unreadable(outcome.cluster)))
+    if as_json:
+        json_output.emit({"format_version": FORMAT_VERSION, **document(verified)})
+    else:
+        print_lines(lambda width: screen(verified, width))
+    if verified.different:
+        return ExitCode.DIFFERENT
+    return ExitCode.ERROR if verified.unread else ExitCode.DONE
+
+
+def _request(
+    flow: str,
+    topics: str | None,
+    bounds: Bounds,
+    sample: float,
+    rate: int | None,
+    path: Path,
+    var_files: tuple[Path, ...],
+    timeout: int,
+) -> VerifyRequest:
+    from planner.cli.flow_specs import flow_spec
+
+    topology = load(path, var_files)
+    declared = flow_of(topology, flow)
+    spec, clusters = flow_spec(topology, declared, timeout)
+    return VerifyRequest(
+        flow=spec,
+        source=clusters[spec.source],
+        destination=clusters[spec.destination],
+        topics=topics,
+        low=bounds.low,
+        high=bounds.high,
+        last=bounds.last,
+        sample=sample,
+        rate=rate,
+        tail=declared.state not in _GONE_ON,
+        within_s=timeout / 1000,
+    )
+
+
+def _run(request: VerifyRequest) -> Outcome:
+    from runtime import audit
+    from runtime.audit.verify_request import decode_outcome, encode_request
+    from runtime.launch.launcher import LaunchError
+    from runtime.launch.once import run_once
+
+    with tempfile.TemporaryDirectory(prefix="repl-verify-") as folder:
+        asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"
+        asked.write_bytes(encode_request(request))
+        main = Path(audit.__file__).with_name("verify_main.py")
+        try:
+            run_once(
+                main,
+                ["--request", str(asked), "--out", str(out)],
+                said=lambda line: click.echo(line, err=True),
+                prefix="verify: ",
+            )
+        except LaunchError as failure:
+            for line in failure.log:
+                click.echo(f"  {line}", err=True)
+            raise Failure(error(failure.what, failure.way_out)) from None
+        return decode_outcome(out.read_bytes())

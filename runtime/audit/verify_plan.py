@@ -1,0 +1,216 @@
+"""What of a flow can be compared, and in which pieces: the ledger and both sides' logs, read once."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runtime.audit.ledger import AuditFailure, NoLedger, OpenLedger, ledger_of, telling
+from runtime.audit.verify_logs import Logs, logs_of, open_spec
+from runtime.audit.verify_request import Piece, VerifyRequest
+from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.offsetmap import AtEnd, Mapped, OffsetMap, Run, encode_runs
+from runtime.contract.route import is_reserved
+from runtime.contract.seen_verify import NotComparable
+from runtime.copy.wire.protocol.offsets import TopicPartition
+
+PIECE = 100_000  # offsets in a task
+SAMPLED = 1_000  # offsets in a stretch of a sample
+TOGETHER = 100  # stretches of a sample in a task
+
+
+@dataclass(slots=True)
+class Planned:
+    """One partition: source offsets `low … end-1` are to be compared, the pieces say how."""
+
+    key: PartitionKey
+    destination_topic: str
+    low: int
+    end: int
+    pieces: list[Piece] = field(default_factory=list)
+    not_comparable: list[NotComparable] = field(default_factory=list)
+    unread: str = ""
+
+    def leave_out(self, low: int, end: int, why: str) -> None:
+        if low < end:
+            self.not_comparable.append(NotComparable(low=low, end=end, why=why))
+
+
+@dataclass(frozen=True, slots=True)
+class Ledgered:
+    """A flow's partitions as the ledger has them, and both sides' logs from before it was read."""
+
+    progress: Mapping[PartitionKey, Progress]
+    maps: Mapping[PartitionKey, OffsetMap]
+    here: Logs
+    there: Logs
+
+
+async def plan(asked: VerifyRequest) -> list[Planned]:
+    """Raises AuditFailure."""
+    read = await read_ledger(asked)
+    return [
+        _Partition(asked, number, key, read).planned() for number, key in enumerate(sorted(read.progress))
+    ]
+
+
+async def read_ledger(asked: VerifyRequest) -> Ledgered:
+    """The ends of the destination first: what the flow has below them is in the ledger that is read then."""
+    flow = asked.flow
+    async with (
+        open_spec(asked.source, flow.source) as source,
+        open_spec(asked.destination, flow.destination) as destination,
+    ):
+        opened = await ledger_of(destination)
+        if opened is None:
+            raise NoLedger(flow.destination, "no job ever copied into this cluster")
+        keys = _chosen(asked, await _progress(opened, flow.name))
+        copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
+        there = await logs_of(destination, asked.destination, copies, asked.within_s)
+        progress = await _progress(opened, flow.name)
+        maps = opened.maps.all(flow.name)
+        with telling(flow.source):
+            originals = [TopicPartition(key.topic, key.partition) for key in keys]
+            here = await logs_of(source, asked.source, originals, asked.within_s)
+    return Ledgered({key: progress[key] for key in keys}, maps, here, there)
+
+
+async def _progress(opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
+    try:
+        await opened.refresh(flow)
+        return opened.ledger.all_progress(flow)
+    except UnreadableRecord as error:
+        raise AuditFailure("the ledger", str(error)) from error
+
+
+def _chosen(asked: VerifyRequest, progress: Mapping[PartitionKey, Progress]) -> dict[PartitionKey, Progress]:
+    flow = asked.flow
+    own = {key: one for key, one in progress.items() if not is_reserved(key.topic)}
+    if not own:
+        raise AuditFailure(flow.destination, f"{flow.name} copied nothing yet")
+    if asked.topics is None:
+        return own
+    chosen = {key: one for key, one in own.items() if re.fullmatch(asked.topics, key.topic)}
+    if not chosen:
+        there = ", ".join(sorted({key.topic for key in own})[:10])
+        raise AuditFailure(flow.destination, f"{flow.name} copied no topic {asked.topics}; it copied {there}")
+    return chosen
+
+
+class _Partition:
+    def __init__(self, asked: VerifyRequest, number: int, key: PartitionKey, read: Ledgered) -> None:
+        self._asked, self._number, self._key = asked, number, key
+        self._progress, self._map = read.progress[key], read.maps[key]
+        self._here, self._there = read.here, read.there
+        self._at = TopicPartition(key.topic, key.partition)
+        self._at_copy = TopicPartition(self._progress.destination_topic, key.partition)
+
+    def planned(self) -> Planned:
+        planned = Planned(self._key, self._progress.destination_topic, self._map.low, self._map.low)
+        planned.unread = self._unreadable()
+        if not planned.unread:
+            self._bounds(planned)
+            planned.pieces = self._pieces(planned.low, planned.end)
+        return planned
+
+    def _unreadable(self) -> str:
+        progress, flow = self._progress, self._asked.flow
+        sides = (
+            (self._at, progress.source_topic_id, self._here, flow.source),
+            (self._at_copy, progress.destination_topic_id, self._there, flow.destination),
+        )
+        for at, known, logs, cluster in sides:
+            if at.topic not in logs.ids:
+                return f"there is no topic {at.topic} at {cluster}"
+            if logs.ids[at.topic] != known:
+                return f"{at.topic} at {cluster} is not the topic that was copied: it was recreated"
+            if at not in logs.starts or at not in logs.ends:
+                return f"{at.topic}-{at.partition} at {cluster} has no leader that answers"
+        return ""
+
+    def _bounds(self, planned: Planned) -> None:
+        asked, offsets, flow = self._asked, self._map, self._asked.flow
+        start = self._here.starts[self._at]
+        high = asked.high if asked.high is not None else offsets.end
+        low = asked.low if asked.low is not None else min(start, offsets.low)
+        if asked.last is not None:
+            low = max(offsets.end - asked.last, 0)
+        why = f"below the offset map, which begins at {offsets.low}"
+        planned.leave_out(max(low, start), min(offsets.low, high), why)
+        planned.leave_out(max(low, offsets.end), high, f"not replicated yet by {flow.name}")
+        low, end = max(low, offsets.low), min(high, offsets.end)
+        for first, cluster in ((start, flow.source), (self._kept_from(), flow.destination)):
+            planned.leave_out(low, min(first, end), f"retention passed at {cluster}")
+            low = max(low, first)
+        planned.low, planned.end = min(low, max(end, 0)), end
+
+    def _kept_from(self) -> int:
+        """The source offset of the first copied record that the destination still has."""
+        start, offsets = self._there.starts[self._at_copy], self._map
+        if start <= offsets.destination_low:
+            return offsets.low
+        origin = offsets.origin(start)
+        return origin.offset if isinstance(origin, Mapped) else offsets.end
+
+    def _pieces(self, low: int, end: int) -> list[Piece]:
+        if low > end:
+            return []
+        if self._asked.sample >= 100:
+            cuts = [*range(low, end, PIECE), end] if low < end else [low, end]
+            return [self._piece(begin, behind) for begin, behind in itertools.pairwise(cuts)]
+        begins = range(low, end, SAMPLED)
+        count = min(len(begins), max(1, round(len(begins) * self._asked.sample / 100)))
+        chosen = sorted(random.Random().sample(begins, count))  # noqa: S311 - no secret
+        return [self._piece(begin, min(begin + SAMPLED, end)) for begin in chosen]
+
+    def _piece(self, low: int, high: int) -> Piece:
+        progress = self._progress
+        begin, behind = self._copied_to(low), self._copied_to(high)
+        if high == self._map.end and self._asked.tail and self._asked.high is None:
+            behind = max(behind, self._there.ends[self._at_copy])
+        runs = self._runs(low, high)
+        return Piece(
+            number=self._number,
+            topic=self._key.topic,
+            partition=self._key.partition,
+            source_id=progress.source_topic_id,
+            destination_topic=progress.destination_topic,
+            destination_id=progress.destination_topic_id,
+            low=low,
+            high=high,
+            destination_low=begin,
+            destination_high=behind,
+            owned_end=self._map.destination_end,
+            runs=encode_runs(runs, low, begin),
+            gaps=tuple((gap.low, gap.end) for gap in progress.gaps if gap.low < high and low < gap.end),
+            compacted=self._key.topic in self._here.compacted
+            or progress.destination_topic in self._there.compacted,
+        )
+
+    def _copied_to(self, offset: int) -> int:
+        """Where at the destination a stretch from this source offset on begins."""
+        offsets = self._map
+        answer = offsets.translate(offset)
+        found = answer.offset if isinstance(answer, Mapped | AtEnd) else offsets.destination_low
+        if offset == offsets.low:
+            found = offsets.destination_low
+        return max(found, self._there.starts[self._at_copy])
+
+    def _runs(self, low: int, high: int) -> Iterator[Run]:
+        """Those between, cut at both ends."""
+        for span in self._map.spans:
+            if span.low < high and low < span.end:
+                for run in span.runs:
+                    begin, end = max(run.source, low), min(run.source_end, high)
+                    if begin < end:
+                        yield Run(begin, run.destination + begin - run.source, end - begin)
+
+
+def grouped(planned: Sequence[Planned]) -> list[list[Piece]]:
+    """One group a task: a whole piece, or many stretches of a sample."""
+    whole = [[piece] for one in planned for piece in one.pieces if piece.high - piece.low > SAMPLED]
+    small = [piece for one in planned for piece in one.pieces if piece.high - piece.low <= SAMPLED]
+    return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]

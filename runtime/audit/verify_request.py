@@ -1,0 +1,96 @@
+"""What the verifying application is told, and what it tells: files of JSON, and bytes for its tasks. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from runtime.audit.verify_compare import Edit
+from runtime.contract.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.seen_verify import Verified
+
+
+class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """No secret is in it: clusters hold references, as in a job's spec.
+
+    `topics`: a regex for whole names at the source. `low` and `high` bound the source offsets of every
+    partition; `last` takes so many before the end instead. `sample`: a share in percent. `rate`: bytes a
+    second, both sides and all tasks together. `tail`: behind the last copied record, the destination is still
+    the flow's alone.
+    """
+
+    flow: FlowSpec
+    source: ClusterSpec
+    destination: ClusterSpec
+    topics: str | None = None
+    low: int | None = None
+    high: int | None = None
+    last: int | None = None
+    sample: float = 100.0
+    rate: int | None = None
+    tail: bool = True
+    within_s: float = 10.0
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """Source offsets `low … high-1` of one partition and what lies beside them at the destination.
+
+    `runs` is the map between them, `gaps` what was given up. From `owned_end` on, what the flow itself wrote
+    at the destination is newer than the map.
+    """
+
+    number: int  # of the partition in the plan
+    topic: str
+    partition: int
+    source_id: bytes
+    destination_topic: str
+    destination_id: bytes
+    low: int
+    high: int
+    destination_low: int
+    destination_high: int
+    owned_end: int
+    runs: bytes
+    gaps: tuple[tuple[int, int], ...]
+    compacted: bool
+
+
+class PieceVerified(msgspec.Struct, frozen=True, array_like=True):
+    """`unread`: why it stopped at the source offset `end`; `passed`: retention took what lies there."""
+
+    number: int
+    low: int
+    end: int
+    compared: int
+    kept_back: int
+    given_up: int
+    others: int
+    compacted: int
+    edits: list[Edit]
+    more: bool
+    unread: str = ""
+    passed: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Either what was seen, or which cluster could not be read and why."""
+
+    verified: Verified | None = None
+    cluster: str = ""
+    why: str = ""
+
+
+encode_request = msgspec.json.encode
+_request = msgspec.json.Decoder(VerifyRequest)
+_outcome = msgspec.json.Decoder(Outcome)
+
+
+def decode_request(text: bytes) -> VerifyRequest:
+    return _request.decode(text)
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    return msgspec.json.encode(outcome)
+
+
+def decode_outcome(text: bytes) -> Outcome:
+    return _outcome.decode(text)

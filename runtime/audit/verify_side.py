@@ -1,0 +1,136 @@
+"""One side of one partition: committed records up to an offset, at a rate, with bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+from runtime.audit.records_fetch import Found
+from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
+from runtime.batch.layout import NO_PRODUCER
+from runtime.copy.budget import TokenBucket
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
+from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.protocol.offsets import TopicPartition
+
+_FETCH_BYTES = 2 << 20
+_PAUSE_S = 0.1
+_SETTLED_S = 2.0  # a new leader's high watermark lags for a moment
+_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
+
+
+class Passed(Exception):
+    """Retention took what was to be read."""
+
+
+class Stalled(Exception):
+    """An open transaction lies before the end, and it does not end."""
+
+
+class Side:
+    """`next` until `ended`. Raises WireError, BatchFailure, Passed, Stalled."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        at: TopicPartition,
+        topic_id: bytes,
+        low: int,
+        high: int,
+        bucket: TokenBucket,
+        within_s: float,
+    ) -> None:
+        self.position = low
+        self._cluster = cluster
+        self._at = at
+        self._where = Where(at.topic, at.partition)
+        self._topic_id = topic_id
+        self._high = high
+        self._bucket = bucket
+        self._within_s = within_s
+
+    @property
+    def ended(self) -> bool:
+        return self.position >= self._high
+
+    async def next(self) -> list[Found]:
+        """The records of one fetch: there may be none in it."""
+        answer = await self._answer()
+        self._bucket.take(len(answer.records))
+        walked = walk(answer.records, self._where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            self.position = self._high  # compaction took all that was left, or the log ends before
+        aborted = AbortedTransactions(answer.aborted)
+        found: list[Found] = []
+        begin = self.position
+        for member in walked.sets:
+            if not isinstance(member, Batch) or aborted.keeps(member):
+                found += self._records(member, begin)
+            self.position = max(self.position, member.next_offset)
+            if self.ended:
+                break
+        return found
+
+    def _records(self, member: RecordSet, begin: int) -> list[Found]:
+        producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
+        return [
+            Found(self._where.partition, *one, producer)
+            for one in records(member, self._where)
+            if begin <= one.offset < self._high
+        ]
+
+    async def _answer(self) -> FetchedPartition:
+        """One that holds something, or says that nothing is left."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        deadline = began + self._within_s
+        fresh = False
+        while True:
+            while (wait := self._bucket.wait_s()) > 0:
+                await asyncio.sleep(wait)
+                deadline += wait
+            try:
+                answer = await self._fetch(fresh)
+                if len(answer.records) or answer.last_stable_offset >= self._high:
+                    return answer
+                if answer.high_watermark < self._high and loop.time() > began + _SETTLED_S:
+                    return answer  # the log ends before: what should be behind it is not there
+                if loop.time() > deadline:
+                    raise Stalled(f"a transaction is open at offset {answer.last_stable_offset}")
+                fresh = False
+            except WireError as error:
+                if not _retriable(error) or loop.time() > deadline:
+                    raise
+                fresh = True
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _fetch(self, fresh: bool) -> FetchedPartition:
+        topic = (await self._cluster.topics([self._at.topic], fresh=fresh))[self._at.topic]
+        if topic.error is not ErrorCode.NONE:
+            raise BrokerError(topic.error, str(self._where))
+        leader = self._cluster.leader(*self._at)
+        if leader is None:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(self._where))
+        wanted = {(self._topic_id, self._at.partition): FetchFrom(self.position, -1, -1, _FETCH_BYTES)}
+        request = FetchRequest(
+            0, 0, _FETCH_BYTES, Isolation.READ_COMMITTED, _NO_SESSION, _NO_SESSION_EPOCH, wanted
+        )
+        response = await self._cluster.call(leader.leader, request, "verify")
+        if response.error is not ErrorCode.NONE:
+            raise BrokerError(response.error, str(self._where))
+        (answer,) = response.partitions
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and self.position < answer.log_start_offset:
+            raise Passed(f"retention took the offsets below {answer.log_start_offset} meanwhile")
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(self._where))
+        return answer
+
+
+def _retriable(error: WireError) -> bool:
+    gone = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if isinstance(error, BrokerError):
+        return error.code.retriable and error.code not in gone
+    return isinstance(error, ConnectionFailure)

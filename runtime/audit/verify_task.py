@@ -1,0 +1,208 @@
+"""What runs in a Spark task's Python worker: some pieces, each compared with the wire's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+import uvloop
+
+from runtime.audit.ledger import AuditFailure
+from runtime.audit.records import producers_at
+from runtime.audit.records_fetch import Found
+from runtime.audit.verify_compare import Comparer, Line, Print, condensed
+from runtime.audit.verify_logs import open_spec
+from runtime.audit.verify_origin import Filter, own_headers
+from runtime.audit.verify_request import Piece, PieceVerified, VerifyRequest, decode_request
+from runtime.audit.verify_side import Passed, Side, Stalled
+from runtime.batch import BatchFailure
+from runtime.contract.offsetmap import decode_runs
+from runtime.contract.producers import Producer
+from runtime.contract.provenance import Home
+from runtime.copy.budget import TokenBucket
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.offsets import TopicPartition
+
+_pieces = msgspec.msgpack.Decoder(list[Piece])
+_verified = msgspec.msgpack.Decoder(list[PieceVerified])
+
+
+def encode_pieces(pieces: Sequence[Piece]) -> bytes:
+    return msgspec.msgpack.encode(pieces)
+
+
+def decode_verified(text: bytes) -> list[PieceVerified]:
+    return _verified.decode(text)
+
+
+def run_task(request: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[bytes]:
+    """For mapPartitions. `tasks`: how many run at once and share the rate."""
+    asked = decode_request(request)
+    for group in groups:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            yield msgspec.msgpack.encode(runner.run(_verify(asked, tasks, _pieces.decode(group))))
+
+
+async def _verify(asked: VerifyRequest, tasks: int, pieces: Sequence[Piece]) -> list[PieceVerified]:
+    try:
+        async with (
+            open_spec(asked.source, asked.flow.source) as source,
+            open_spec(asked.destination, asked.flow.destination) as destination,
+        ):
+            work = _Work(
+                asked,
+                source,
+                destination,
+                await producers_at(source),
+                await producers_at(destination),
+                TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic),
+            )
+            return [await work.compare(piece) for piece in pieces]
+    except AuditFailure as error:
+        return [
+            PieceVerified(one.number, one.low, one.low, 0, 0, 0, 0, 0, [], False, str(error))
+            for one in pieces
+        ]
+
+
+class _Work:
+    def __init__(
+        self,
+        asked: VerifyRequest,
+        source: Cluster,
+        destination: Cluster,
+        at_source: Mapping[int, Producer],
+        at_destination: Mapping[int, Producer],
+        bucket: TokenBucket,
+    ) -> None:
+        self._asked = asked
+        self._source, self._destination = source, destination
+        self._at_source, self._at_destination = at_source, at_destination
+        self._bucket = bucket
+
+    async def compare(self, piece: Piece) -> PieceVerified:
+        pair = _Pair(piece, self._filter(piece), self._asked, self._at_destination)
+        within = self._asked.within_s
+        at = TopicPartition(piece.topic, piece.partition)
+        here = Side(self._source, at, piece.source_id, piece.low, piece.high, self._bucket, within)
+        at = TopicPartition(piece.destination_topic, piece.partition)
+        low, high = piece.destination_low, piece.destination_high
+        there = Side(self._destination, at, piece.destination_id, low, high, self._bucket, within)
+        why, passed = "", False
+        try:
+            while not pair.comparer.done:
+                await asyncio.gather(_feed_here(pair, here), _feed_there(pair, there))
+                pair.comparer.advance()
+        except Passed as error:
+            why, passed = str(error), True
+        except (WireError, BatchFailure, Stalled) as error:
+            why = str(error)
+        return pair.seen(why, passed)
+
+    def _filter(self, piece: Piece) -> Filter:
+        home = Home(self._destination.cluster_id, piece.destination_topic)
+        return Filter(self._asked.flow, piece.topic, home, self._at_source)
+
+
+async def _feed_here(pair: _Pair, side: Side) -> None:
+    while pair.comparer.wants_here:
+        if side.ended:
+            pair.comparer.here_ended()
+        else:
+            pair.here(await side.next())
+
+
+async def _feed_there(pair: _Pair, side: Side) -> None:
+    while pair.comparer.wants_there:
+        if side.ended:
+            pair.comparer.there_ended()
+        else:
+            pair.there(await side.next())
+
+
+class _Pair:
+    """A piece's records as lines, less those that are not to be compared."""
+
+    def __init__(
+        self, piece: Piece, filter_: Filter, asked: VerifyRequest, producers: Mapping[int, Producer]
+    ) -> None:
+        self.comparer = Comparer(piece.low, compacted=piece.compacted)
+        self._piece = piece
+        self._filter = filter_
+        self._flow = asked.flow
+        self._producers = producers
+        runs = decode_runs(piece.runs, piece.low, piece.destination_low)
+        self._to = _Way([(run.source, run.destination, run.records) for run in runs])
+        self._from = _Way([(run.destination, run.source, run.records) for run in runs])
+        self._kept_back = self._given_up = self._others = 0
+
+    def here(self, found: Iterable[Found]) -> None:
+        lines = []
+        for one in found:
+            at = self._to.other(one.offset)
+            if at is None and any(low <= one.offset < end for low, end in self._piece.gaps):
+                self._given_up += 1
+            elif at is None and self._filter.keeps_back(one):
+                self._kept_back += 1
+            else:
+                lines.append(Line(one.offset, at, _print(one)))
+        self.comparer.here(lines)
+
+    def there(self, found: Iterable[Found]) -> None:
+        lines = []
+        for one in found:
+            at = self._from.other(one.offset)
+            if at is None and self._by_design(one):
+                self._others += 1
+            else:
+                lines.append(Line(one.offset, at, _print(one)))
+        self.comparer.there(lines)
+
+    def _by_design(self, one: Found) -> bool:
+        """Not by this flow through its map, and nothing is wrong with that."""
+        producer = self._producers.get(one.producer_id)
+        if producer is None:
+            return self._flow.shared
+        return producer.flow != self._flow.name or one.offset >= self._piece.owned_end
+
+    def seen(self, why: str, passed: bool) -> PieceVerified:
+        comparer = self.comparer
+        stopped = comparer.full or bool(why)
+        return PieceVerified(
+            self._piece.number,
+            self._piece.low,
+            comparer.through if stopped else self._piece.high,
+            comparer.matched + sum(edit.what == "changed" for edit in comparer.edits),
+            self._kept_back,
+            self._given_up,
+            self._others,
+            comparer.one_sided,
+            comparer.edits,
+            comparer.full,
+            why,
+            passed,
+        )
+
+
+class _Way:
+    """Offsets that ascend → the other side's, by the runs."""
+
+    def __init__(self, runs: Sequence[tuple[int, int, int]]) -> None:
+        self._runs = runs
+        self._at = 0
+
+    def other(self, offset: int) -> int | None:
+        while self._at < len(self._runs) and offset >= self._runs[self._at][0] + self._runs[self._at][2]:
+            self._at += 1
+        if self._at == len(self._runs) or offset < self._runs[self._at][0]:
+            return None
+        begin, other, _ = self._runs[self._at]
+        return other + offset - begin
+
+
+def _print(one: Found) -> Print:
+    headers = tuple((name, condensed(value)) for name, value in own_headers(one))
+    return Print(one.timestamp, condensed(one.key), condensed(one.value), headers)

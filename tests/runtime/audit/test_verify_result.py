@@ -1,0 +1,97 @@
+"""What provenance keeps back, and how pieces come together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.audit.records_fetch import Found
+from runtime.audit.verify_compare import Edit, Print
+from runtime.audit.verify_origin import Filter, own_headers
+from runtime.audit.verify_plan import Planned, grouped
+from runtime.audit.verify_request import Piece, PieceVerified
+from runtime.audit.verify_result import results
+from runtime.contract.jobspec import FlowSpec, ProvenanceMode, SelectionSpec, TemplateRule
+from runtime.contract.ledger import PartitionKey
+from runtime.contract.producers import Producer
+from runtime.contract.provenance import HEADER, Home, Origin, encode
+
+BACK = Producer("back", "dc2", "id-2", TemplateRule(text="{topic}"))
+FAR = Producer("far", "dc3", "id-3", TemplateRule(text="{topic}"))
+
+
+def found(producer: int = -1, headers: tuple[tuple[str, bytes | None], ...] = ()) -> Found:
+    return Found(0, 0, 0, None, None, headers, producer)
+
+
+def came_from(cluster: str) -> tuple[tuple[str, bytes | None], ...]:
+    return (("n", b"1"), (HEADER, encode(Origin(cluster, "orders", 0, 5, 0))), (HEADER, b"someone else's"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "native_only", "record", "kept_back"),
+    [
+        ("off", False, found(7), False),
+        ("batch", False, found(), False),
+        ("batch", False, found(7), True),
+        ("batch", False, found(8), False),
+        ("batch", True, found(8), True),
+        ("headers", False, found(7), False),
+        ("headers", False, found(headers=came_from("id-2")), True),
+        ("headers", False, found(headers=came_from("id-3")), False),
+        ("headers", True, found(headers=came_from("id-3")), True),
+    ],
+)
+def test_kept_back(mode: ProvenanceMode, native_only: bool, record: Found, kept_back: bool) -> None:
+    flow = FlowSpec(
+        name="there",
+        source="dc1",
+        destination="dc2",
+        topics=SelectionSpec(include=["orders"]),
+        provenance=mode,
+        native_only=native_only,
+    )
+    assert Filter(flow, "orders", Home("id-2", "orders"), {7: BACK, 8: FAR}).keeps_back(record) == kept_back
+
+
+def test_only_our_own_header_is_left_out() -> None:
+    assert own_headers(found(headers=came_from("id-3"))) == (("n", b"1"), (HEADER, b"someone else's"))
+
+
+def piece(low: int, high: int) -> Piece:
+    return Piece(0, "t", 0, b"", "t", b"", low, high, low, high, high, b"", (), False)
+
+
+def verified(low: int, end: int, **changes: Any) -> PieceVerified:
+    facts: dict[str, Any] = {"edits": [], "more": False, **changes}
+    return PieceVerified(0, low, end, end - low, 0, 0, 0, 0, **facts)
+
+
+def planned() -> Planned:
+    pieces = [piece(0, 100), piece(100, 200)]
+    return Planned(PartitionKey("one", "t", 0), "t", 0, 200, pieces)
+
+
+def test_pieces_come_together() -> None:
+    (one,) = results([planned()], [verified(100, 200), verified(0, 100)])
+    assert (one.low, one.end, one.equal_up_to, one.compared, one.unread) == (0, 200, 200, 200, "")
+
+
+def test_equal_up_to_the_first_difference_of_any_piece() -> None:
+    lost = Edit("missing", 150, 150, 150, None, Print(0, b"k", b"v", ()), None)
+    (one,) = results([planned()], [verified(0, 100), verified(100, 200, edits=[lost])])
+    assert (one.equal_up_to, [each.kind for each in one.differences]) == (150, ["missing"])
+
+
+def test_what_was_not_read_is_said_and_what_retention_took_is_not_comparable() -> None:
+    (one,) = results([planned()], [verified(0, 100), verified(100, 120, unread="gone")])
+    assert (one.equal_up_to, one.unread) == (120, "from offset 120 on: gone")
+    (one,) = results([planned()], [verified(0, 100), verified(100, 120, unread="gone", passed=True)])
+    assert (one.unread, [(each.low, each.end) for each in one.not_comparable]) == ("", [(120, 200)])
+
+
+def test_small_stretches_share_a_task() -> None:
+    many = Planned(PartitionKey("one", "t", 0), "t", 0, 9, [piece(at, at + 1_000) for at in range(150)])
+    large = Planned(PartitionKey("one", "t", 1), "t", 0, 9, [piece(0, 5_000)])
+    assert [len(group) for group in grouped([many, large])] == [1, 100, 50]
