@@ -1,0 +1,159 @@
+"""Records of a flow's source that never reached the other side, by the ledger: `repl salvage`. Only reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from runtime.audit.ledger import AuditFailure, NoLedger, ledger_of
+from runtime.audit.records import producers_at
+from runtime.audit.salvage_count import Count
+from runtime.audit.verify_logs import open_spec
+from runtime.audit.verify_origin import Filter
+from runtime.audit.verify_side import Passed, Side, Stalled
+from runtime.batch import BatchFailure
+from runtime.contract.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.provenance import Home
+from runtime.contract.route import Router, is_reserved
+from runtime.contract.seen_salvage import PartitionSalvaged, Salvaged, SalvageSeen
+from runtime.copy.budget import TokenBucket
+from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.fetch import Isolation
+from runtime.copy.wire.protocol.metadata import Topic
+from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+
+BEYOND = "not copied"
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageAsked:
+    """`router`: all flows of the topology, for what the flow would have taken and never came to."""
+
+    flow: FlowSpec
+    source: ClusterSpec
+    destination: ClusterSpec
+    router: Router
+    within_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    state: str
+    progress: Mapping[PartitionKey, Progress]
+    destination_id: str
+
+
+async def salvage(asked: SalvageAsked, take: Callable[[Salvaged], None]) -> SalvageSeen:
+    """`take` gets every record, a partition after the other, in order. Raises AuditFailure."""
+    ledger = await _read_ledger(asked)
+    flow = asked.flow
+    async with open_spec(asked.source, flow.source) as source:
+        known = await source.all_topics()
+        producers = await producers_at(source)
+        found = []
+        for key, destination_topic in sorted(_places(asked, ledger, known).items()):
+            filter_ = Filter(flow, key.topic, Home(ledger.destination_id, destination_topic), producers)
+            one = _Partition(asked, source, key, destination_topic, filter_)
+            found.append(await one.salvaged(ledger.progress.get(key), known, take))
+        return SalvageSeen(
+            flow=flow.name,
+            state=ledger.state,
+            source=flow.source,
+            source_id=source.cluster_id,
+            destination=flow.destination,
+            partitions=found,
+        )
+
+
+async def _read_ledger(asked: SalvageAsked) -> _Ledger:
+    flow = asked.flow
+    async with open_spec(asked.destination, flow.destination) as destination:
+        opened = await ledger_of(destination)
+        if opened is None:
+            raise NoLedger(flow.destination, "no job ever copied into this cluster")
+        try:
+            await opened.ledger.refresh(flow.name)
+            progress = opened.ledger.all_progress(flow.name)
+            generation = opened.ledger.generation(flow.name)
+        except UnreadableRecord as error:
+            raise AuditFailure(flow.destination, str(error)) from error
+        own = {key: one for key, one in progress.items() if not is_reserved(key.topic)}
+        if not own:
+            raise AuditFailure(flow.destination, f"{flow.name} copied nothing yet")
+        return _Ledger(generation.state if generation else "unknown", own, destination.cluster_id)
+
+
+def _places(asked: SalvageAsked, ledger: _Ledger, known: Mapping[str, Topic]) -> dict[PartitionKey, str]:
+    """What the flow came to, and what it would have taken and never came to."""
+    name = asked.flow.name
+    places = {key: one.destination_topic for key, one in ledger.progress.items()}
+    for topic in known.values():
+        there = asked.router.name_there(name, topic.name)
+        if there is not None:
+            for partition in topic.partitions:
+                places.setdefault(PartitionKey(name, topic.name, partition), there)
+    return places
+
+
+class _Partition:
+    def __init__(
+        self, asked: SalvageAsked, source: Cluster, key: PartitionKey, destination_topic: str, filter_: Filter
+    ) -> None:
+        self._asked, self._source, self._key = asked, source, key
+        self._filter = filter_
+        self._at = TopicPartition(key.topic, key.partition)
+        self._count = Count(asked.flow.source, source.cluster_id, key, destination_topic)
+
+    async def salvaged(
+        self, progress: Progress | None, known: Mapping[str, Topic], take: Callable[[Salvaged], None]
+    ) -> PartitionSalvaged:
+        count = self._count
+        topic = known.get(self._key.topic)
+        if topic is None or (progress is not None and topic.id != progress.source_topic_id):
+            gone = (
+                "is not there any more"
+                if topic is None
+                else "is not the topic that was copied: it was recreated"
+            )
+            return count.seen(begun=progress is not None, unread=f"{self._key.topic} {gone}")
+        try:
+            start, end = await self._log()
+            for low, high, why in _stretches(progress, end):
+                count.lost += max(min(start, high) - low, 0)
+                if max(low, start) < high:
+                    count.stretches.append((max(low, start), high, why))
+                    await self._read(topic, max(low, start), high, take)
+        except (WireError, BatchFailure, Passed, Stalled) as error:
+            return count.seen(begun=progress is not None, unread=str(error))
+        return count.seen(begun=progress is not None)
+
+    async def _log(self) -> tuple[int, int]:
+        within = self._asked.within_s
+        starts = await list_offsets(self._source, {self._at: EARLIEST}, within=within)
+        ends = await list_offsets(self._source, {self._at: LATEST}, Isolation.READ_COMMITTED, within)
+        start, end = starts[self._at], ends[self._at]
+        if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
+            raise Stalled("it has no leader that answers")
+        return start.offset, end.offset
+
+    async def _read(self, topic: Topic, low: int, high: int, take: Callable[[Salvaged], None]) -> None:
+        bucket = TokenBucket(None, time.monotonic)
+        side = Side(self._source, self._at, topic.id, low, high, bucket, self._asked.within_s)
+        while not side.ended:
+            for record in await side.next():
+                if self._filter.keeps_back(record) or self._filter.came_home(record):
+                    self._count.kept_back += 1
+                else:
+                    take(self._count.counted(record))
+
+
+def _stretches(progress: Progress | None, end: int) -> list[tuple[int, int, str]]:
+    """Given up on purpose, and beyond where the flow stands; from the beginning where it never came."""
+    if progress is None:
+        return [(0, end, BEYOND)]
+    gaps = [(gap.low, min(gap.end, end), gap.why) for gap in progress.gaps if gap.low < end]
+    return [*gaps, (progress.position, end, BEYOND)] if progress.position < end else list(gaps)

@@ -1,0 +1,118 @@
+"""What a person, and a file, get to know of what never arrived."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from planner.render.salvage import as_json, line, screen
+from runtime.contract.seen_salvage import PartitionSalvaged, Salvaged, SalvageSeen
+
+
+def record(**changes: Any) -> Salvaged:
+    facts: dict[str, Any] = {
+        "cluster": "dc1",
+        "cluster_id": "id-1",
+        "topic": "orders",
+        "partition": 0,
+        "offset": 1_311,
+        "timestamp_ms": 1_700_000_000_000,
+        "key": b"k",
+        "value": b"v",
+        "headers": [],
+        "came_from": [],
+    }
+    return Salvaged(**{**facts, **changes})
+
+
+def partition(*first: Salvaged, **changes: Any) -> PartitionSalvaged:
+    facts: dict[str, Any] = {
+        "topic": "orders",
+        "partition": 0,
+        "destination_topic": "orders",
+        "stretches": [(1_311, 1_343, "not copied")],
+        "records": len(first),
+        "bytes": 2 * len(first),
+        "kept_back": 0,
+        "lost": 0,
+        "begun": True,
+        "first_offset": 1_311 if first else None,
+        "last_offset": 1_311 if first else None,
+        "first_timestamp_ms": None,
+        "last_timestamp_ms": None,
+        "first": list(first),
+    }
+    return PartitionSalvaged(**{**facts, **changes})
+
+
+def seen(*partitions: PartitionSalvaged, state: str = "failed_over") -> SalvageSeen:
+    return SalvageSeen(
+        flow="one",
+        state=state,
+        source="dc1",
+        source_id="id-1",
+        destination="dc2",
+        partitions=list(partitions),
+    )
+
+
+def text(found: SalvageSeen) -> str:
+    return "\n".join(one.plain for one in screen(found, None))
+
+
+def test_nothing_is_missing() -> None:
+    assert "Nothing at dc1 is missing at dc2." in text(seen(partition()))
+    assert "orders" not in text(seen(partition()))
+
+
+def test_what_is_missing() -> None:
+    shown = text(seen(partition(record(), records=31)))
+    assert "31 records of dc1 never reached dc2; the first 1 are shown, --export FILE writes all." in shown
+    assert "orders-0:1311" in shown
+    assert "born here" in shown
+    assert "active" not in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"begun": False}, "the flow never came to it"),
+        ({"lost": 4}, "retention took 4 offsets before they were copied"),
+        ({"kept_back": 3}, "3 records kept back by provenance are not counted"),
+        ({"unread": "it is gone"}, "not read to the end: it is gone"),
+        ({"stretches": [(5, 9, "orphaned")]}, "given up: orphaned"),
+    ],
+)
+def test_why(changes: dict[str, Any], words: str) -> None:
+    assert words in text(seen(partition(record(), **changes)))
+
+
+def test_an_active_flow_may_still_bring_them() -> None:
+    assert "may only be on its way" in text(seen(partition(), state="active"))
+
+
+def test_bytes_that_are_no_text_are_shown_as_such() -> None:
+    shown = text(seen(partition(record(key=b"\xff\x00", value=None), record(key=b"", value=b"x" * 500))))
+    assert "0xff00" in shown
+    assert "null" in shown
+    assert "x" * 59 + "…" in shown
+
+
+def test_a_line_has_all_bytes() -> None:
+    written = line(record(key=b"\xff", value=None, headers=[("h", "ď".encode()), ("n", None)]))
+    assert written.endswith("\n")
+    found = json.loads(written)
+    assert found["key"] == {"base64": "/w=="}
+    assert found["value"] is None
+    assert found["headers"] == [
+        {"name": "h", "value": {"base64": "xI8=", "text": "ď"}},
+        {"name": "n", "value": None},
+    ]
+
+
+def test_json_counts() -> None:
+    found = as_json(seen(partition(record()), partition(record(), record())))
+    assert found["records"] == 3
+    assert found["partitions"][0]["first"][0]["value"]["text"] == "v"

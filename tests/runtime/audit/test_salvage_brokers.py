@@ -1,0 +1,157 @@
+"""`repl salvage` on real brokers: what a flow had not copied when it ended, to the record."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.contract.ledger import Gap
+from runtime.lab.lab import Lab
+from tests.commands import repl
+from tests.runtime.copy.workload import mixed
+from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, flow_spec
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def sides(lab: Lab) -> Mapping[str, Side]:
+    found = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
+    for side in found.values():
+        side.create_internal()
+    return found
+
+
+def topology(sides: Mapping[str, Side], folder: Path, *flows: Mapping[str, Any]) -> Path:
+    body = {
+        "apiVersion": "repl/v1",
+        "name": "salvaged",
+        "clusters": {name: {"bootstrap": side.bootstrap} for name, side in sides.items()},
+        "flows": list(flows),
+    }
+    file = folder / "salvaged.yaml"
+    file.write_text(json.dumps(body))
+    return file
+
+
+def salvage(flow: str, file: Path, *options: str) -> dict[str, Any]:
+    done = repl("salvage", flow, "--path", str(file), "--json", *options)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def of(content: Mapping[str, str] | None) -> bytes | None:
+    return base64.b64decode(content["base64"]) if content is not None else None
+
+
+def row(line: str) -> Row:
+    """A line of an export, as a consumer would have seen the record."""
+    one = json.loads(line)
+    headers = tuple((header["name"], of(header["value"])) for header in one["headers"])
+    return Row(one["offset"], one["timestamp_ms"], of(one["key"]), of(one["value"]), headers)
+
+
+def test_what_was_written_after_the_copying_ended(
+    sides: Mapping[str, Side], fresh: Fresh, tmp_path: Path
+) -> None:
+    """Committed records of every kind, none that was copied or aborted; also where the flow never came."""
+    flow, orders, late = fresh("flow"), fresh("orders"), fresh("late")
+    for side in sides.values():
+        side.create(orders, 2)
+    here = sides["dc1"]
+    mixed(here, orders, 2, seed=11, count=200)
+    copy_through(Driver(sides, job=fresh("job")), flow_spec(flow), assigned(flow, orders, 2))
+    copied = [len(rows) for rows in here.read(orders, 2)]
+    declared = {"name": flow, "from": "dc1", "to": "dc2", "topics": {"include": [orders, late]}}
+    file = topology(sides, tmp_path, declared)
+    assert sum(one["records"] for one in salvage(flow, file)["partitions"]) == 0
+
+    mixed(here, orders, 2, seed=12, count=300)
+    here.write(orders, [{"key": b"\xff\xfe", "value": None, "partition": 1, "headers": [("h", b"\x80")]}])
+    here.create(late)
+    here.write(late, [{"value": "späť".encode()}] * 3)
+    left = [rows[copied[number] :] for number, rows in enumerate(here.read(orders, 2))]
+
+    out = tmp_path / "left.jsonl"
+    seen = salvage(flow, file, "--export", str(out))
+    counts = {(one["topic"], one["partition"]): one["records"] for one in seen["partitions"]}
+    assert counts == {(orders, 0): len(left[0]), (orders, 1): len(left[1]), (late, 0): 3}
+    assert [one["begun"] for one in seen["partitions"] if one["topic"] == late] == [False]
+    lines = out.read_text().splitlines()
+    assert len(lines) == seen["records"] == len(left[0]) + len(left[1]) + 3
+    for number in range(2):
+        exported = [row(one) for one in lines if _place(one) == (orders, number)]
+        assert exported == left[number]
+        assert [one.offset for one in exported] == [one.offset for one in left[number]]
+    assert [json.loads(one)["value"]["text"] for one in lines if _place(one) == (late, 0)] == ["späť"] * 3
+
+    again = repl("salvage", flow, "--path", str(file), "--export", str(out))
+    assert (again.returncode, out.read_text().splitlines()) == (1, lines)
+    assert "is there already" in again.stderr
+    assert [each.name for each in tmp_path.iterdir() if "left" in each.name] == [out.name]
+
+    shown = repl("salvage", flow, "--path", str(file)).stdout
+    assert f"{seen['records']:,} records of dc1 never reached dc2" in shown
+    assert "the flow never came to it" in shown
+    assert "is active: what is listed may only be on its way" in shown
+
+
+def test_what_came_home_is_not_counted_and_what_was_orphaned_is(
+    sides: Mapping[str, Side], fresh: Fresh, tmp_path: Path
+) -> None:
+    """After a failback: the old primary's last records were given up, new ones came from the other side."""
+    flow, back, orders = fresh("there"), fresh("back"), fresh("orders")
+    here, there = sides["dc1"], sides["dc2"]
+    for side in sides.values():
+        side.create(orders)
+    here.write(orders, [{"value": b"copied"}] * 5)
+    forward = Driver(sides, job=fresh("job"))
+    copy_through(forward, flow_spec(flow, provenance="batch", shared=True), assigned(flow, orders))
+    here.write(orders, [{"value": b"orphan %d" % one} for one in range(4)])
+    (_, end) = here.ends(orders)[0]
+    asyncio.run(forward.overwrite(flow, 0, position=end, gaps=(Gap(5, end, "orphaned", 0),)))
+    there.write(orders, [{"value": b"new"}] * 3)
+    backward = Driver(sides, "dc1", job=fresh("job"))
+    copy_through(
+        backward, flow_spec(back, "dc2", "dc1", provenance="batch", shared=True), assigned(back, orders)
+    )
+    file = topology(
+        sides,
+        tmp_path,
+        {"name": flow, "from": "dc1", "to": "dc2", "topics": {"include": [orders]}},
+        {"name": back, "from": "dc2", "to": "dc1", "topics": {"include": [orders]}},
+    )
+    (one,) = salvage(flow, file)["partitions"]
+    assert [record["value"]["text"] for record in one["first"]] == [f"orphan {at}" for at in range(4)]
+    assert one["records"] == 4
+    assert one["kept_back"] >= 3
+    assert [why for _, _, why in one["stretches"]] == ["orphaned", "not copied"]
+
+
+def test_what_retention_took_before_it_was_copied_is_said(
+    sides: Mapping[str, Side], fresh: Fresh, tmp_path: Path
+) -> None:
+    flow, orders = fresh("flow"), fresh("orders")
+    for side in sides.values():
+        side.create(orders)
+    sides["dc1"].write(orders, [{"value": b"copied"}] * 5)
+    copy_through(Driver(sides, job=fresh("job")), flow_spec(flow), assigned(flow, orders))
+    sides["dc1"].write(orders, [{"value": b"left"}] * 10)
+    sides["dc1"].forget(orders, 9)
+    declared = {"name": flow, "from": "dc1", "to": "dc2", "topics": {"include": [orders]}}
+    file = topology(sides, tmp_path, declared)
+    (one,) = salvage(flow, file)["partitions"]
+    assert (one["records"], one["lost"], one["stretches"]) == (6, 4, [[9, 15, "not copied"]])
+
+
+def _place(line: str) -> tuple[str, int]:
+    one = json.loads(line)
+    return one["topic"], one["partition"]
