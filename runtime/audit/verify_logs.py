@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from runtime.audit.ledger import AuditFailure, telling
 from runtime.contract import client
+from runtime.contract.client_values import TokenCommand
 from runtime.contract.jobspec import ClusterSpec
 from runtime.copy.wire.asking import list_offsets
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.protocol.fetch import Isolation
 from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.copy.wire.tokens import fetch_token
 
 _CONFIGS_WITHIN_S = 30.0
+_SILENT = logging.getLogger("repl.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +80,29 @@ async def logs_of(
     )
 
 
+def _admin(spec: ClusterSpec) -> AdminClient:
+    settings = resolved(spec)
+    config: dict[str, Any] = {**client.confluent_config(spec.bootstrap, settings), "logger": _SILENT}
+    command = settings.get(client.TOKEN_COMMAND)
+    if command is not None:
+        config["oauth_cb"] = lambda _: _token(command)
+    admin = AdminClient(config)
+    if command is not None:
+        admin.poll(0)
+    return admin
+
+
+def _token(command: str) -> tuple[str, float]:
+    """librdkafka asks for a token, and until when it holds."""
+    token = fetch_token(TokenCommand(command))
+    return token.text, time.time() + token.lifetime_s
+
+
 def _compacted(spec: ClusterSpec, topics: Iterable[str]) -> frozenset[str]:
     asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     if not asked:
         return frozenset()
-    admin = AdminClient(client.confluent_config(spec.bootstrap, resolved(spec)))
+    admin = _admin(spec)
     found = set()
     for resource, future in admin.describe_configs(asked, request_timeout=_CONFIGS_WITHIN_S).items():
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from runtime.launch.java import find_java
 from runtime.launch.launcher import LaunchError
 
 MASTER = "local[2]"
+_PR_SET_PDEATHSIG = 1
 _KEPT = 15
 _GRACE_S = 10.0
 
@@ -36,6 +39,14 @@ def run_once(
         file = Path(scratch) / "spark.conf"
         file.write_bytes(properties_file(_properties(Path(scratch))))
         command = [str(spark / "bin" / "spark-submit"), "--master", MASTER, "--properties-file", str(file)]
+        parent, libc = os.getpid(), ctypes.CDLL(None)
+
+        def bound_to_the_command() -> None:
+            """Also when the command is killed, nobody goes on: driver and workers follow their JVM."""
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:  # it died before that
+                os._exit(1)
+
         process = subprocess.Popen(
             [*command, str(main), *arguments],
             stdin=subprocess.DEVNULL,
@@ -43,6 +54,7 @@ def run_once(
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            preexec_fn=bound_to_the_command,
             env={**environ, **_variables(spark, Path(scratch), environ)},
         )
         try:

@@ -62,6 +62,7 @@ FORGED: dict[str, tuple[Callable[[Rows], Rows], list[tuple[str, int | None, list
     "rekeyed": (changed(0, key=None), [("changed", 0, ["key"])]),
     "relabelled": (changed(8, headers=[("n", None)]), [("changed", 8, ["headers"])]),
     "redated": (changed(8, timestamp=AT), [("changed", 8, ["timestamp"])]),
+    "compacted": (lambda rows: rows[:-1], []),
     "swapped": (swapped, [("swapped", 4, []), ("swapped", 9, [])]),
     "foreign": (
         lambda rows: [*rows[:5], {"value": b"not ours", "partition": 0, "timestamp": AT}, *rows[5:]],
@@ -150,38 +151,13 @@ def test_what_a_running_job_copied_is_equal(world: World) -> None:
         assert (one["low"], one["equal_up_to"], one["not_comparable"]) == (0, one["end"], [])
 
 
-def test_the_header_that_the_flow_adds_is_no_difference(world: World) -> None:
+def test_what_the_flow_adds_is_no_difference_but_what_others_add_is(world: World) -> None:
     mixed(world.sides["dc1"], "verify.stamped", seed=7, count=400)
     world.copied("verify.stamped")
     (one,) = world.verify("verify-stamped", "--rate", "50MB/s", expect=0)["partitions"]
     assert one["compared"] == len(world.sides["dc1"].read("verify.stamped")[0])
 
-
-def test_what_was_forged_is_found_and_named(world: World) -> None:
-    _forge(world, {topic: forge(rows()) for topic, (forge, _) in FORGED.items()})
-    seen = world.verify("verify-forged", expect=2)
-    found = {
-        one["topic"].removeprefix("forged."): [
-            (each["kind"], each["source_offset"], each["fields"]) for each in one["differences"]
-        ]
-        for one in seen["partitions"]
-    }
-    assert found == {topic: wanted for topic, (_, wanted) in FORGED.items()}
-    through = {one["topic"].removeprefix("forged."): one["equal_up_to"] for one in seen["partitions"]}
-    assert (through["clean"], through["dropped"], through["rewritten"]) == (COUNT, 5, 3)
-
-
-def test_a_person_is_told_in_sentences(world: World) -> None:
-    words = ("verify", "verify-forged", "--topics", "forged.(dropped|emptied)", "--path", str(world.topology))
-    done = repl(*words, "--range", "2:")
-    assert done.returncode == 2
-    assert "missing: source offset 5 (key 'k5') is not at offset 5 of dc2" in done.stdout
-    assert "changed: value of source offset 3" in done.stdout
-    assert "value 'v3' → empty" in done.stdout
-    assert "Different: 2 differences" in done.stdout
-
-
-def test_what_others_wrote_into_the_mirror_and_what_retention_took(world: World) -> None:
+    # Then others write into the mirror, and at last retention passes.
     here, there = world.sides["dc1"], world.sides["dc2"]
     (first, *_) = there.read("verify.stamped")[0]
     there.write("verify.stamped", [{"value": b"not ours", "partition": 0}])
@@ -197,7 +173,47 @@ def test_what_others_wrote_into_the_mirror_and_what_retention_took(world: World)
     assert (gone["low"], gone["end"], gone["why"]) == (0, 50, "retention passed at dc1")
 
 
+@pytest.fixture(scope="module")
+def forged(world: World) -> World:
+    world.sides["dc2"].create("forged.compacted", cleanup_policy="compact")
+    _forge(world, {topic: forge(rows()) for topic, (forge, _) in FORGED.items()})
+    return world
+
+
+def test_what_was_forged_is_found_and_named(forged: World) -> None:
+    seen = forged.verify("verify-forged", expect=2)
+    found = {
+        one["topic"].removeprefix("forged."): [
+            (each["kind"], each["source_offset"], each["fields"]) for each in one["differences"]
+        ]
+        for one in seen["partitions"]
+    }
+    assert found == {topic: wanted for topic, (_, wanted) in FORGED.items()}
+    one_sided = {one["topic"]: one["compacted"] for one in seen["partitions"] if one["compacted"]}
+    assert one_sided == {"forged.compacted": 1}
+    through = {one["topic"].removeprefix("forged."): one["equal_up_to"] for one in seen["partitions"]}
+    assert (through["clean"], through["dropped"], through["rewritten"]) == (COUNT, 5, 3)
+
+
+def test_a_person_is_told_in_sentences(forged: World) -> None:
+    words = (
+        "verify",
+        "verify-forged",
+        "--topics",
+        "forged.(dropped|emptied)",
+        "--path",
+        str(forged.topology),
+    )
+    done = repl(*words, "--range", "2:")
+    assert done.returncode == 2
+    assert "missing: source offset 5 (key 'k5') is not at offset 5 of dc2" in done.stdout
+    assert "changed: value of source offset 3" in done.stdout
+    assert "value 'v3' → empty" in done.stdout
+    assert "Different: 2 differences" in done.stdout
+
+
 def test_what_cannot_be_compared_is_an_error(world: World) -> None:
+    world.copied("verify.orders", 2)
     done = repl("verify", "verify-plain", "--topics", "nothing", "--path", str(world.topology))
     assert (done.returncode, done.stdout) == (1, "")
     assert "verify-plain copied no topic nothing; it copied verify.orders" in done.stderr
