@@ -113,6 +113,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who may copy a flow: the slots of generation `number`, and nobody when it is not `active` (R3).
 
     `transactional_ids` are all that its slots may ever use; whoever comes next fences every one of them.
+    `restarted` is the spec's last `restart_from` that was carried out.
     """
 
     number: int
@@ -124,6 +125,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     destination_cluster_id: str
     written_at: int
     note: str = ""
+    restarted: str = ""
 
 
 LedgerValue = Progress | Generation | Segment

@@ -20,6 +20,7 @@ from runtime.copy.wire.protocol.metadata import Topic
 from runtime.driver.channel import pause
 from runtime.driver.discovery import Mirror, discover, taken_by
 from runtime.driver.mirrors import Mirrors
+from runtime.driver.restart import restart
 from runtime.driver.takeover import Shared, take_over
 
 _RETRY_S, _LONGEST_S = 0.3, 10.0
@@ -192,6 +193,7 @@ class FlowWork:
         await self._mirrors.bring(found.create, found.grow, found.copy)
         self._notes = found.notes
         wanted = self._wanted(found.copy)
+        await restart(self.spec, shared, source, wanted.values())
         await self._first(source, wanted)
         self._admit(wanted)
 

@@ -60,7 +60,7 @@ class Flows:
             before = self.by_name.get(name)
             if before is None:
                 self._start(self._made(flow, spec, resumed=False))
-            elif before.spec.state != flow.state:
+            elif before.spec.state != flow.state or _starts_over(before.spec, flow):
                 await self._let_go(name)
                 self._start(self._made(flow, spec, resumed=_alike(before.spec, flow)))
             else:
@@ -127,6 +127,11 @@ class Flows:
         task = self._running.pop(name, None)
         if task is not None:
             await self._tasks.end(task)
+
+
+def _starts_over(before: FlowSpec, after: FlowSpec) -> bool:
+    """Nobody may copy it meanwhile: it is taken over anew."""
+    return after.restart_from is not None and after.restart_from != before.restart_from
 
 
 def _alike(before: FlowSpec, after: FlowSpec) -> bool:

@@ -76,6 +76,7 @@ async def take_over(
         destination_cluster_id=shared.destination.cluster_id,
         written_at=int(time.time() * 1000),
         note=LEDGER_LOST if lost else note,
+        restarted=before.restarted if before is not None else "",
     )
     await shared.writer.commit({GenerationKey(spec.name): record})
     stuck = await fence(shared.destination, before.transactional_ids if before is not None else ())

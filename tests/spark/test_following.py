@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from msgspec.structs import replace
 
 from runtime.contract import control, heartbeat
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, OriginCommitsSpec
+from runtime.contract.jobspec import AtOffsets, ClusterSpec, FlowSpec, OriginCommitsSpec
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import PartitionState
 from runtime.lab.lab import Lab
@@ -67,6 +67,11 @@ def told(job: Running, *flows: FlowSpec, **changes: Any) -> None:
     after = {**{flow.name: flow for flow in job.spec.flows}, **{flow.name: flow for flow in flows}}
     spec = replace(job.spec, flows=list(after.values()), **changes)
     job.tell(control.Reconfigure(f"{time.time()}", spec))
+
+
+def values(client: dict[str, Any], topic: str) -> list[bytes | None]:
+    known = topic in AdminClient(client).list_topics(timeout=10).topics
+    return [record.value for record in read(client, topic)] if known else []
 
 
 def test_records_arrive_once_in_order_unchanged(job: Running, dc1: dict[str, Any], dc2: dict[str, Any]):
@@ -178,6 +183,24 @@ def test_a_flow_pauses_and_goes_on_where_it_was(job: Running, dc1: dict[str, Any
     assert arrived(dc2, topic) == 10
     told(job, replace(flow, state="active"))
     wait_for(lambda: arrived(dc2, topic) == 17, 60)
+
+
+def test_a_flow_starts_over_once_where_it_is_told_to(
+    job: Running, dc1: dict[str, Any], dc2: dict[str, Any], fresh: Callable[[str], str]
+):
+    topic = fresh("again")
+    create_topic(dc1, topic, 1)
+    flow = flow_of("again", [topic])
+    told(job, flow)
+    write(dc1, topic, [b"1", b"2", b"3"])
+    wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3"], timeout=60)
+    from_two = replace(flow, restart_from=AtOffsets(offsets={topic: {"0": 1}}))
+    told(job, from_two)
+    wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3", b"2", b"3"], timeout=60)
+    told(job, replace(from_two, state="paused"))
+    told(job, from_two)  # it was carried out: from here on it resumes
+    write(dc1, topic, [b"4"])
+    wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3", b"2", b"3", b"4"], timeout=60)
 
 
 def test_a_source_that_does_not_answer_is_its_flows_matter_alone(
