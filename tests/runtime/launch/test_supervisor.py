@@ -73,8 +73,9 @@ def test_launched_found_killed_and_back_until_it_is_stopped(launcher: Supervised
     wait_for(again(launcher, 1), 20)
 
     gone += all_of(launcher)
-    kill(state(launcher).watchman)
-    wait_for(lambda: processes.alive(state(launcher).watchman), 10)
+    watchman = state(launcher).watchman
+    kill(watchman)
+    wait_for(lambda: state(launcher).watchman != watchman and processes.alive(state(launcher).watchman), 10)
     assert state(launcher).attempt == 2  # the job was not disturbed
 
     gone += all_of(launcher)
