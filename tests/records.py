@@ -57,16 +57,21 @@ def read(client: Mapping[str, Any], topic: str, *, timeout: float = 30.0) -> lis
     )
     try:
         partitions = consumer.list_topics(topic, timeout=timeout).topics[topic].partitions
+        # Where records never stop coming, the end is where it was when we began to read.
+        ends = {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout)[1]
+            for number in partitions
+        }
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        return sorted(_until_ends(consumer, set(partitions), time.monotonic() + timeout))
+        return sorted(_until_ends(consumer, ends, time.monotonic() + timeout))
     finally:
         consumer.close()
 
 
-def _until_ends(consumer: Consumer, open_partitions: set[int], deadline: float) -> list[Record]:
+def _until_ends(consumer: Consumer, ends: dict[int, int], deadline: float) -> list[Record]:
     found = []
-    while open_partitions:
-        assert time.monotonic() < deadline, f"partitions {open_partitions} did not come to their end"
+    while ends:
+        assert time.monotonic() < deadline, f"partitions {set(ends)} did not come to their end"
         message = consumer.poll(0.5)
         if message is None:
             continue
@@ -74,10 +79,10 @@ def _until_ends(consumer: Consumer, open_partitions: set[int], deadline: float) 
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
-        if problem is None:
+        if problem is None and offset < ends.get(partition, 0):
             found.append(Record(partition, offset, message.key(), message.value()))
-        elif problem.name() == "_PARTITION_EOF":
-            open_partitions.discard(partition)
+        elif problem is None or problem.name() == "_PARTITION_EOF":
+            ends.pop(partition, None)
         else:
             raise AssertionError(problem)
     return found
