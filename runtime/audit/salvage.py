@@ -15,6 +15,7 @@ from runtime.audit.verify_side import Passed, Side, Stalled
 from runtime.batch import BatchFailure
 from runtime.contract.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.offsetmap import Mapped, OffsetMap
 from runtime.contract.provenance import Home
 from runtime.contract.route import Router, is_reserved
 from runtime.contract.seen_salvage import PartitionSalvaged, Salvaged, SalvageSeen
@@ -44,6 +45,7 @@ class SalvageAsked:
 class _Ledger:
     state: str
     progress: Mapping[PartitionKey, Progress]
+    maps: Mapping[PartitionKey, OffsetMap]
     destination_id: str
 
 
@@ -57,7 +59,7 @@ async def salvage(asked: SalvageAsked, take: Callable[[Salvaged], None]) -> Salv
         found = []
         for key, destination_topic in sorted(_places(asked, ledger, known).items()):
             filter_ = Filter(flow, key.topic, Home(ledger.destination_id, destination_topic), producers)
-            one = _Partition(asked, source, key, destination_topic, filter_)
+            one = _Partition(asked, source, key, destination_topic, filter_, ledger.maps.get(key))
             found.append(await one.salvaged(ledger.progress.get(key), known, take))
         return SalvageSeen(
             flow=flow.name,
@@ -76,15 +78,17 @@ async def _read_ledger(asked: SalvageAsked) -> _Ledger:
         if opened is None:
             raise NoLedger(flow.destination, "no job ever copied into this cluster")
         try:
-            await opened.ledger.refresh(flow.name)
+            await opened.refresh(flow.name)
             progress = opened.ledger.all_progress(flow.name)
             generation = opened.ledger.generation(flow.name)
+            maps = opened.maps.all(flow.name)
         except UnreadableRecord as error:
             raise AuditFailure(flow.destination, str(error)) from error
         own = {key: one for key, one in progress.items() if not is_reserved(key.topic)}
         if not own:
             raise AuditFailure(flow.destination, f"{flow.name} copied nothing yet")
-        return _Ledger(generation.state if generation else "unknown", own, destination.cluster_id)
+        state = generation.state if generation else "unknown"
+        return _Ledger(state, own, maps, destination.cluster_id)
 
 
 def _places(asked: SalvageAsked, ledger: _Ledger, known: Mapping[str, Topic]) -> dict[PartitionKey, str]:
@@ -101,8 +105,15 @@ def _places(asked: SalvageAsked, ledger: _Ledger, known: Mapping[str, Topic]) ->
 
 class _Partition:
     def __init__(
-        self, asked: SalvageAsked, source: Cluster, key: PartitionKey, destination_topic: str, filter_: Filter
+        self,
+        asked: SalvageAsked,
+        source: Cluster,
+        key: PartitionKey,
+        destination_topic: str,
+        filter_: Filter,
+        offsets: OffsetMap | None,
     ) -> None:
+        self._map = offsets
         self._asked, self._source, self._key = asked, source, key
         self._filter = filter_
         self._at = TopicPartition(key.topic, key.partition)
@@ -145,10 +156,17 @@ class _Partition:
         side = Side(self._source, self._at, topic.id, low, high, bucket, self._asked.within_s)
         while not side.ended:
             for record in await side.next():
+                if self._copied(record.offset):
+                    continue
                 if self._filter.keeps_back(record) or self._filter.came_home(record):
                     self._count.kept_back += 1
                 else:
                     take(self._count.counted(record))
+
+    def _copied(self, offset: int) -> bool:
+        """A gap from before the flow started over says nothing of offsets that were copied since."""
+        answer = self._map.translate(offset) if self._map is not None else None
+        return isinstance(answer, Mapped) and answer.exact
 
 
 def _stretches(progress: Progress | None, end: int) -> list[tuple[int, int, str]]:

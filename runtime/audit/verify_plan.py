@@ -169,7 +169,7 @@ class _Partition:
     def _piece(self, low: int, high: int) -> Piece:
         progress = self._progress
         begin, behind = self._copied_to(low), self._copied_to(high)
-        if high == self._map.end and self._asked.tail and self._asked.high is None:
+        if high == self._map.end and self._alone and self._asked.high is None:
             behind = max(behind, self._there.ends[self._at_copy])
         runs = self._runs(low, high)
         return Piece(
@@ -185,10 +185,18 @@ class _Partition:
             destination_high=behind,
             owned_end=self._map.destination_end,
             runs=encode_runs(runs, low, begin),
-            gaps=tuple((gap.low, gap.end) for gap in progress.gaps if gap.low < high and low < gap.end),
+            gaps=tuple(
+                (gap.low, gap.end, gap.why) for gap in progress.gaps if gap.low <= high and low <= gap.end
+            ),
             compacted=self._key.topic in self._here.compacted
             or progress.destination_topic in self._there.compacted,
         )
+
+    @property
+    def _alone(self) -> bool:
+        """Whether nobody else may write behind what was copied: a promoted topic is its readers' own."""
+        promoted = any(re.fullmatch(one, self._key.topic) for one in self._asked.flow.promoted)
+        return self._asked.tail and not promoted
 
     def _copied_to(self, offset: int) -> int:
         """Where at the destination a stretch from this source offset on begins."""

@@ -50,7 +50,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     destination_high: int
     owned_end: int
     runs: bytes
-    gaps: tuple[tuple[int, int], ...]
+    gaps: tuple[tuple[int, int, str], ...]  # low, end, why
     compacted: bool
 
 

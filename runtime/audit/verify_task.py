@@ -84,7 +84,7 @@ class _Work:
         self._bucket = bucket
 
     async def compare(self, piece: Piece) -> PieceVerified:
-        pair = _Pair(piece, self._filter(piece), self._asked, self._at_destination)
+        pair = Pair(piece, self._filter(piece), self._asked, self._at_destination)
         within = self._asked.within_s
         at = TopicPartition(piece.topic, piece.partition)
         here = Side(self._source, at, piece.source_id, piece.low, piece.high, self._bucket, within)
@@ -107,7 +107,7 @@ class _Work:
         return Filter(self._asked.flow, piece.topic, home, self._at_source)
 
 
-async def _feed_here(pair: _Pair, side: Side) -> None:
+async def _feed_here(pair: Pair, side: Side) -> None:
     while pair.comparer.wants_here:
         if side.ended:
             pair.comparer.here_ended()
@@ -115,7 +115,7 @@ async def _feed_here(pair: _Pair, side: Side) -> None:
             pair.here(await side.next())
 
 
-async def _feed_there(pair: _Pair, side: Side) -> None:
+async def _feed_there(pair: Pair, side: Side) -> None:
     while pair.comparer.wants_there:
         if side.ended:
             pair.comparer.there_ended()
@@ -123,7 +123,7 @@ async def _feed_there(pair: _Pair, side: Side) -> None:
             pair.there(await side.next())
 
 
-class _Pair:
+class Pair:
     """A piece's records as lines, less those that are not to be compared."""
 
     def __init__(
@@ -135,15 +135,15 @@ class _Pair:
         self._flow = asked.flow
         self._producers = producers
         runs = decode_runs(piece.runs, piece.low, piece.destination_low)
-        self._to = _Way([(run.source, run.destination, run.records) for run in runs])
-        self._from = _Way([(run.destination, run.source, run.records) for run in runs])
+        self._to = Way([(run.source, run.destination, run.records) for run in runs])
+        self._from = Way([(run.destination, run.source, run.records) for run in runs])
         self._kept_back = self._given_up = self._others = 0
 
     def here(self, found: Iterable[Found]) -> None:
         lines = []
         for one in found:
             at = self._to.other(one.offset)
-            if at is None and any(low <= one.offset < end for low, end in self._piece.gaps):
+            if at is None and any(low <= one.offset < end for low, end, _ in self._piece.gaps):
                 self._given_up += 1
             elif at is None and self._filter.keeps_back(one):
                 self._kept_back += 1
@@ -155,7 +155,7 @@ class _Pair:
         lines = []
         for one in found:
             at = self._from.other(one.offset)
-            if at is None and self._by_design(one):
+            if at is None and (self._by_design(one) or self._in_its_own_time()):
                 self._others += 1
             else:
                 lines.append(Line(one.offset, at, _print(one)))
@@ -167,6 +167,11 @@ class _Pair:
         if producer is None:
             return self._flow.shared
         return producer.flow != self._flow.name or one.offset >= self._piece.owned_end
+
+    def _in_its_own_time(self) -> bool:
+        """Where a failback gave up the source's last records, the destination had a history of its own."""
+        before, after = self._from.beside(self._piece.low, self._piece.high)
+        return any(why == "orphaned" and low <= after and before <= end for low, end, why in self._piece.gaps)
 
     def seen(self, why: str, passed: bool) -> PieceVerified:
         comparer = self.comparer
@@ -187,7 +192,7 @@ class _Pair:
         )
 
 
-class _Way:
+class Way:
     """Offsets that ascend → the other side's, by the runs."""
 
     def __init__(self, runs: Sequence[tuple[int, int, int]]) -> None:
@@ -201,6 +206,18 @@ class _Way:
             return None
         begin, other, _ = self._runs[self._at]
         return other + offset - begin
+
+    def beside(self, low: int, high: int) -> tuple[int, int]:
+        """Of an offset that no run holds, the one last asked for: where at the other side the run before it
+        ends, and the next one begins.
+        """
+        before, after = low, high
+        if self._at > 0:
+            _, other, records = self._runs[self._at - 1]
+            before = other + records
+        if self._at < len(self._runs):
+            after = self._runs[self._at][1]
+        return before, after
 
 
 def _print(one: Found) -> Print:
