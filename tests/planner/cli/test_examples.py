@@ -1,31 +1,27 @@
-"""plans/examples on real clusters: each is planned and applied, and then there is nothing left to do.
-
-Their jobs are fakes that copy nothing, but for one example, whose records are compared at both sides.
-"""
+"""plans/examples on real clusters, with real jobs: each is planned and applied, copies, and comes to rest."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from planner.cli.app import run
-from planner.cli.apply import look_again
-from planner.cli.apply_view import View
-from planner.cli.applying import Applying, carry_out
-from planner.cli.endpoints import endpoints_of
-from planner.cli.observing import observe
-from planner.cli.pipeline import apply_plan, destroy_plan, see
+from planner.cli.pipeline import see
 from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode
-from planner.model.plan import Plan
+from planner.model.topology import FlowState, Topology
+from runtime.contract.route import BROKER_TOPICS
 from runtime.lab.lab import Lab
 from tests.bdd.running import eventually
-from tests.fakes.jobs import FakeJobs
 from tests.labs import spec
 from tests.records import read, write
 
-pytestmark = pytest.mark.integration
+Place = tuple[str, str]  # cluster, topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 EXAMPLES = sorted(Path("plans/examples").glob("*.yaml"))
 PORTS = {"127.0.0.1:19092": "dc1", "127.0.0.1:29092": "dc2", "127.0.0.1:39092": "dc3"}
@@ -34,7 +30,7 @@ PATIENCE_MS = 20_000
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Three clusters for one example after the other; each is destroyed before the next."""
+    """Three clusters for one example after the other; each leaves nothing to the next."""
     made = Lab(tmp_path_factory.mktemp("examples"))
     made.up([spec(name) for name in ("dc1", "dc2", "dc3")])
     yield made
@@ -51,61 +47,77 @@ def of_the_lab(example: Path, lab: Lab, folder: Path) -> str:
     return str(file)
 
 
-def carried_out(plan: Plan, jobs: FakeJobs, folder: Path) -> int:
-    endpoints = endpoints_of(plan.connections.values())
-    look = look_again(endpoints, PATIENCE_MS)
-    return carry_out(
-        plan, Applying(endpoints, look, 60_000, View(as_json=False), "repl apply", folder, launchers=jobs)
-    )
-
-
-def test_each_is_planned_and_comes_to_rest(
-    three: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_it_copies_what_it_says_and_comes_to_rest(
+    example: Path,
+    three: Lab,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert EXAMPLES
-    jobs = FakeJobs()
-    for example in EXAMPLES:
-        file = of_the_lab(example, three, tmp_path)
-        topology = checked(Path(file), ()).topology
-
-        assert run(["plan", "--detailed-exitcode", file]) == ExitCode.DIFFERENT, capsys.readouterr()
-        assert carried_out(apply_plan(see(topology, PATIENCE_MS)), jobs, tmp_path) == ExitCode.DONE
-        assert bool(jobs.running) is bool(topology.flows)
+    monkeypatch.setenv("REPL_HOME", str(tmp_path))
+    file = of_the_lab(example, three, tmp_path)
+    topology = checked(Path(file), ()).topology
+    assert run(["plan", "--detailed-exitcode", file]) == ExitCode.DIFFERENT, capsys.readouterr()
+    try:
+        assert run(["apply", "--auto-approve", file]) == ExitCode.DONE, capsys.readouterr()
+        at = {one.name: {"bootstrap.servers": one.bootstrap} for one in topology.clusters.values()}
+        expected = written(at, ways(topology))
+        for (cluster, topic), values in sorted(expected.items()):
+            client, wanted = at[cluster], sorted(values)
+            eventually(partial(holds, client, topic, wanted), about=f"{topic} at {cluster}")
         capsys.readouterr()
         assert run(["plan", "--detailed-exitcode", file]) == ExitCode.DONE, capsys.readouterr()
         assert "No changes." in capsys.readouterr().out
         assert run(["drift", file]) == ExitCode.DONE, capsys.readouterr()
-        destroyed = destroy_plan(topology, observe(topology, PATIENCE_MS))
-        assert carried_out(destroyed, jobs, tmp_path) == ExitCode.DONE
-        assert not jobs.running
-        jobs.forget()
-
-
-@pytest.mark.spark
-def test_the_demo_copies(
-    three: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both ways under one name, one way under another, and a compacted topic."""
-    monkeypatch.setenv("REPL_HOME", str(tmp_path))
-    file = of_the_lab(Path("plans/examples/replicator-demo.yaml"), three, tmp_path)
-    at = {name: dict(three.clusters[name].client) for name in ("dc1", "dc2")}
-
-    def values(cluster: str, topic: str) -> list[bytes | None]:
-        return sorted(record.value for record in read(at[cluster], topic))
-
-    try:
-        assert run(["apply", "--auto-approve", file]) == ExitCode.DONE, capsys.readouterr()
-        write(at["dc1"], "topic1", [b"a1", b"a2"])
-        write(at["dc2"], "topic1", [b"b1"])
-        write(at["dc1"], "topic2", [b"c"])
-        write(at["dc1"], "_schemas", [b"d"], key=b"k")
-
-        expected = {"topic1": [b"a1", b"a2", b"b1"], "topic2.replica": [b"c"], "_schemas": [b"d"]}
-        for topic, records in expected.items():
-            eventually(lambda topic=topic, records=records: values("dc2", topic) == records, about=topic)
-        eventually(lambda: values("dc1", "topic1") == expected["topic1"], about="the way back")
-        capsys.readouterr()
-        assert run(["plan", "--detailed-exitcode", file]) == ExitCode.DONE, capsys.readouterr()
     finally:
         ended = run(["destroy", "--auto-approve", file])
+        emptied(three)
     assert ended == ExitCode.DONE, capsys.readouterr()
+
+
+def ways(topology: Topology) -> list[tuple[Place, Place]]:
+    """From which topic to which: of the flows that copy now."""
+    return [
+        ((one.flow.source_cluster, here), (one.flow.destination_cluster, there))
+        for one in see(topology, PATIENCE_MS).desired.flows
+        if one.flow.state is FlowState.ACTIVE
+        for here, there in one.topics
+    ]
+
+
+def written(
+    at: Mapping[str, Mapping[str, str]], ways: Sequence[tuple[Place, Place]]
+) -> dict[Place, set[bytes]]:
+    """Two records into every topic that users write to; what every topic holds in the end."""
+    made = {there for _, there in ways}
+    back = {(there, here) for here, there in ways}
+    own = {here for here, there in ways if here not in made or (here, there) in back}
+    found: dict[Place, set[bytes]] = {place: set() for way in ways for place in way}
+    for cluster, topic in sorted(own):
+        values = [f"{cluster}:{topic}:{number}".encode() for number in range(2)]
+        write(at[cluster], topic, values, key=b"k")
+        found[cluster, topic] |= set(values)
+    while missing := [(here, there) for here, there in ways if not found[here] <= found[there]]:
+        for here, there in missing:
+            found[there] |= found[here]
+    return found
+
+
+def holds(client: Mapping[str, str], topic: str, values: list[bytes]) -> bool:
+    """All of them, and what came twice would be there twice."""
+    return sorted(record.value or b"" for record in read(client, topic)) == values
+
+
+def emptied(lab: Lab) -> None:
+    """Everything goes, also what the product keeps: the next example knows nothing of this one."""
+    for cluster in lab.clusters.values():
+        admin = AdminClient(dict(cluster.client))
+        names = [name for name in admin.list_topics(timeout=10).topics if name not in BROKER_TOPICS]
+        for answer in admin.delete_topics(names).values() if names else ():
+            answer.result()
+        eventually(partial(is_empty, admin))
+
+
+def is_empty(admin: AdminClient) -> bool:
+    return set(admin.list_topics(timeout=10).topics) <= BROKER_TOPICS
