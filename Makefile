@@ -89,7 +89,8 @@ test: setup prometheus ## every check and every test: format, lint, types, arrow
 	@$(MAKE) --no-print-directory lint types imports
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
-	@$(BIN)/python -m pytest -p no:randomly -m "integration or spark" --cov --cov-append --cov-report=term --durations=15
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "integration or spark" \
+	  --cov --cov-append --cov-report=term --durations=15
 
 fast: setup ## the checks and tests that need no broker, in under a minute
 	@$(MAKE) --no-print-directory lint types imports
