@@ -25,7 +25,7 @@ class OffsetSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`state_there`, `state_here`: of the group at the source and at the destination, empty where it is not."""
+    """`state_there`, `state_here`: of the group at the source and the destination, empty where it is not."""
 
     flow: str
     group: str

@@ -189,8 +189,8 @@ def _(town: Town, word: str, cluster: str) -> None:
 def _(town: Town, word: str, count: int) -> None:
     wanted = sorted(value for cluster in ("dc1", "dc2") for value in town.written[word, cluster])
     assert len(wanted) == count
-    for cluster in ("dc1", "dc2"):
-        eventually(lambda cluster=cluster: held(town, word, cluster) == wanted, about=f"{word} {cluster}")
+    eventually(lambda: held(town, word, "dc1") == wanted, about=f"{word} at dc1")
+    eventually(lambda: held(town, word, "dc2") == wanted, about=f"{word} at dc2")
 
 
 def held(town: Town, word: str, cluster: str) -> list[bytes]:

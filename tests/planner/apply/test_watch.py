@@ -7,7 +7,16 @@ from planner.apply.watch import not_copying
 from planner.kafka.jobs import Board
 from planner.kafka.log import Record
 from runtime.contract import job_status
-from runtime.contract.job_status import FlowView, JobKey, JobStatus, SlotKey, SlotReport, SlotView, SpecKey
+from runtime.contract.job_status import (
+    FlowView,
+    JobKey,
+    JobStatus,
+    SlotKey,
+    SlotReport,
+    SlotView,
+    SpecKey,
+    StatusKey,
+)
 from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
 from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
 
@@ -40,7 +49,11 @@ def board(
     status: JobStatus | None = STATUS, spec: JobSpec | None = SPEC, slot: SlotReport | None = None
 ) -> Board:
     slot = slot if slot is not None else report(partition(0), partition(1))
-    said = {JobKey("dc2"): status, SpecKey("dc2"): spec, SlotKey("dc2", 0): slot}
+    said: dict[StatusKey, JobStatus | JobSpec | SlotReport | None] = {
+        JobKey("dc2"): status,
+        SpecKey("dc2"): spec,
+        SlotKey("dc2", 0): slot,
+    }
     made = Board()
     made.take(
         Record(job_status.encode_key(key), job_status.encode(value), 0, number)

@@ -78,7 +78,7 @@ def test_a_silent_cluster_keeps_the_id_that_the_running_job_knows() -> None:
 
 
 def test_secrets_stay_references_and_files_are_found_from_anywhere() -> None:
-    client = {
+    client: dict[str, str | SecretRef] = {
         "security.protocol": "SASL_SSL",
         "sasl.password": SecretRef("env", "DC1_PASSWORD"),
         "ssl.key.location": SecretRef("file", "keys/dc1.pem"),
