@@ -18,11 +18,12 @@ from planner.cli.options import (
 )
 from planner.cli.validate import checked
 from planner.declare.hints import nearest
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 
 if TYPE_CHECKING:
     from runtime.contract.seen import StatusSeen
+    from runtime.contract.seen_loss import FlowLoss
 
 GIVEN_UP_MS = 3_000  # a cluster that is to be given up is not waited for long
 LOOK_S = 3.5  # a job that died together with the cluster misses some beats meanwhile
@@ -61,7 +62,10 @@ def command(
 
         return show_groups(topology, flows, status, min(timeout, GIVEN_UP_MS), as_json=as_json)
     how = How(path, var_files, auto_approve, lock_timeout, min(timeout, GIVEN_UP_MS), as_json)
-    return apply_with_states({flow.name: FlowState.FAILED_OVER for flow in flows}, how)
+    code = apply_with_states({flow.name: FlowState.FAILED_OVER for flow in flows}, how)
+    if code == ExitCode.DONE:
+        show_lost(topology, flows, status, how)
+    return code
 
 
 def leaving(topology: Topology, cluster: str) -> list[Flow]:
@@ -80,23 +84,53 @@ def leaving(topology: Topology, cluster: str) -> list[Flow]:
 
 
 def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json: bool) -> "StatusSeen":
+    """Before: as far as the source was heard of, with what is still on its way counted as lost."""
+    from runtime.contract.seen_loss import loss_of
+
+    status = _looked(topology, timeout, LOOK_S)
+    names = _new(flows)
+    losses = [loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names]
+    _say(f"What the failover of {flows[0].source_cluster} costs:", "loss", losses, status.at_ms, as_json)
+    return status
+
+
+def show_lost(topology: Topology, flows: list[Flow], before: "StatusSeen", how: How) -> None:
+    """Afterwards: what had arrived when the last transaction had ended."""
+    from runtime.contract.seen_loss import loss_of, with_ends_of
+
+    after = _looked(topology, how.timeout, 0)
+    names, older = _new(flows), {flow.name: flow for flow in before.flows}
+    lost = [
+        loss_of(with_ends_of(flow, older[flow.name], before.at_ms), before.at_ms)
+        for flow in after.flows
+        if flow.name in names
+    ]
+    _say("\nWhat did not arrive:", "lost", lost, after.at_ms, how.as_json)
+
+
+def _new(flows: list[Flow]) -> set[str]:
+    """What failed over before is no news."""
+    return {flow.name for flow in flows if flow.state is not FlowState.FAILED_OVER}
+
+
+def _looked(topology: Topology, timeout: int, over_s: float) -> "StatusSeen":
+    from planner.cli.status_asking import asked_of
+    from runtime.audit.status_look import read_status
+
+    return asyncio.run(read_status(asked_of(topology), over_s, timeout / 1000))
+
+
+def _say(title: str, event: str, losses: "list[FlowLoss]", at_ms: int, as_json: bool) -> None:
     import msgspec
 
     from planner.cli.printing import print_lines
-    from planner.cli.status_asking import asked_of
     from planner.render.loss import flow_lines
-    from runtime.audit.status_look import read_status
-    from runtime.contract.seen_loss import loss_of
 
-    status = asyncio.run(read_status(asked_of(topology), LOOK_S, timeout / 1000))
-    names = {flow.name for flow in flows if flow.state is not FlowState.FAILED_OVER}
-    losses = [loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names]
     if as_json:
         for one in losses:
-            told = {"version": 1, "event": "loss", **msgspec.to_builtins(one)}
+            told = {"version": 1, "event": event, **msgspec.to_builtins(one)}
             click.echo(json.dumps(told, ensure_ascii=False))
     elif losses:
-        click.echo(f"What the failover of {flows[0].source_cluster} costs:")
-        print_lines(lambda _: flow_lines(losses, status.at_ms))
+        click.echo(title)
+        print_lines(lambda _: flow_lines(losses, at_ms))
         click.echo()
-    return status

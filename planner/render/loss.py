@@ -34,7 +34,7 @@ def _cost(one: FlowLoss, now_ms: int) -> str:
         if one.unheard
         else ""
     )
-    return f"loses at least {behind}, as of {moment(one.as_of_ms)}{since}{unheard}"
+    return f"at least {behind}, as of {moment(one.as_of_ms)}{since}{unheard}"
 
 
 _GROUPS = (

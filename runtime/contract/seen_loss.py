@@ -5,6 +5,7 @@ The field names are those of `--json`: they are only ever added. None is what is
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from runtime.contract.seen import FlowSeen, PartitionSeen
 
@@ -60,6 +61,30 @@ def loss_of(flow: FlowSeen, now_ms: int) -> FlowLoss:
         partitions=len(flow.partitions),
         unheard=len(flow.partitions) - len(known),
     )
+
+
+def with_ends_of(after: FlowSeen, before: FlowSeen, before_ms: int) -> FlowSeen:
+    """What arrived in the end, against the source's ends as they were known before."""
+    known = {(one.topic, one.partition): one for one in before.partitions if one.source_end is not None}
+    topics = [
+        replace(
+            topic,
+            partitions=[
+                _against(one, known[one.topic, one.partition], before_ms)
+                if (one.topic, one.partition) in known
+                else one
+                for one in topic.partitions
+            ],
+        )
+        for topic in after.topics
+    ]
+    return replace(after, topics=topics, source_answers=False)
+
+
+def _against(one: PartitionSeen, before: PartitionSeen, before_ms: int) -> PartitionSeen:
+    seen_ms = before.source_end_seen_ms if before.source_end_seen_ms is not None else before_ms
+    lag = max((before.source_end or 0) - one.position, 0) if one.position is not None else None
+    return replace(one, source_end_seen_ms=seen_ms, lag_records=lag, lag_ms=None)
 
 
 def _heard(one: PartitionSeen, now_ms: int) -> int:

@@ -168,6 +168,11 @@ def _(town: Town, command: str, word: str) -> None:
     town.run(command, name, "--path", str(town.topology.file), "--auto-approve")
 
 
+@when("somebody rehearses the failover of dc1")
+def _(town: Town) -> None:
+    town.run("failover", "dc1", "--rehearse", "--path", str(town.topology.file))
+
+
 @when("somebody applies the topology as it was before")
 def _(town: Town) -> None:
     town.run("apply", str(town.topology.write()), "--auto-approve")
@@ -185,6 +190,13 @@ def _(town: Town, code: int) -> None:
 @then(parsers.parse('the output says "{text}"'))
 def _(town: Town, text: str) -> None:
     assert text in town.last().stdout
+
+
+@then("the topology is as it was")
+def _(town: Town) -> None:
+    before = town.topology.file.read_text()
+    assert town.topology.write().read_text() == before
+    assert town.run("plan", str(town.topology.file), "--detailed-exitcode").returncode == 0
 
 
 @then(parsers.parse('the message says "{text}"'))

@@ -1,9 +1,10 @@
 """What a failover costs: from the source's ends where it answers, else from what was last heard of them."""
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.seen import FlowSeen, PartitionSeen, TopicSeen
-from runtime.contract.seen_loss import loss_of
+from runtime.contract.seen_loss import loss_of, with_ends_of
 
 NOW = 100_000
 
@@ -61,3 +62,23 @@ def test_at_least_so_much(
     loss = loss_of(flow(*partitions), NOW)
 
     assert (loss.records, loss.ms, loss.as_of_ms, loss.unheard) == (records, ms, as_of, unheard)
+
+
+def test_what_arrived_in_the_end_counts_against_the_ends_of_before() -> None:
+    before, after = flow(placed(40, end=100, heard=90_000)), flow(placed(70, end=None))
+
+    loss = loss_of(with_ends_of(after, before, NOW), NOW)
+
+    assert (loss.records, loss.as_of_ms, loss.unheard) == (30, 90_000, 0)
+
+
+def test_of_a_source_that_answered_before_the_moment_counts() -> None:
+    before, after = flow(placed(40, end=100)), flow(placed(100, end=None))
+
+    loss = loss_of(with_ends_of(after, before, 99_000), NOW)
+
+    assert (loss.records, loss.ms, loss.as_of_ms) == (0, 0, 99_000)
+
+
+def placed(position: int, *, end: int | None, heard: int | None = None) -> PartitionSeen:
+    return replace(partition(None, heard=heard), position=position, source_end=end)
