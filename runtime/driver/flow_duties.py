@@ -15,6 +15,7 @@ from runtime.driver.groups import GroupSync
 from runtime.driver.groups_reader import Reader
 from runtime.driver.side_duties import SideDuties
 from runtime.driver.tasks import Tasks
+from runtime.driver.trimming import keep_trimmed
 from runtime.observe.picture import GroupPicture
 
 # A paused flow's groups still move over what was copied; of others nothing is to be done.
@@ -52,6 +53,7 @@ class FlowDuties:
             return
         duties = SideDuties(self._spec(), flow.spec, self._clusters)
         tasks = [
+            self._tasks.spawn(keep_trimmed(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"),
             self._tasks.spawn(duties.heartbeats(), f"heartbeats {flow.name}"),
             self._tasks.spawn(duties.origin_commits(self._reports), f"origin commits {flow.name}"),
         ]

@@ -1,0 +1,23 @@
+"""The offset map of a flow stays as small as what its destination still holds (R6)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from runtime.copy.maps import trim_map
+from runtime.copy.wire.errors import WireError
+from runtime.driver.takeover import Shared
+
+EVERY_S = 3_600.0
+
+
+async def keep_trimmed(flow: str, shared: Shared, notes: dict[str, str]) -> None:
+    """What fails is said in `notes`, and tried again at the next time."""
+    while True:
+        await asyncio.sleep(EVERY_S)
+        try:
+            await shared.pulse.still()
+            await trim_map(shared.destination, shared.writer, flow)
+            notes.pop("offset map", None)
+        except WireError as error:
+            notes["offset map"] = f"it was not trimmed: {error}"
