@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from planner.model.address import Address
+from planner.model.diagnostic import Failure, error
 from planner.model.owned import Owned
 from planner.model.topology import OnRemove
 from planner.store.lease_log import Entry, Holder, Verb
@@ -12,12 +13,15 @@ from planner.store.lease_log import Entry, Holder, Verb
 VERSION = 1
 
 
-class UnknownVersion(Exception):
+class UnknownVersion(Failure):
     """A record of a newer repl: never guessed at."""
 
     def __init__(self, what: str, version: object) -> None:
         super().__init__(
-            f"{what} was written by a newer repl (format {version}, this one knows {VERSION}): upgrade repl"
+            error(
+                f"{what} was written by a newer repl (format {version}, this one knows {VERSION})",
+                "upgrade repl",
+            )
         )
 
 
