@@ -12,7 +12,7 @@ from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-scenarios("replicating")
+scenarios(*(f"replicating/{name}.feature" for name in ("changing", "copying", "surviving")))
 
 
 @pytest.fixture(scope="module")
