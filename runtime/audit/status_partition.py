@@ -144,6 +144,9 @@ def _said(facts: PartitionFacts) -> State:
         if slot is not None and slot.state == S.UNSCHEDULED:
             return State(S.UNSCHEDULED, slot.since_ms, slot.why or why)
         return State(S.RETRYING, report.at_ms, why)
+    if said.state is S.CAUGHT_UP and not facts.source.answers:
+        why = f"{facts.source.name} does not answer; the job says {said.state}, but there may be more"
+        return State(UNKNOWN, None, why)
     if said.state not in _COPIES or facts.lag_records is None:
         return State(said.state, said.since_ms or None, said.why)
     if facts.lag_records == 0:

@@ -167,6 +167,13 @@ def test_the_source_does_not_answer():
     assert flow.source_cluster_id == "id-1"
 
 
+def test_a_job_that_had_caught_up_with_a_source_that_is_silent_now_knows_nothing():
+    word = report(said(S.CAUGHT_UP, 90, source_end=90))
+    partition = partition_of(seen(here=SILENT, written=ledger(progress(90), job(), word)))
+    assert (partition.state, partition.lag_ms) == ("unknown", None)
+    assert partition.why == "dc1 does not answer; the job says caught_up, but there may be more"
+
+
 def test_the_destination_does_not_answer():
     dead = ClusterFacts("dc2", answers=False, why="timed out")
     status = seen(there=dead)
