@@ -32,7 +32,7 @@ OWN_KEYS = (
     Key(
         "reverse_of",
         Text("the name of a flow", placed=True),
-        "The flow whose way home this is; `repl failback` writes it. The other flow's rename is undone.",
+        "The flow whose way home this is. The other flow's rename is undone.",
         default_doc="unset",
         example="dc1-to-dc2",
     ),

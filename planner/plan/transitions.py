@@ -50,14 +50,12 @@ def _came_home(flow: str, topology: Topology) -> bool:
 
 def may_follow(state: FlowState) -> str:
     """The legal ways on from a state, for people."""
-    legal = NEXT.get(state, "active, over a promoted way back (repl failback) or with restart_from")
+    legal = NEXT.get(state, "active, over a promoted way back (reverse_of) or with restart_from")
     return f"from {state.value} a flow becomes {legal}"
 
 
 def _way_out(before: FlowState, flow: Flow) -> str:
     """From a running state everything is legal, so this speaks of flows that ended."""
     stay = f"write state: {before.value} (if somebody did that and this file is older, bring it up to date)"
-    back = (
-        "from there a flow becomes active again over a promoted way back (repl failback) or with restart_from"
-    )
+    back = "from there a flow becomes active again over a promoted way back (reverse_of) or with restart_from"
     return f"{stay}; {back}" if flow.state in RUNNING else f"{stay}; {back} only"

@@ -56,7 +56,7 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
             f"brings {original.name} home while that is {original.state.value}: each would copy what the"
             " other wrote",
             f"set {original.name} to promoted or failed_over, or, once everything is home, this flow to"
-            " promoted (repl failback --switch does it)",
+            " promoted",
             "reverse-running",
         )
     if original.state in RUNNING and flow.state is FlowState.FAILED_OVER and original.restart_from is None:
