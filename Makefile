@@ -90,7 +90,7 @@ test: setup prometheus ## every check and every test: format, lint, types, arrow
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "integration or spark" \
-	  --cov --cov-append --cov-report=term --durations=15
+	  --cov --cov-append --cov-report=term --cov-fail-under=80 --durations=15
 
 fast: setup ## the checks and tests that need no broker, in under a minute
 	@$(MAKE) --no-print-directory lint types imports

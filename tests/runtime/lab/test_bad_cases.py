@@ -121,7 +121,7 @@ def listener() -> Iterator[socket.socket]:
 class TestWithJava:
     def test_taken_port_names_its_holder(self, tmp_path: Path, listener: socket.socket) -> None:
         port = listener.getsockname()[1]
-        with pytest.raises(LabError, match=rf"127.0.0.1:{port} is taken by process {os.getpid()} \(.*pytest"):
+        with pytest.raises(LabError, match=rf"127.0.0.1:{port} is taken by process {os.getpid()} \(.*python"):
             Lab(tmp_path / "lab").up([ClusterSpec("dc1", port=port)])
         assert not processes_of(tmp_path)
 
