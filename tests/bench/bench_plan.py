@@ -32,7 +32,7 @@ RESULTS = Path("build/bench-plan.json")
 PARTITIONS = 2
 BATCH = 1_000
 WITHOUT_JOB = 2  # the job and its flow are planned again each time
-BROKERS = 3  # of each cluster: one process may not open as many files as 20,000 partitions need
+BROKERS = 4  # of each cluster: one process may not open as many files as 20,000 partitions need
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,13 @@ def create(lab: Lab, first: int, last: int) -> None:
         )
         for future in asked.values():
             future.result(180)
-    # A broker says "created" long before it lists what was created.
+    # A broker says "created" long before every broker lists what was created.
     deadline = time.monotonic() + 600
-    while len(admin.list_topics(timeout=60).topics) < last:
-        assert time.monotonic() < deadline, "the broker does not list the topics"
-        time.sleep(1)
+    for broker in lab.clusters["dc1"].bootstrap.split(","):
+        one = AdminClient({**lab.clusters["dc1"].client, "bootstrap.servers": broker})
+        while len(one.list_topics(timeout=60).topics) < last:
+            assert time.monotonic() < deadline, f"{broker} does not list the topics"
+            time.sleep(1)
 
 
 def measure(sizes: Sequence[int]) -> list[Row]:
