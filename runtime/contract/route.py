@@ -145,16 +145,7 @@ class Router:
         """
         route = self.ways[flow].route
         there = (route.destination, self.ways[flow].name_there(topic))
-        seen = {(route.source, topic)}
-        waiting = [(route.source, topic)]
-        while waiting:
-            for origin in self._made_of(*waiting.pop()):
-                if origin == there:
-                    return True
-                if origin not in seen:
-                    seen.add(origin)
-                    waiting.append(origin)
-        return False
+        return any(origin == there for origin in self._origins(route.source, topic))
 
     def _comes_round(self, route: Route) -> bool:
         """Whether anything comes from the flow's destination to its source, and names change on the way."""
@@ -174,18 +165,23 @@ class Router:
         if way.route.flow not in self._may_return:
             return False
         name = way.name_there(topic)
-        seen = {(way.route.source, topic)}
-        waiting = [(way.route.source, topic)]
+        return any(
+            cluster == way.route.destination and older != name
+            for cluster, older in self._origins(way.route.source, topic, way.route.destination)
+        )
+
+    def _origins(self, cluster: str, topic: str, end: str | None = None) -> Iterator[tuple[str, str]]:
+        """All that a topic was made of, step by step; what is at `end` is not followed any further."""
+        seen = {(cluster, topic)}
+        waiting = [(cluster, topic)]
         while waiting:
             for origin in self._made_of(*waiting.pop()):
-                cluster, older = origin
-                if cluster == way.route.destination:
-                    if older != name:
-                        return True
-                elif origin not in seen:
-                    seen.add(origin)
+                if origin in seen:
+                    continue
+                yield origin
+                seen.add(origin)
+                if origin[0] != end:
                     waiting.append(origin)
-        return False
 
     def _made_of(self, cluster: str, topic: str) -> Iterator[tuple[str, str]]:
         for way in self._into.get(cluster, ()):
