@@ -72,10 +72,11 @@ class Lab:
 
     def pause(self, address: str) -> None:
         """SIGSTOP: the brokers keep their connections and answer nothing."""
-        self._signal(address, signal.SIGSTOP)
+        processes.freeze(self._running(address))
 
     def unpause(self, address: str) -> None:
-        self._signal(address, signal.SIGCONT)
+        for process in self._running(address):
+            processes.send(process, signal.SIGCONT)
 
     def status(self) -> LabStatus:
         return look(self.home, list(self.clusters.values()))
@@ -163,14 +164,13 @@ class Lab:
             processes.stop(made, grace=0)
         self.report("preparing Kafka, once", 1, 1)
 
-    def _signal(self, address: str, number: signal.Signals) -> None:
+    def _running(self, address: str) -> list[processes.Process]:
         running = processes.find(self.clusters.values())
         brokers = self._find(address)
         stopped = [broker for broker in brokers if broker.key not in running]
         if stopped:
             raise LabError(f"{stopped[0]} does not run", f"repl lab start {stopped[0]}")
-        for broker in brokers:
-            processes.send(running[broker.key], number)
+        return [running[broker.key] for broker in brokers]
 
     def _cluster(self, name: str) -> Cluster:
         if name in self.clusters:

@@ -100,6 +100,26 @@ def send(process: Process, number: signal.Signals) -> None:
         return  # gone is what a signal was to bring about, or nothing is left to tell
 
 
+def freeze(stopped: Sequence[Process], timeout: float = 10.0) -> None:
+    """SIGSTOP; returns when no thread of them runs any more, which on a busy machine takes its time."""
+    for process in stopped:
+        send(process, signal.SIGSTOP)
+    deadline = time.monotonic() + timeout
+    while not all(_still(process) for process in stopped) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def _still(process: Process) -> bool:
+    try:
+        states = [
+            (task / "stat").read_bytes().rpartition(b")")[2].split()[0]
+            for task in Path(f"/proc/{process.pid}/task").iterdir()
+        ]
+    except OSError:
+        return not Path(f"/proc/{process.pid}").exists()  # else a thread ended meanwhile
+    return all(state in b"TtZX" for state in states)
+
+
 def stop(clusters: Sequence[Cluster], *, grace: float) -> None:
     """Ask all to end at once, then insist; returns when none is left."""
     for process in find(clusters).values():
