@@ -1,0 +1,283 @@
+"""How long `repl failover dc1` takes from its start to its end, on a lab of its own: the tool's time.
+
+python -m tests.bench.bench_failover [--groups 100] [--partitions 100] [--only "dc1 killed"]
+
+dc1 has three brokers, dc2 one. For each row a job copies fresh topics, every group has committed in every
+partition, and then dc1 (or a part of it) is taken away. Where dc1 is dead, the checkpoints know what the
+groups had committed; where a part of it answers, they commit after the job's last look, so that all of it
+is left to the failover. A row counts only if every group stands at dc2 where it stood at dc1. The table is
+printed, build/bench-failover.json keeps it.
+"""
+
+import argparse
+import functools
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from runtime.lab.lab import Lab
+from runtime.lab.spec import ClusterSpec
+from tests.records import create_topic, wait_for
+from tests.topologies import at
+
+REPL = Path(sys.executable).with_name("repl")
+RESULTS = Path("build/bench-failover.json")
+MOST_SECONDS = 30.0
+TOPICS = 10
+RECORDS = 100  # in each partition
+WITHIN_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`told`, `stopped`: what of it was spent on telling the job, and on stopping it."""
+
+    what: str
+    groups: int
+    partitions: int
+    seconds: float
+    told: float
+    stopped: float
+    moved: int  # offsets that the failover itself still had to write
+
+    @property
+    def within(self) -> bool:
+        return self.seconds <= MOST_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`answers`: what is left of dc1 still tells what groups committed."""
+
+    what: str
+    answers: bool
+    lose: Callable[["World"], None]
+    mend: Callable[["World"], None]
+
+
+@dataclass
+class World:
+    """One topology, its topics, its job, and a folder of whoever started that."""
+
+    lab: Lab
+    folder: Path
+    name: str
+    groups: int
+    partitions: int
+    answers: bool
+
+    @property
+    def topics(self) -> list[str]:
+        return [f"{self.name}.{number}" for number in range(TOPICS)]
+
+    @property
+    def home(self) -> Path:
+        return self.folder / f"{self.name}-home"
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.name}.yaml"
+
+    def prepare(self) -> None:
+        for topic in self.topics:
+            create_topic(self.lab.clusters["dc1"].client, topic, self.partitions // TOPICS, 3)
+        self._write()
+        self._declare()
+        self.repl("apply", str(self.file), "--auto-approve")
+        wait_for(self._copied, WITHIN_S, 1.0)
+        self._commit()
+        if not self.answers:
+            wait_for(lambda: not self.wrong(), WITHIN_S, 2.0)
+
+    def repl(self, *words: str) -> str:
+        done = subprocess.run(
+            [REPL, *words],
+            env={**os.environ, "REPL_HOME": str(self.home)},
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        if done.returncode:
+            raise SystemExit(f"repl {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def wrong(self) -> int:
+        """Offsets that do not stand at dc2 where they stood at dc1."""
+        admin = AdminClient(self.lab.clusters["dc2"].client)
+        wrong = 0
+        for number in range(self.groups):
+            asked = ConsumerGroupTopicPartitions(self._group(number))
+            (answer,) = admin.list_consumer_group_offsets([asked], request_timeout=30).values()
+            stand = {(one.topic, one.partition): one.offset for one in answer.result(60).topic_partitions}
+            wrong += sum(
+                1 for one in self._places(number) if stand.get((one.topic, one.partition)) != one.offset
+            )
+        return wrong
+
+    def kill_the_job(self) -> None:
+        """As if its machine were gone: nobody cleans up, and nothing of it is found again."""
+        for file in (self.home / "jobs").glob("*/supervisor.json"):
+            told = json.loads(file.read_text())
+            for who in ("watchman", "supervisor", "application"):
+                pid = (told.get(who) or {}).get("pid", -1)
+                if pid > 0:
+                    os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.home)
+
+    def _group(self, number: int) -> str:
+        return f"{self.name}-group-{number}"
+
+    def _places(self, number: int) -> Iterator[TopicPartition]:
+        for topic in self.topics:
+            for partition in range(self.partitions // TOPICS):
+                yield TopicPartition(topic, partition, (number * 7 + partition) % RECORDS)
+
+    def _write(self) -> None:
+        producer = Producer({**self.lab.clusters["dc1"].client, "enable.idempotence": True})
+        for topic in self.topics:
+            for number in range(RECORDS * self.partitions // TOPICS):
+                producer.produce(topic, value=b"%d" % number, partition=number % (self.partitions // TOPICS))
+            producer.flush()
+
+    def _declare(self) -> None:
+        topology = at(self.lab, self.name, self.folder, ("dc1", "dc2"))
+        selected = {"include": [rf"{self.name}\..*"]}
+        groups = {"every": "10m" if self.answers else "1s", "include": [f"{self.name}-.*"]}
+        flow: dict[str, Any] = {"name": self.name, "from": "dc1", "to": "dc2", "topics": selected}
+        topology.more["flows"] = [{**flow, "job": f"into-{self.name}", "groups": groups}]
+        topology.more["jobs"] = {f"into-{self.name}": {"slots": 2, "metrics": False}}
+        topology.write()
+
+    def _copied(self) -> bool:
+        status = json.loads(self.repl("status", str(self.file), "--json", "--over", "0s"))
+        (flow,) = status["flows"]
+        found = flow["states"].get("caught_up", 0)
+        return bool(found >= self.partitions)
+
+    def _commit(self) -> None:
+        admin = AdminClient(self.lab.clusters["dc1"].client)
+
+        def done(number: int) -> bool:
+            """A coordinator that is new to a group may refuse at first."""
+            asked = ConsumerGroupTopicPartitions(self._group(number), list(self._places(number)))
+            (answer,) = admin.alter_consumer_group_offsets([asked], request_timeout=30).values()
+            return all(one.error is None for one in answer.result(60).topic_partitions)
+
+        for number in range(self.groups):
+            wait_for(functools.partial(done, number), WITHIN_S)
+
+
+def killed(world: World) -> None:
+    world.lab.kill("dc1")
+
+
+def killed_with_the_job(world: World) -> None:
+    world.kill_the_job()
+    world.lab.kill("dc1")
+
+
+def restarted(world: World) -> None:
+    world.lab.start("dc1")
+
+
+CASES = (
+    Case("dc1 killed", False, killed, restarted),
+    Case("dc1 and the job's machine killed", False, killed_with_the_job, restarted),
+    Case(
+        "dc1 stopped, its connections stay",
+        False,
+        lambda world: world.lab.pause("dc1"),
+        lambda world: world.lab.unpause("dc1"),
+    ),
+    Case("one broker of three killed", True, lambda world: world.lab.kill("dc1:2"), restarted),
+    Case(
+        "one broker of three stopped",
+        True,
+        lambda world: world.lab.pause("dc1:2"),
+        lambda world: world.lab.unpause("dc1:2"),
+    ),
+)
+
+
+def measured(lab: Lab, folder: Path, number: int, case: Case, groups: int, partitions: int) -> Row:
+    world = World(lab, folder, f"bench{number}", groups, partitions, case.answers)
+    world.prepare()
+    left = world.wrong()
+    case.lose(world)
+    begun = time.perf_counter()
+    text = world.repl("failover", "dc1", "--path", str(world.file), "--auto-approve", "--json")
+    seconds = time.perf_counter() - begun
+    told = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    wrong = world.wrong()
+    if wrong:
+        raise SystemExit(f"{case.what}: {wrong} offsets do not stand where they should\n{text}")
+    case.mend(world)
+
+    def took(*actions: str) -> float:
+        return sum(float(one["seconds"]) for one in told if one.get("action") in actions)
+
+    return Row(case.what, groups, partitions, seconds, took("reconfigure", "launch"), took("stop"), left)
+
+
+HEAD = f"{'':<36}{'groups':>8}{'partitions':>12}{'to write':>10}{'in all':>9}{'telling':>9}{'stopping':>10}"
+
+
+def shown(row: Row) -> str:
+    verdict = "" if row.within else f"   more than {MOST_SECONDS:g} s"
+    return (
+        f"{row.what:<36}{row.groups:>8,}{row.partitions:>12,}{row.moved:>10,}{row.seconds:>7.1f} s"
+        f"{row.told:>7.1f} s{row.stopped:>8.1f} s{verdict}"
+    )
+
+
+def keep(rows: Sequence[Row], load: tuple[float, float, float]) -> None:
+    RESULTS.parent.mkdir(exist_ok=True)
+    measured_on = {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "load": load,
+    }
+    RESULTS.write_text(json.dumps({**measured_on, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+
+
+def main() -> int:
+    wanted = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    wanted.add_argument("--groups", type=int, default=100)
+    wanted.add_argument("--partitions", type=int, default=100)
+    wanted.add_argument("--only", default="", help="rows whose name begins so")
+    options = wanted.parse_args()
+    load, rows = os.getloadavg(), []
+    with tempfile.TemporaryDirectory() as scratch:
+        lab = Lab(Path(scratch) / "lab")
+        lab.up([ClusterSpec("dc1", brokers=3), ClusterSpec("dc2")])
+        try:
+            print(HEAD, flush=True)
+            for number, case in enumerate(CASES):
+                if case.what.startswith(options.only):
+                    given = (options.groups, options.partitions)
+                    rows.append(measured(lab, Path(scratch), number, case, *given))
+                    print(shown(rows[-1]), flush=True)
+        finally:
+            lab.down(purge=True)
+    keep(rows, load)
+    return 0 if all(row.within for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
