@@ -15,7 +15,8 @@ from runtime.audit.verify_side import Passed, Side, Stalled
 from runtime.batch import BatchFailure
 from runtime.contract.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord
-from runtime.contract.offsetmap import Mapped, OffsetMap
+from runtime.contract.offsetmap import OffsetMap
+from runtime.contract.orphans import NONE, Orphans, left
 from runtime.contract.provenance import Home
 from runtime.contract.route import Router, is_reserved
 from runtime.contract.seen_salvage import PartitionSalvaged, Salvaged, SalvageSeen
@@ -26,8 +27,6 @@ from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.fetch import Isolation
 from runtime.copy.wire.protocol.metadata import Topic
 from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-
-BEYOND = "not copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,7 @@ class _Ledger:
     state: str
     progress: Mapping[PartitionKey, Progress]
     maps: Mapping[PartitionKey, OffsetMap]
+    orphans: Mapping[PartitionKey, Orphans]
     destination_id: str
 
 
@@ -59,8 +59,8 @@ async def salvage(asked: SalvageAsked, take: Callable[[Salvaged], None]) -> Salv
         found = []
         for key, destination_topic in sorted(_places(asked, ledger, known).items()):
             filter_ = Filter(flow, key.topic, Home(ledger.destination_id, destination_topic), producers)
-            one = _Partition(asked, source, key, destination_topic, filter_, ledger.maps.get(key))
-            found.append(await one.salvaged(ledger.progress.get(key), known, take))
+            one = _Partition(asked, source, key, destination_topic, filter_, ledger)
+            found.append(await one.salvaged(known, take))
         return SalvageSeen(
             flow=flow.name,
             state=ledger.state,
@@ -82,13 +82,14 @@ async def _read_ledger(asked: SalvageAsked) -> _Ledger:
             progress = opened.ledger.all_progress(flow.name)
             generation = opened.ledger.generation(flow.name)
             maps = opened.maps.all(flow.name)
+            orphans = opened.ledger.orphans(flow.name)
         except UnreadableRecord as error:
             raise AuditFailure(flow.destination, str(error)) from error
         own = {key: one for key, one in progress.items() if not is_reserved(key.topic)}
         if not own:
             raise AuditFailure(flow.destination, f"{flow.name} copied nothing yet")
         state = generation.state if generation else "unknown"
-        return _Ledger(state, own, maps, destination.cluster_id)
+        return _Ledger(state, own, maps, orphans, destination.cluster_id)
 
 
 def _places(asked: SalvageAsked, ledger: _Ledger, known: Mapping[str, Topic]) -> dict[PartitionKey, str]:
@@ -111,18 +112,19 @@ class _Partition:
         key: PartitionKey,
         destination_topic: str,
         filter_: Filter,
-        offsets: OffsetMap | None,
+        ledger: _Ledger,
     ) -> None:
-        self._map = offsets
+        self._progress = ledger.progress.get(key)
+        self._orphans, self._map = ledger.orphans.get(key, NONE), ledger.maps.get(key)
         self._asked, self._source, self._key = asked, source, key
         self._filter = filter_
         self._at = TopicPartition(key.topic, key.partition)
         self._count = Count(asked.flow.source, source.cluster_id, key, destination_topic)
 
     async def salvaged(
-        self, progress: Progress | None, known: Mapping[str, Topic], take: Callable[[Salvaged], None]
+        self, known: Mapping[str, Topic], take: Callable[[Salvaged], None]
     ) -> PartitionSalvaged:
-        count = self._count
+        count, progress = self._count, self._progress
         topic = known.get(self._key.topic)
         if topic is None or (progress is not None and topic.id != progress.source_topic_id):
             gone = (
@@ -133,7 +135,7 @@ class _Partition:
             return count.seen(begun=progress is not None, unread=f"{self._key.topic} {gone}")
         try:
             start, end = await self._log()
-            for low, high, why in _stretches(progress, end):
+            for low, high, why in left(progress, self._orphans, self._map, topic.id, end):
                 count.lost += max(min(start, high) - low, 0)
                 if max(low, start) < high:
                     count.stretches.append((max(low, start), high, why))
@@ -156,22 +158,7 @@ class _Partition:
         side = Side(self._source, self._at, topic.id, low, high, bucket, self._asked.within_s)
         while not side.ended:
             for record in await side.next():
-                if self._copied(record.offset):
-                    continue
                 if self._filter.keeps_back(record) or self._filter.came_home(record):
                     self._count.kept_back += 1
                 else:
                     take(self._count.counted(record))
-
-    def _copied(self, offset: int) -> bool:
-        """A gap from before the flow started over says nothing of offsets that were copied since."""
-        answer = self._map.translate(offset) if self._map is not None else None
-        return isinstance(answer, Mapped) and answer.exact
-
-
-def _stretches(progress: Progress | None, end: int) -> list[tuple[int, int, str]]:
-    """Given up on purpose, and beyond where the flow stands; from the beginning where it never came."""
-    if progress is None:
-        return [(0, end, BEYOND)]
-    gaps = [(gap.low, min(gap.end, end), gap.why) for gap in progress.gaps if gap.low < end]
-    return [*gaps, (progress.position, end, BEYOND)] if progress.position < end else list(gaps)

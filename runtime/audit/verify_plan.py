@@ -13,6 +13,7 @@ from runtime.audit.verify_logs import Logs, logs_of, open_spec
 from runtime.audit.verify_request import Piece, VerifyRequest
 from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.offsetmap import AtEnd, Mapped, OffsetMap, Run, encode_runs
+from runtime.contract.orphans import NONE, Orphans, ranges
 from runtime.contract.route import is_reserved
 from runtime.contract.seen_verify import NotComparable
 from runtime.copy.wire.protocol.offsets import TopicPartition
@@ -45,6 +46,7 @@ class Ledgered:
 
     progress: Mapping[PartitionKey, Progress]
     maps: Mapping[PartitionKey, OffsetMap]
+    orphans: Mapping[PartitionKey, Orphans]
     here: Logs
     there: Logs
 
@@ -71,11 +73,11 @@ async def read_ledger(asked: VerifyRequest) -> Ledgered:
         copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
         there = await logs_of(destination, asked.destination, copies, asked.within_s)
         progress = await _progress(opened, flow.name)
-        maps = opened.maps.all(flow.name)
+        maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
         with telling(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
             here = await logs_of(source, asked.source, originals, asked.within_s)
-    return Ledgered({key: progress[key] for key in keys}, maps, here, there)
+    return Ledgered({key: progress[key] for key in keys}, maps, orphans, here, there)
 
 
 async def _progress(opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
@@ -105,6 +107,9 @@ class _Partition:
         self._asked, self._number, self._key = asked, number, key
         self._progress, self._map = read.progress[key], read.maps[key]
         self._here, self._there = read.here, read.there
+        orphaned = ranges(read.orphans.get(key, NONE), self._progress.source_topic_id)
+        given_up = [(gap.low, gap.end, gap.why) for gap in self._progress.gaps]
+        self._gaps = [*((one.low, one.end, one.why) for one in orphaned), *given_up]
         self._at = TopicPartition(key.topic, key.partition)
         self._at_copy = TopicPartition(self._progress.destination_topic, key.partition)
 
@@ -185,9 +190,7 @@ class _Partition:
             destination_high=behind,
             owned_end=self._map.destination_end,
             runs=encode_runs(runs, low, begin),
-            gaps=tuple(
-                (gap.low, gap.end, gap.why) for gap in progress.gaps if gap.low <= high and low <= gap.end
-            ),
+            gaps=tuple(gap for gap in self._gaps if gap[0] <= high and low <= gap[1]),
             compacted=self._key.topic in self._here.compacted
             or progress.destination_topic in self._there.compacted,
         )

@@ -126,7 +126,7 @@ def seal(progress: Progress) -> tuple[Progress, Segment]:
 def give_up(
     progress: Progress,
     position: int,
-    why: Literal["orphaned", "lost", "skipped"],
+    why: Literal["lost", "skipped"],
     *,
     generation: int,
     now_ms: int,

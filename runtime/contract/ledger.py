@@ -38,15 +38,27 @@ class SegmentKey(NamedTuple):
     number: int
 
 
-LedgerKey = ProgressKey | GenerationKey | SegmentKey
+class OrphanedKey(NamedTuple):
+    """`low`: the first source offset of the range."""
+
+    of: PartitionKey
+    low: int
+
+
+class ReplayedKey(NamedTuple):
+    of: PartitionKey
+    low: int
+
+
+LedgerKey = ProgressKey | GenerationKey | SegmentKey | OrphanedKey | ReplayedKey
 
 
 class Gap(msgspec.Struct, frozen=True, array_like=True):
-    """Source offsets `low … end-1` were given up on purpose; `why` is `orphaned`, `lost` or `skipped`."""
+    """Source offsets `low … end-1` were given up while the flow ran; `why` is `lost` or `skipped`."""
 
     low: int
     end: int
-    why: Literal["orphaned", "lost", "skipped"]
+    why: Literal["lost", "skipped"]
     at_ms: int
 
 
@@ -113,7 +125,8 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who may copy a flow: the slots of generation `number`, and nobody when it is not `active` (R3).
 
     `transactional_ids` are all that its slots may ever use; whoever comes next fences every one of them.
-    `restarted` is the spec's last `restart_from` that was carried out.
+    `restarted` is the spec's last `restart_from` that was carried out. `promoted` are the spec's patterns of
+    topics that nobody copies any more, whatever the state; of `promoting` the groups are still to be moved.
     """
 
     number: int
@@ -126,9 +139,34 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     written_at: int
     note: str = ""
     restarted: str = ""
+    promoted: list[str] = []
+    promoting: list[str] = []
 
 
-LedgerValue = Progress | Generation | Segment
+class Orphaned(msgspec.Struct, frozen=True, array_like=True):
+    """Source offsets from the key's `low` to `end-1` stayed behind when the flow had ended: in the same
+    transaction its position moved to `end`, so that it never sends them later, behind newer values.
+    """
+
+    end: int
+    source_topic_id: bytes
+    at_ms: int
+    why: str
+
+
+class Replayed(msgspec.Struct, frozen=True, array_like=True):
+    """Of source offsets from the key's `low` to `end-1`, `records` were copied on an operator's word, in the
+    same transaction, into the same partition of `topic` at the destination.
+    """
+
+    end: int
+    source_topic_id: bytes
+    topic: str
+    records: int
+    at_ms: int
+
+
+LedgerValue = Progress | Generation | Segment | Orphaned | Replayed
 
 
 class UnreadableRecord(ValueError):
@@ -148,6 +186,10 @@ def encode_key(key: LedgerKey) -> bytes:
             parts = ["generation", flow]
         case SegmentKey(of, incarnation, number):
             parts = ["segment", *of, incarnation, number]
+        case OrphanedKey(of, low):
+            parts = ["orphaned", *of, low]
+        case ReplayedKey(of, low):
+            parts = ["replayed", *of, low]
     return msgspec.json.encode(parts)
 
 
@@ -160,6 +202,10 @@ def decode_key(key: bytes | None) -> LedgerKey:
                 return GenerationKey(flow)
             case ["segment", str(flow), str(topic), int(partition), int(incarnation), int(number)]:
                 return SegmentKey(PartitionKey(flow, topic, partition), incarnation, number)
+            case ["orphaned", str(flow), str(topic), int(partition), int(low)]:
+                return OrphanedKey(PartitionKey(flow, topic, partition), low)
+            case ["replayed", str(flow), str(topic), int(partition), int(low)]:
+                return ReplayedKey(PartitionKey(flow, topic, partition), low)
     except msgspec.DecodeError:
         pass
     raise UnreadableRecord(f"ledger: unknown key {key!r}")
@@ -174,6 +220,8 @@ def encode_value(value: LedgerValue) -> bytes:
 _progress = msgspec.msgpack.Decoder(Progress)
 _segment = msgspec.msgpack.Decoder(Segment)
 _generation = msgspec.json.Decoder(Generation)
+_orphaned = msgspec.msgpack.Decoder(Orphaned)
+_replayed = msgspec.msgpack.Decoder(Replayed)
 
 
 def decode_progress(value: bytes) -> Progress:
@@ -186,6 +234,14 @@ def decode_segment(value: bytes) -> Segment:
 
 def decode_generation(value: bytes) -> Generation:
     return _read(_generation, value)
+
+
+def decode_orphaned(value: bytes) -> Orphaned:
+    return _read(_orphaned, value)
+
+
+def decode_replayed(value: bytes) -> Replayed:
+    return _read(_replayed, value)
 
 
 def _read(decoder: "msgspec.msgpack.Decoder[_T] | msgspec.json.Decoder[_T]", value: bytes) -> _T:

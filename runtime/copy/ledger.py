@@ -2,21 +2,26 @@
 yet.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.contract import naming
 from runtime.contract.ledger import (
     Generation,
     GenerationKey,
+    OrphanedKey,
     PartitionKey,
     Progress,
     ProgressKey,
+    ReplayedKey,
     decode_generation,
     decode_key,
+    decode_orphaned,
     decode_progress,
+    decode_replayed,
     encode_key,
     partition_of,
 )
+from runtime.contract.orphans import NONE, Orphans
 from runtime.copy.scan import Scan
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
@@ -74,6 +79,19 @@ class Ledger:
             match decode_key(key):
                 case ProgressKey(of) if of.flow == flow:
                     found[of] = decode_progress(value)
+        return found
+
+    def orphans(self, flow: str) -> dict[PartitionKey, Orphans]:
+        """What stayed behind, and what of it was replayed; of partitions that have any."""
+        found: dict[PartitionKey, Orphans] = {}
+        for key, value in self._scan(flow).fold.items():
+            match decode_key(key):
+                case OrphanedKey(of, low) if of.flow == flow:
+                    known = found.get(of, NONE)
+                    found[of] = replace(known, orphaned=(*known.orphaned, (low, decode_orphaned(value))))
+                case ReplayedKey(of, low) if of.flow == flow:
+                    known = found.get(of, NONE)
+                    found[of] = replace(known, replayed=(*known.replayed, (low, decode_replayed(value))))
         return found
 
     def generations(self) -> dict[str, Generation]:

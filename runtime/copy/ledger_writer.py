@@ -12,7 +12,9 @@ from runtime.contract.ledger import (
     GenerationKey,
     LedgerKey,
     LedgerValue,
+    OrphanedKey,
     ProgressKey,
+    ReplayedKey,
     SegmentKey,
     encode_key,
     encode_value,
@@ -110,7 +112,7 @@ def _home(key: LedgerKey) -> tuple[str, str]:
     match key:
         case GenerationKey(flow):
             return naming.LEDGER, flow
-        case ProgressKey(of):
+        case ProgressKey(of) | OrphanedKey(of) | ReplayedKey(of):
             return naming.LEDGER, of.flow
         case SegmentKey(of):
             return naming.OFFSET_MAP, of.flow

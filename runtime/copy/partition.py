@@ -181,7 +181,7 @@ class PartitionCopy:
             dropped=progress.dropped,
             transactions=self.transactions,
             aborts=self.aborts,
-            lost=sum(gap.end - gap.low for gap in progress.gaps if gap.why != "orphaned"),
+            lost=sum(gap.end - gap.low for gap in progress.gaps),
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import Callable, Mapping
@@ -11,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.ledger import Gap
+from runtime.copy.orphans import NotEnded
 from runtime.lab.lab import Lab
 from tests.commands import repl
+from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, flow_spec
 
@@ -117,7 +117,11 @@ def test_what_came_home_is_not_counted_and_what_was_orphaned_is(
     copy_through(forward, flow_spec(flow, provenance="batch", shared=True), assigned(flow, orders))
     here.write(orders, [{"value": b"orphan %d" % one} for one in range(4)])
     (_, end) = here.ends(orders)[0]
-    asyncio.run(forward.overwrite(flow, 0, position=end, gaps=(Gap(5, end, "orphaned", 0),)))
+    with pytest.raises(NotEnded, match="is active"):
+        leave(sides, flow)
+    end_flow(forward, flow)
+    assert [(key.low, one.end) for key, one in leave(sides, flow).orphaned.items()] == [(5, end)]
+    assert not leave(sides, flow).orphaned
     there.write(orders, [{"value": b"new"}] * 3)
     backward = Driver(sides, "dc1", job=fresh("job"))
     copy_through(

@@ -19,15 +19,21 @@ from runtime.contract.ledger import (
     Generation,
     GenerationKey,
     LedgerKey,
+    Orphaned,
+    OrphanedKey,
     PartitionKey,
     Progress,
     ProgressKey,
+    Replayed,
+    ReplayedKey,
     Segment,
     SegmentKey,
     UnreadableRecord,
     decode_generation,
     decode_key,
+    decode_orphaned,
     decode_progress,
+    decode_replayed,
     decode_segment,
     encode_key,
     encode_value,
@@ -56,6 +62,8 @@ def first(position: int = 0, destination_end: int = 0) -> Progress:
         (ProgressKey(OF), b'["progress","dc1-to-dc2","orders",3]'),
         (GenerationKey("dc1-to-dc2"), b'["generation","dc1-to-dc2"]'),
         (SegmentKey(OF, 0, 7), b'["segment","dc1-to-dc2","orders",3,0,7]'),
+        (OrphanedKey(OF, 42), b'["orphaned","dc1-to-dc2","orders",3,42]'),
+        (ReplayedKey(OF, 42), b'["replayed","dc1-to-dc2","orders",3,42]'),
     ],
 )
 def test_keys_are_json_and_never_change(key: LedgerKey, text: bytes) -> None:
@@ -73,7 +81,11 @@ def test_values_come_back_as_they_were() -> None:
     progress, _ = advance(first(), Advance(5, 2, (Run(0, 0, 5),), 1, 5, 500, 1, 99), 1, 7)
     _, segment = seal(progress)
     generation = Generation(4, "dc2", "active", "driver", ["a", "b"], "c1", "c2", 9)
+    orphaned = Orphaned(50, b"s" * 16, 9, "failback")
+    replayed = Replayed(50, b"s" * 16, "orders", 8, 9)
     assert decode_progress(encode_value(progress)) == progress
+    assert decode_orphaned(encode_value(orphaned)) == orphaned
+    assert decode_replayed(encode_value(replayed)) == replayed
     assert decode_segment(encode_value(segment)) == segment
     assert decode_generation(encode_value(generation)) == generation
 

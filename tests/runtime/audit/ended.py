@@ -1,0 +1,40 @@
+"""A flow that ended, and what a failback does before it begins: as a driver would have done it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from runtime.contract.ledger import GenerationKey
+from runtime.copy.assignment import driver_transactional_id
+from runtime.copy.ledger import Ledger
+from runtime.copy.ledger_writer import LedgerWriter, fence
+from runtime.copy.orphans import Marks, leave_orphans
+from tests.runtime.copy.world import Driver, Side
+
+
+def end_flow(driver: Driver, flow: str) -> None:
+    """Failed over: the generation record, then the fence."""
+
+    async def end() -> None:
+        async with await driver.sides[driver.destination].open() as destination:
+            ledger = await Ledger.open(destination)
+            await ledger.refresh(flow)
+            before = ledger.generation(flow)
+            assert before is not None
+            writer = await LedgerWriter.open(destination, driver_transactional_id(driver.job))
+            after = replace(before, number=before.number + 1, state="failed_over")
+            await writer.commit({GenerationKey(flow): after})
+            assert not await fence(destination, before.transactional_ids)
+
+    asyncio.run(end())
+
+
+def leave(sides: Mapping[str, Side], flow: str, source: str = "dc1", destination: str = "dc2") -> Marks:
+    async def left() -> Marks:
+        async with await sides[source].open() as here, await sides[destination].open() as there:
+            return await leave_orphans(flow, here, there, "failback")
+
+    return asyncio.run(left())
