@@ -107,6 +107,8 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], board: Board, driver_b
             return f"flow.{flow.name} does not copy yet: {why}"
         if flow.state != "active":
             continue
+        if set(flow.promoted) - set(view.promoted):
+            return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is at it'}"
         if view.topics < topics.get(flow.name, 0):
             why = "; ".join([view.why, *view.notes]).strip("; ") or "it looks for its topics"
             return f"flow.{flow.name} copies {view.topics} of {topics[flow.name]} topics yet: {why}"

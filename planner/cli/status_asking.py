@@ -39,5 +39,4 @@ def _asked(flow: Flow) -> FlowAsked:
         job=flow.job,
         state=flow.state.value,
         rpo_ms=flow.rpo_ms,
-        promoted=flow.promoted,
     )

@@ -9,7 +9,6 @@ from runtime.audit.ledger import Reach
 from runtime.contract.job_status import JobStatus, SlotReport
 from runtime.contract.ledger import Generation, PartitionKey, Progress
 from runtime.contract.route import Router
-from runtime.contract.selection import Names
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
 
@@ -23,7 +22,6 @@ class FlowAsked:
     job: str
     state: str = "active"
     rpo_ms: int | None = None
-    promoted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +49,6 @@ class StatusAsked:
         """The flow's topics of these, with their names at the destination."""
         names = ((topic, self.router.name_there(flow.name, topic)) for topic in topics)
         return {topic: there for topic, there in names if there is not None}
-
-    def promoted(self, flow: FlowAsked) -> Names:
-        return Names(flow.promoted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,6 +181,9 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
     start, end, seen_ms = flow.source.starts.get(here), *_source_end(flow, here, report)
     lag = _lag(flow, progress, start, end)
     behind = _behind(flow, key, lag, report) if seen_ms is None else None
+    promoted = key.topic in flow.promoted
+    if promoted:  # what its source has now is no concern of the flow's
+        lag = behind = 0
     state = state_of(
         PartitionFacts(
             flow=key.flow,
@@ -191,7 +194,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
             destination_read=flow.read,
             progress=progress,
             generation=flow.generation,
-            promoted=key.topic in flow.promoted,
+            promoted=promoted,
             job=flow.job,
             report=report,
             lag_records=lag if seen_ms is None else None,

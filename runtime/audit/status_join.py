@@ -9,6 +9,7 @@ from runtime.audit.status_flow import FlowFacts, flow_seen
 from runtime.audit.status_jobs import JobFacts, judge
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.seen import ClusterSeen, FlowSeen, StatusSeen
+from runtime.contract.selection import Names
 
 _CURRENT = ("active", "paused")
 _NOTHING = LedgerFacts()
@@ -72,7 +73,8 @@ def _flow(
     source = now.clusters[flow.source]
     progress = ledger.progress.get(flow.name, {})
     names = _names(asked, flow, source, progress)
-    promoted = asked.promoted(flow)
+    generation = ledger.generations.get(flow.name)
+    promoted = Names(generation.promoted if generation is not None else ())
     return flow_seen(
         FlowFacts(
             asked=flow,
@@ -81,7 +83,7 @@ def _flow(
             read=found is not None,
             progress=progress,
             before=earlier.progress.get(flow.name, {}),
-            generation=ledger.generations.get(flow.name),
+            generation=generation,
             job=jobs[flow.destination, _holder(flow, found)],
             names=names,
             promoted=frozenset(topic for topic in names if promoted.match(topic)),

@@ -67,10 +67,12 @@ def state_of(facts: PartitionFacts) -> State:
 
 def _ended(facts: PartitionFacts) -> State | None:
     """What is copied no more, on purpose: nothing that happens to either side matters."""
+    if facts.promoted:
+        return State(S.PROMOTED, None, "promoted on its own")
     generation = facts.generation
     if generation is not None and generation.state in ("promoted", "failed_over"):
         return State(generation.state, generation.written_at, generation.note)
-    return State(S.PROMOTED, None, "promoted on its own") if facts.promoted else None
+    return None
 
 
 def _found(facts: PartitionFacts) -> State | None:

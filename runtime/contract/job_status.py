@@ -36,7 +36,8 @@ class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
     """A flow as the driver sees it: `why` says what is in its way, `notes` what it could not do. `ended`: it
-    was promoted or failed over, and all that belongs to that is done.
+    was promoted or failed over, and all that belongs to that is done; `promoted`: the spec's patterns of
+    topics of which the same is true.
     """
 
     flow: str
@@ -50,6 +51,7 @@ class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
     notes: list[str] = []
     ended: bool = False
+    promoted: list[str] = []
 
 
 class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):

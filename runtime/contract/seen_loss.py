@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from runtime.contract.seen import FlowSeen, PartitionSeen
+from runtime.contract.status import PartitionState
 
 
 class FlowLoss(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +83,8 @@ def with_ends_of(after: FlowSeen, before: FlowSeen, before_ms: int) -> FlowSeen:
 
 
 def _against(one: PartitionSeen, before: PartitionSeen, before_ms: int) -> PartitionSeen:
+    if one.state == PartitionState.PROMOTED:
+        return one
     seen_ms = before.source_end_seen_ms if before.source_end_seen_ms is not None else before_ms
     lag = max((before.source_end or 0) - one.position, 0) if one.position is not None else None
     return replace(one, source_end_seen_ms=seen_ms, lag_records=lag, lag_ms=None)

@@ -74,13 +74,15 @@ def router_of(spec: JobSpec) -> Router:
     return Router(_route(_as_route(flow)) for flow in spec.flows)
 
 
-def taken_by(flow: FlowSpec, router: Router, topics: Iterable[str]) -> dict[str, str]:
-    """The topics that the flow copies now: none that was promoted on its own."""
+def taken_by(
+    flow: FlowSpec, router: Router, topics: Iterable[str], draining: Collection[str] = ()
+) -> dict[str, str]:
+    """The topics that the flow copies now: none that is promoted on its own, once it is drained."""
     promoted = Names(flow.promoted)
     found = {}
     for topic in topics:
         there = router.name_there(flow.name, topic)
-        if there is not None and not promoted.match(topic):
+        if there is not None and (topic in draining or not promoted.match(topic)):
             found[topic] = there
     return found
 

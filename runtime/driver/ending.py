@@ -13,15 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runtime.contract import naming
 from runtime.contract.job_status import FlowView
 from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.ledger import GenerationKey
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
+from runtime.driver.draining import begun, left
 from runtime.driver.flow import FlowWork
 from runtime.driver.groups_last import LastSync
 
@@ -33,7 +28,7 @@ _LOOK_S = 0.3
 class EndingFlow(FlowWork):
     def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any, resumed: bool) -> None:
         super().__init__(spec, job, *more, resumed=resumed)
-        self._last = LastSync(job, spec, self._shared)
+        self._last = LastSync(job, spec, self._shared, self.taken)
         self._draining = spec.state == "promoted"
         self._ended = False
         self._behind = 0
@@ -75,6 +70,9 @@ class EndingFlow(FlowWork):
             self.generation = last.number
             self._cluster_ids = (last.source_cluster_id, last.destination_cluster_id)
             self._draining, self._ended = False, True
+        # Topics whose own promotion is not over end with the others.
+        closed = last.promoted if last is not None else ()
+        self.draining.topics = begun(self.spec, shared, self.spec.promoted, closed)
 
     async def _drain(self) -> None:
         """Copies until nothing is left at the source, then lets go of it."""
@@ -88,27 +86,11 @@ class EndingFlow(FlowWork):
             await asyncio.sleep(_LOOK_S)
         self._draining = False
         self._shared.changed()
-        while self._shared.holds(self.name):  # noqa: ASYNC110 - a slot that hangs is started anew
+        while self._shared.holds(self.name, None):  # noqa: ASYNC110 - a slot that hangs is started anew
             await asyncio.sleep(_LOOK_S)
 
     async def _left(self) -> None:
-        """How many records are not copied yet, up to the last stable offsets; the heartbeats never end."""
-        shared = self._shared
-        source = await self._source()
-        await shared.ledger.refresh(self.name)
-        keys = [key for key in self.partitions if key.topic != naming.HEARTBEATS]
-        asked = dict.fromkeys((TopicPartition(key.topic, key.partition) for key in keys), LATEST)
-        ends = await list_offsets(source, asked, Isolation.READ_COMMITTED) if asked else {}
-        progress = shared.ledger.all_progress(self.name)
-        self._behind = 0
-        for key in keys:
-            end = ends[TopicPartition(key.topic, key.partition)]
-            if isinstance(end, ErrorCode):
-                raise BrokerError(end, f"{key.topic}-{key.partition} at {self.spec.source}")
-            if key in progress:
-                self._behind += max(end.offset - progress[key].position, 0)
-            else:
-                self._behind += 1
+        self._behind = await left(self.spec, self._shared, await self._source(), self.partitions.keys())
 
     async def _close(self) -> None:
         """From here on nobody copies it."""
@@ -121,7 +103,8 @@ class EndingFlow(FlowWork):
         await shared.ledger.refresh(self.name)
         last = shared.ledger.generation(self.name)
         if last is not None and last.note == ENDING and last.number == self.generation:
-            done = replace(last, note="", written_at=int(time.time() * 1000))
+            told = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]
+            done = replace(last, note="", written_at=int(time.time() * 1000), promoted=told, promoting=[])
             await shared.writer.commit({GenerationKey(self.name): done})
         self._ended = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from runtime.contract import heartbeat, naming
 from runtime.contract.client_values import ClientSettingsError
@@ -19,6 +19,7 @@ from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.metadata import Topic
 from runtime.driver.channel import pause
 from runtime.driver.discovery import Mirror, discover, taken_by
+from runtime.driver.draining import Draining
 from runtime.driver.mirrors import Mirrors
 from runtime.driver.restart import restart
 from runtime.driver.takeover import Shared, take_over
@@ -48,6 +49,7 @@ class FlowWork:
         self.generation: int | None = None
         self.partitions: dict[PartitionKey, AssignedPartition] = {}
         self.accepted: frozenset[PartitionKey] = frozenset()
+        self.draining = Draining()
         self._router = router
         self._shared = shared
         self._mirrors = Mirrors(spec, job, router, shared.clusters, shared.pulse)
@@ -64,6 +66,7 @@ class FlowWork:
         """Goes on where an older version of the same flow stood: same generation, same partitions."""
         self.generation = before.generation
         self.partitions = before.partitions
+        self.draining = before.draining
         self._cluster_ids = before._cluster_ids
         self._mirrors.done = before._mirrors.done
 
@@ -85,6 +88,11 @@ class FlowWork:
     def ended(self) -> bool:
         """Whether everything is done that its end asks for."""
         return False
+
+    @property
+    def promoted(self) -> Collection[PartitionKey]:
+        """What was promoted on its own."""
+        return ()
 
     @property
     def active(self) -> bool:
@@ -183,7 +191,7 @@ class FlowWork:
         there = _there(await shared.clusters.listing(self.spec.source))
         here = _there(await shared.clusters.listing(self.spec.destination))
         known = {key.topic for key in shared.ledger.all_progress(self.name)}
-        taken = taken_by(self.spec, self._router, there)
+        taken = self.taken(there)
         if self._initial is None or self._ledger_lost:
             self._initial = frozenset(taken.keys() - known)
         if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in there:
@@ -196,6 +204,10 @@ class FlowWork:
         await restart(self.spec, shared, source, wanted.values())
         await self._first(source, wanted)
         self._admit(wanted)
+
+    def taken(self, topics: Iterable[str]) -> dict[str, str]:
+        """The topics that are the flow's now, with their names at the destination."""
+        return taken_by(self.spec, self._router, topics, self.draining.topics)
 
     def _taken_away(self) -> bool:
         """Another job has the flow now: it is not this driver's any more."""
@@ -266,9 +278,7 @@ class FlowWork:
     def _admit(self, wanted: dict[PartitionKey, AssignedPartition]) -> None:
         """What vanished at the source stays: its slot says so (R4), until the flow no longer names it."""
         kept = {
-            key: one
-            for key, one in self.partitions.items()
-            if key not in wanted and taken_by(self.spec, self._router, [key.topic])
+            key: one for key, one in self.partitions.items() if key not in wanted and self.taken([key.topic])
         }
         after = {**kept, **wanted}
         if after != self.partitions:

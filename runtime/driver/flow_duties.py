@@ -45,7 +45,7 @@ class FlowDuties:
         self._end(flow.name)
         if flow.spec.state in _SYNCED:
             reader = self._readers.setdefault(flow.spec.source, Reader())
-            sync = GroupSync(self._spec(), flow.spec, flow.shared, reader)
+            sync = GroupSync(self._spec(), flow.spec, flow.shared, reader, flow.draining)
             if before is not None:
                 sync.inherit(before[0])
             self._groups[flow.name] = (sync, self._tasks.spawn(sync.run(), f"groups {flow.name}"))

@@ -16,6 +16,7 @@ from runtime.driver.discovery import router_of
 from runtime.driver.ending import ENDED, EndingFlow
 from runtime.driver.flow import FlowWork
 from runtime.driver.membership import Membership
+from runtime.driver.promoting import PromotingFlow
 from runtime.driver.takeover import Shared
 from runtime.driver.tasks import Tasks
 
@@ -79,8 +80,7 @@ class Flows:
         await self._nobody_copies([flow.name for flow in self.all() if flow.copies])
 
     def _made(self, flow: FlowSpec, spec: JobSpec, *, resumed: bool) -> FlowWork:
-        kind = EndingFlow if flow.state in ENDED else FlowWork
-        return kind(flow, spec, router_of(spec), self._shared, resumed=resumed)
+        return _kind(flow)(flow, spec, router_of(spec), self._shared, resumed=resumed)
 
     def _start(self, flow: FlowWork) -> None:
         self.by_name[flow.name] = flow
@@ -127,6 +127,12 @@ class Flows:
         task = self._running.pop(name, None)
         if task is not None:
             await self._tasks.end(task)
+
+
+def _kind(flow: FlowSpec) -> type[FlowWork]:
+    if flow.state in ENDED:
+        return EndingFlow
+    return PromotingFlow if flow.promoted and flow.state == "active" else FlowWork
 
 
 def _starts_over(before: FlowSpec, after: FlowSpec) -> bool:

@@ -19,6 +19,7 @@ from runtime.copy.scan import TopicReplaced
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.groups import CommittedOffset
 from runtime.driver.discovery import router_of, taken_by
+from runtime.driver.draining import Draining
 from runtime.driver.groups_book import DONE, Book, GroupNumbers
 from runtime.driver.groups_reader import Reader
 from runtime.driver.groups_write import NOTE, Bringing
@@ -31,11 +32,14 @@ _EVERYTHING_S = 300.0
 class GroupSync:
     """`run` until cancelled; what goes wrong is said in `notes` and tried again, it never stops the flow."""
 
-    def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared, reader: Reader) -> None:
+    def __init__(
+        self, job: JobSpec, flow: FlowSpec, shared: Shared, reader: Reader, draining: Draining | None = None
+    ) -> None:
         self.notes: dict[str, str] = {}
         self._flow = flow
         self._shared = shared
         self._reader = reader
+        self._draining = draining or Draining()
         self._router = router_of(job)
         self._selector = group_selector(flow.groups)
         self._own = own_groups(job)
@@ -68,7 +72,8 @@ class GroupSync:
 
     async def _try(self) -> None:
         try:
-            await self.look()
+            async with self._draining.turn:
+                await self.look()
         except (WireError, ClientSettingsError) as error:
             self.notes[NOTE] = str(error)
         except TopicReplaced as error:
@@ -106,7 +111,7 @@ class GroupSync:
             self.notes[NOTE] = what
         selected = {group: offsets for group, offsets in read.offsets.items() if self._selects(group)}
         topics = {at.topic for offsets in selected.values() for at in offsets}
-        taken = taken_by(self._flow, self._router, topics)
+        taken = taken_by(self._flow, self._router, topics, self._draining.topics)
         self._offsets = {
             Item(group, *at): offset
             for group, offsets in selected.items()

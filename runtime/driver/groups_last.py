@@ -8,7 +8,7 @@ arrived goes on behind the last copied record.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
@@ -23,7 +23,7 @@ from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.groups import committed_by, list_groups
 from runtime.copy.wire.protocol.groups import CommittedOffset
-from runtime.driver.discovery import router_of, taken_by
+from runtime.driver.discovery import router_of
 from runtime.driver.groups_book import Book
 from runtime.driver.groups_write import Bringing
 from runtime.driver.takeover import Shared
@@ -33,15 +33,19 @@ _PLACING_S = 20.0
 _SEALING_S = 0.2
 
 Offsets = Mapping[Item, CommittedOffset]
+Taken = Callable[[Iterable[str]], Collection[str]]
 
 
 class LastSync:
-    def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared) -> None:
+    """`taken`: which topics of these it is about."""
+
+    def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared, taken: Taken) -> None:
         self._flow = flow
         self._shared = shared
         self._router = router_of(job)
         self._selector = group_selector(flow.groups)
         self._own = own_groups(job)
+        self._takes = taken
 
     async def run(self) -> tuple[str, ...]:
         """What could not be done, for people. Raises WireError: then again. DriverFenced."""
@@ -80,7 +84,7 @@ class LastSync:
         return self._taken(found)
 
     def _taken(self, found: Mapping[Item, CommittedOffset]) -> dict[Item, CommittedOffset]:
-        taken = taken_by(self._flow, self._router, {item.topic for item in found})
+        taken = self._takes({item.topic for item in found})
         return {item: offset for item, offset in found.items() if item.topic in taken}
 
     def _selects(self, group: str) -> bool:

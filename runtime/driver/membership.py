@@ -7,7 +7,7 @@ partitions and slots are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runtime.contract.ledger import PartitionKey
@@ -100,9 +100,9 @@ class Membership:
         place = self._places[slot]
         self._free(place, [key for key in place.releasing if key.flow in flows])
 
-    def holds(self, flow: str) -> bool:
-        """Whether any slot may still write for the flow."""
-        return any(key.flow == flow for key in self._held)
+    def holds(self, flow: str, topics: Collection[str] | None = None) -> bool:
+        """Whether any slot may still write for the flow, or for these topics of it."""
+        return any(key.flow == flow and (topics is None or key.topic in topics) for key in self._held)
 
     def partitions_of(self, slot: int) -> int:
         return len(self._places[slot].published.partitions)

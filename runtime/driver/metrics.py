@@ -94,7 +94,7 @@ class JobMetrics:
 def flow_pictures(status: JobStatus, flows: Iterable[FlowWork]) -> list[FlowPicture]:
     views = {view.flow: view for view in status.flows}
     return [
-        FlowPicture(flow.spec, views[flow.name], flow.partitions.keys(), flow.actions)
+        FlowPicture(flow.spec, views[flow.name], flow.partitions.keys(), flow.actions, flow.promoted)
         for flow in flows
         if flow.name in views
     ]

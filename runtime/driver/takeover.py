@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ LEDGER_LOST = "the ledger was lost"
 @dataclass(frozen=True, slots=True)
 class Shared:
     """What the flows of a job have in common. `generations`: as the job's last heartbeat named them.
-    `holds`: whether a slot may still write for a flow.
+    `holds`: whether a slot may still write for a flow, or for some topics of it.
     """
 
     job: str
@@ -38,7 +38,7 @@ class Shared:
     writer: DriverWriter
     pulse: Pulse
     changed: Callable[[], None]
-    holds: Callable[[str], bool]
+    holds: Callable[[str, Collection[str] | None], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ async def take_over(
         written_at=int(time.time() * 1000),
         note=LEDGER_LOST if lost else note,
         restarted=before.restarted if before is not None else "",
+        promoted=_still(spec, before.promoted if before is not None else ()),
+        promoting=_still(spec, before.promoting if before is not None else ()),
     )
     await shared.writer.commit({GenerationKey(spec.name): record})
     stuck = await fence(shared.destination, before.transactional_ids if before is not None else ())
@@ -86,6 +88,11 @@ async def take_over(
     if older:  # had this driver died before they were fenced, they were the next one's to fence
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
     return TakenOver(record.number, record.source_cluster_id, lost)
+
+
+def _still(spec: FlowSpec, patterns: Collection[str]) -> list[str]:
+    """What came home, or starts over, is copied again: the planner saw to it that nothing else is gone."""
+    return [one for one in patterns if one in spec.promoted]
 
 
 def _is_lost(flow: str, before: Generation | None, shared: Shared) -> bool:

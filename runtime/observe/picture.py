@@ -14,12 +14,15 @@ from runtime.contract.ledger import PartitionKey
 
 @dataclass(frozen=True, slots=True)
 class FlowPicture:
-    """`partitions` are to be copied now; `actions` counts what was done to mirror topics, by kind."""
+    """`partitions` are to be copied now, `promoted` never again; `actions` counts what was done to mirror
+    topics, by kind.
+    """
 
     spec: FlowSpec
     view: FlowView
     partitions: Collection[PartitionKey]
     actions: Mapping[str, int] = field(default_factory=dict)
+    promoted: Collection[PartitionKey] = ()
 
 
 @dataclass(frozen=True, slots=True)

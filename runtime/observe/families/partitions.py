@@ -103,7 +103,9 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A partition that is to be copied: its state now, and what was last reported of it, if anything was."""
+    """A partition that is to be copied, or was promoted: its state now, and what was last reported of it, if
+    anything was.
+    """
 
     key: PartitionKey
     state: PartitionState
@@ -118,6 +120,7 @@ def partitions_told(picture: Picture, page: Page) -> list[Told]:
         for key in flow.partitions:
             seen = page.partitions.get(key)
             found.append(Told(key, waiting if seen is None else state_now(seen, slots), seen))
+        found += [Told(key, PartitionState.PROMOTED, None) for key in flow.promoted]
     return found
 
 

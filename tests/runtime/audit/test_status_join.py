@@ -139,8 +139,22 @@ def test_what_is_declared_and_not_applied_is_said():
 
 
 def test_a_topic_promoted_on_its_own():
-    written = ledger(progress(90), job(), report(said(S.COPYING, 90)))
-    assert partition_of(seen(written=written, promoted=("orders",))).state == "promoted"
+    who = replace(generation("active"), promoted=["ord.*"])
+    status = seen(written=ledger(progress(90), job(), report(said(S.COPYING, 90)), who=who))
+    partition = partition_of(status)
+    assert (partition.state, partition.lag_records, partition.lag_ms) == ("promoted", 0, 0)
+    assert flow_of(status).lag_records == 0
+
+
+def test_a_topic_that_is_to_be_promoted_is_not_yet():
+    who = replace(generation("active"), promoting=["ord.*"])
+    written = ledger(progress(90), job(), report(said(S.COPYING, 90)), who=who)
+    assert partition_of(seen(written=written)).state == "copying"
+
+
+def test_a_promoted_topic_stays_so_when_the_rest_fails_over():
+    who = replace(generation("failed_over"), promoted=["orders"])
+    assert partition_of(seen(written=ledger(progress(90), job(), who=who))).state == "promoted"
 
 
 def test_a_job_that_never_ran():

@@ -52,7 +52,7 @@ async def syncing(
             writer=writer,
             pulse=pulse,
             changed=lambda: None,
-            holds=lambda _flow: False,
+            holds=lambda _flow, _topics: False,
         )
         yield GroupSync(spec, flow, shared, Reader())
     finally:
