@@ -18,7 +18,8 @@ def needs_rewrite(batch: Batch, spec: RewriteSpec) -> Reason:
     touched = spec.provenance or spec.home or spec.native_only
     appended = batch.attributes & LOG_APPEND_TIME
     large = batch.size > spec.max_batch
-    reason = Reason.START if batch.base_offset < spec.start else Reason.NONE
+    inside = spec.start <= batch.base_offset and batch.last_offset < spec.end
+    reason = Reason.NONE if inside else Reason.START
     if whole and not appended and not touched and not large:
         return reason
     if not whole:
@@ -51,7 +52,7 @@ def prepare(
             _send(group, spec, rule, out)
     except BatchFailure as failure:
         return Prepared(out, max(failure.offset, spec.start), rule.dropped, failure)
-    position = max(sets[-1].next_offset, spec.start) if sets else spec.start
+    position = max(min(sets[-1].next_offset, spec.end), spec.start) if sets else spec.start
     return Prepared(out, position, rule.dropped, None)
 
 
@@ -69,7 +70,9 @@ def _groups(
     size = codec = 0
     for member in sets:
         if isinstance(member, Batch):
-            if not aborted.keeps(member) or not member.records or member.last_offset < spec.start:
+            if not aborted.keeps(member) or not member.records:
+                continue
+            if member.last_offset < spec.start or member.base_offset >= spec.end:
                 continue
             if member.producer_id in going_home:
                 rule.dropped += member.records

@@ -76,8 +76,9 @@ def unpacks_too_large(member: RecordSet, where: Where, limit: int) -> TooLarge:
 
 def _gather(member: RecordSet, spec: RewriteSpec, kept: list[Raw]) -> None:
     found = records_of(member, spec.max_unpacked)
-    if member.base_offset < spec.start or not isinstance(member, Batch):
-        found = [record for record in found if record[0] >= spec.start]
+    whole = isinstance(member, Batch) and spec.start <= member.base_offset and member.last_offset < spec.end
+    if not whole:
+        found = [record for record in found if spec.start <= record[0] < spec.end]
     kept += found
 
 

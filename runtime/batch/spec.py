@@ -9,6 +9,7 @@ from runtime.batch.layout import Batch, Codec
 from runtime.contract.provenance import Home, Place
 
 MAX_UNPACKED: Final = 256 * 1024 * 1024
+NO_END: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class RewriteSpec:
     where: Where  # at the source
     max_batch: int  # the destination topic's max.message.bytes
     start: int = 0  # source offsets below it were copied before
+    end: int = NO_END  # from here on nothing is wanted
     codec: Codec | None = None  # of rewritten batches; None: as they came
     provenance: Place | None = None  # add the header: this is where the records are read from
     home: Home | None = None  # drop records that were born there
@@ -40,7 +42,7 @@ class Reason(Flag):
     """Why a batch can't go out as it came."""
 
     NONE = 0
-    START = auto()  # the first wanted offset is inside
+    START = auto()  # the first wanted offset, or the first that is not wanted any more, is inside
     HOLES = auto()  # compaction took records: brokers refuse a count other than last offset delta + 1
     APPEND_TIME = (
         auto()

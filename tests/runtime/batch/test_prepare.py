@@ -103,6 +103,16 @@ def test_batches_below_the_start_are_left_out():
     assert prepare([], replace(SPEC, start=200), NOW) == ([], 200, 0, None)
 
 
+@pytest.mark.parametrize("spec", [SPEC, MERGING], ids=["alone", "joined"])
+@pytest.mark.parametrize("end", range(100, 106))
+def test_what_lies_behind_the_end_is_left_out(spec, end):
+    fetched = sets(batch_bytes(SOME), batch_bytes([record(104)]))
+    prepared = prepare(fetched, replace(spec, start=101, end=end), NOW)
+    wanted = [*SOME[1:], record(104)]
+    assert arrived(prepared) == [one for one in wanted if one.offset < end]
+    assert prepared.position == min(max(end, 101), 105)
+
+
 def test_what_is_going_home_is_dropped_by_producer_id():
     fetched = sets(batch_bytes(SOME, producer=(8, 0, 0)), batch_bytes([record(104)], producer=(9, 0, 0)))
     prepared = prepare(fetched, SPEC, NOW, going_home={8})

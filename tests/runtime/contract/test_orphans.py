@@ -170,5 +170,9 @@ def test_marked_again_and_again_the_ranges_are_all_that_lies_behind_the_first(st
         moved = marks[ProgressKey(OF)]
         assert isinstance(moved, Progress)
         progress = moved
-    found = tuple((key.low, one) for key, one in marks.items() if isinstance(key, OrphanedKey))
+    found = tuple(
+        (key.low, one)
+        for key, one in marks.items()
+        if isinstance(key, OrphanedKey) and isinstance(one, Orphaned)
+    )
     assert ranges(Orphans(found), TOPIC) == [Stretch(10, 10 + sum(steps), "orphaned")]
