@@ -86,10 +86,8 @@ def _spec(
         flows=[_flow(one, topology, before) for one in flows],
         slots=0 if job.slots == "auto" else job.slots,
         launch=_launch(job),
-        internal=InternalSpec(
-            replication=topology.internal.replication, retention_ms=topology.internal.retention_ms
-        ),
-        routes=[_route(route_of(one, topology)) for _, one in sorted(topology.flows.items())],
+        internal=_internal(topology.internal),
+        routes=[_route(one, route_of(one, topology)) for _, one in sorted(topology.flows.items())],
         declared=_declared(destination, flows, topology, router),
         metrics_host=job.metrics_host,
         metrics_port=job.metrics_port,
@@ -195,6 +193,20 @@ def _start(start: Start) -> jobspec.Start:
             )
 
 
+def _internal(internal: Internal) -> InternalSpec:
+    kept = internal.timestamps
+    return InternalSpec(
+        replication=internal.replication,
+        retention_ms=internal.retention_ms,
+        timestamps=TimestampsSpec(
+            replication=kept.replication,
+            retention_ms=kept.retention_ms,
+            partitions=kept.partitions,
+            max_per_partition=kept.max_per_partition,
+        ),
+    )
+
+
 def _groups(groups: Groups) -> GroupsSpec:
     select = groups.select
     return GroupsSpec(
@@ -213,7 +225,7 @@ def _origin_commits(commits: OriginCommits | None) -> OriginCommitsSpec | None:
     return None if commits is None else OriginCommitsSpec(group=commits.group, every_ms=commits.every_ms)
 
 
-def _route(route: Route) -> RouteSpec:
+def _route(flow: Flow, route: Route) -> RouteSpec:
     return RouteSpec(
         name=route.flow,
         source=route.source,
@@ -221,6 +233,7 @@ def _route(route: Route) -> RouteSpec:
         topics=_selection(route.rules),
         rename=jobspec.rename_rule(route.rename),
         undoes=_selection(route.undoes) if route.undoes is not None else None,
+        reverse_of=flow.reverse_of if route.undoes is not None else None,
     )
 
 

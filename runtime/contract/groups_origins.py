@@ -32,7 +32,8 @@ def _origins(router: Router, mine: Way, topic: str) -> Iterator[Origin]:
         if older is None:
             continue
         if back.route.source == destination:
-            if older == name:
+            # A flow that turned round has what its opposite copied in its own map.
+            if older == name and mine.route.undoes is back.route.undoes is None:
                 yield Origin(back.route.flow, older, None)
             continue
         for brings in _into(router, destination, name):

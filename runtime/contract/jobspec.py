@@ -140,7 +140,9 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A flow of the topology as far as names go. `undoes`: what the flow that it brings home takes."""
+    """A flow of the topology as far as names go. `undoes`: what the flow that it brings home, `reverse_of`,
+    takes.
+    """
 
     name: str
     source: str
@@ -148,6 +150,20 @@ class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     topics: SelectionSpec
     rename: RenameRule = TemplateRule(text="{topic}")
     undoes: SelectionSpec | None = None
+    reverse_of: str | None = None
+
+
+class TimestampsSpec(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Consumer timestamps. None is what the other internal topics have. `max_per_partition`: how many commits
+    of one group are remembered of each partition.
+    """
+
+    replication: int | None = None
+    retention_ms: int | None = None
+    partitions: int = 1
+    max_per_partition: int = 10
 
 
 class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -155,6 +171,7 @@ class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     replication: int | None = None
     retention_ms: int | None = None
+    timestamps: TimestampsSpec = TimestampsSpec()
 
 
 class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

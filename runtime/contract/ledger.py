@@ -127,6 +127,9 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     `transactional_ids` are all that its slots may ever use; whoever comes next fences every one of them.
     `restarted` is the spec's last `restart_from` that was carried out. `promoted` are the spec's patterns of
     topics that nobody copies any more, whatever the state; of `promoting` the groups are still to be moved.
+
+    `life` counts how often the flow came back after it had ended. `after` is the life of its opposite by
+    whose end its positions began; they are still to be taken from there while it is `turning`.
     """
 
     number: int
@@ -141,6 +144,14 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     restarted: str = ""
     promoted: list[str] = []
     promoting: list[str] = []
+    life: int = 0
+    after: int = -1
+    turning: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Promoted or failed over, and nothing of that is left to be done."""
+        return self.state in ("promoted", "failed_over") and not self.note
 
 
 class Orphaned(msgspec.Struct, frozen=True, array_like=True):

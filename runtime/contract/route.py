@@ -114,7 +114,8 @@ class Router:
         self.ways = {route.flow: Way(route) for route in sorted(routes, key=lambda route: route.flow)}
         self._into: dict[str, list[Way]] = {}
         for way in self.ways.values():
-            self._into.setdefault(way.route.destination, []).append(way)
+            if way.route.undoes is None:  # a way back and its original are one way: only one of them runs
+                self._into.setdefault(way.route.destination, []).append(way)
         self._may_return = {name for name, way in self.ways.items() if self._comes_round(way.route)}
 
     def verdict(self, flow: str, topic: str) -> Verdict:

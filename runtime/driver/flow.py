@@ -11,6 +11,7 @@ from runtime.contract.job_status import FlowView
 from runtime.contract.jobspec import FlowSpec, JobSpec, Latest, Start, State
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.route import Router
+from runtime.contract.turn import opposite_of
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import commit_first_positions, first_positions
 from runtime.copy.wire.cluster import Cluster
@@ -23,6 +24,7 @@ from runtime.driver.draining import Draining
 from runtime.driver.mirrors import Mirrors
 from runtime.driver.restart import restart
 from runtime.driver.takeover import Shared, take_over
+from runtime.driver.turning import begin_late, turn
 
 _RETRY_S, _LONGEST_S = 0.3, 10.0
 _NEVER_FOLLOW_S = 3600.0
@@ -51,6 +53,7 @@ class FlowWork:
         self.accepted: frozenset[PartitionKey] = frozenset()
         self.draining = Draining()
         self._router = router
+        self._opposite = opposite_of(job, spec)
         self._shared = shared
         self._mirrors = Mirrors(spec, job, router, shared.clusters, shared.pulse)
         self._initial: frozenset[str] | None = frozenset() if resumed else None
@@ -201,6 +204,7 @@ class FlowWork:
         await self._mirrors.bring(found.create, found.grow, found.copy)
         self._notes = found.notes
         wanted = self._wanted(found.copy)
+        await turn(self.spec, self._opposite, shared, source, wanted)
         await restart(self.spec, shared, source, wanted.values())
         await self._first(source, wanted)
         self._admit(wanted)
@@ -250,6 +254,7 @@ class FlowWork:
             return
         assert self.generation is not None
         await shared.pulse.still()
+        new = await begin_late(self.spec, self._opposite, shared, source, new)
         first: dict[PartitionKey, Progress] = {}
         for start, some in self._starts(new):
             if some:

@@ -112,7 +112,7 @@ class Flows:
         for name in names:
             await shared.ledger.refresh(name)
             last = shared.ledger.generation(name)
-            if last is None or last.driver != shared.driver:
+            if last is None or last.driver != shared.driver or last.ended:
                 continue
             moment = int(time.time() * 1000)
             records[GenerationKey(name)] = replace(

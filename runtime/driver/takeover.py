@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from runtime.contract.jobspec import CopySettings, FlowSpec, State
 from runtime.contract.ledger import Generation, GenerationKey
+from runtime.contract.turn import taken_up
 from runtime.copy.assignment import transactional_ids
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import fence
@@ -80,6 +81,7 @@ async def take_over(
         promoted=_still(spec, before.promoted if before is not None else ()),
         promoting=_still(spec, before.promoting if before is not None else ()),
     )
+    record = taken_up(before, record)
     await shared.writer.commit({GenerationKey(spec.name): record})
     stuck = await fence(shared.destination, before.transactional_ids if before is not None else ())
     while stuck:

@@ -1,0 +1,218 @@
+"""A flow that comes back begins where its opposite ended: by the opposite's ledger, before it copies.
+
+First the opposite lets go of what its own source still holds, then positions and maps are committed, and with
+the last of them that it is done: a crash in between does it again, from the same facts, for the opposite
+copies no more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from runtime.contract.jobspec import FlowSpec
+from runtime.contract.ledger import (
+    Generation,
+    GenerationKey,
+    LedgerKey,
+    LedgerValue,
+    Orphaned,
+    OrphanedKey,
+    PartitionKey,
+    Progress,
+    ProgressKey,
+    SegmentKey,
+)
+from runtime.contract.offsetmap import OffsetMap
+from runtime.contract.route import is_reserved
+from runtime.contract.turn import Begun, Here, begin, may_turn, strangers, turned
+from runtime.copy.assignment import AssignedPartition
+from runtime.copy.ledger import Ledger, Undecided
+from runtime.copy.maps import Maps
+from runtime.copy.orphans import NotEnded
+from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError, WireError
+from runtime.copy.wire.protocol.fetch import Isolation
+from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.driver.orphans import orphan_before
+from runtime.driver.restart import wish
+from runtime.driver.takeover import Shared
+
+STRANGER = "written there while the flow had ended"
+_TRANSACTION_BYTES = 4 << 20
+
+Records = dict[LedgerKey, LedgerValue | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Opposite:
+    """What the ledger at the flow's source says of the flow the other way, by the flow's own partitions."""
+
+    generation: Generation | None
+    progress: Mapping[PartitionKey, Progress]
+    maps: Mapping[PartitionKey, OffsetMap]
+
+    def knows(self, one: AssignedPartition) -> bool:
+        return one.key in self.maps
+
+
+async def turn(
+    spec: FlowSpec,
+    opposite: str | None,
+    shared: Shared,
+    source: Cluster,
+    wanted: Mapping[PartitionKey, AssignedPartition],
+) -> None:
+    """Before any of it is assigned under this generation. Raises WireError: then again."""
+    mine = shared.ledger.generation(spec.name)
+    if mine is None or not mine.turning:
+        return
+    theirs = await _read(spec, opposite, source) if opposite is not None else None
+    anew = spec.restart_from is not None and mine.restarted != wish(spec)
+    if theirs is None or theirs.generation is None or anew:
+        await _commit(shared, spec.name, {GenerationKey(spec.name): turned(mine, None)})
+        return
+    assert opposite is not None
+    if not may_turn(mine, theirs.generation):
+        raise WireError(f"{opposite}, the way it comes back by, is {_why_not(theirs.generation)}")
+    try:
+        await orphan_before(opposite, spec.destination, spec.source, shared)
+    except NotEnded as waits:
+        raise WireError(str(waits)) from waits
+    theirs = await _read(spec, opposite, source)
+    known = [one for one in wanted.values() if theirs.knows(one)]
+    await _begin(spec, shared, source, theirs, known, mine.number)
+    done: Records = {
+        ProgressKey(key): None
+        for key in shared.ledger.all_progress(spec.name)
+        if key in theirs.maps and key not in wanted
+    }
+    done[GenerationKey(spec.name)] = turned(mine, theirs.generation)
+    await _commit(shared, spec.name, done)
+
+
+async def begin_late(
+    spec: FlowSpec, opposite: str | None, shared: Shared, source: Cluster, new: list[AssignedPartition]
+) -> list[AssignedPartition]:
+    """Partitions that could not be copied yet when the flow came back; those that its opposite never had are
+    the answer. Raises WireError.
+    """
+    mine = shared.ledger.generation(spec.name)
+    if opposite is None or mine is None or mine.after < 0 or not new:
+        return new
+    theirs = await _read(spec, opposite, source)
+    known = [one for one in new if theirs.knows(one)]
+    await _begin(spec, shared, source, theirs, known, mine.number)
+    return [one for one in new if not theirs.knows(one)]
+
+
+async def _read(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
+    ledger = await Ledger.open(source)
+    maps = Maps(source, ledger)
+    await maps.refresh(opposite)
+    progress: dict[PartitionKey, Progress] = {}
+    found: dict[PartitionKey, OffsetMap] = {}
+    for theirs in ledger.all_progress(opposite):
+        state = ledger.progress(theirs)
+        if isinstance(state, Undecided) or state is None or maps.sealing(theirs, state):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {opposite} ended")
+        offsets = maps.get(theirs)
+        if offsets is not None and not is_reserved(theirs.topic):
+            mine = PartitionKey(spec.name, state.destination_topic, theirs.partition)
+            progress[mine], found[mine] = state, offsets
+    return Opposite(ledger.generation(opposite), progress, found)
+
+
+def _why_not(opposite: Generation) -> str:
+    if opposite.ended:
+        return f"{opposite.state}, but has not run since this flow ended"
+    return opposite.state + (f": {opposite.note}" if opposite.note else "")
+
+
+async def _begin(
+    spec: FlowSpec,
+    shared: Shared,
+    source: Cluster,
+    theirs: Opposite,
+    partitions: list[AssignedPartition],
+    generation: int,
+) -> None:
+    """In as many transactions as it takes: each partition is whole by itself."""
+    records: Records = {}
+    size = 0
+    now_ms = int(time.time() * 1000)
+    for one, here in (await _sides(source, shared.destination, partitions)).items():
+        before = shared.ledger.progress(one.key)
+        if isinstance(before, Undecided):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {one.topic}-{one.partition} stands")
+        begun = begin(
+            before,
+            theirs.progress[one.key],
+            theirs.maps[one.key],
+            here,
+            generation=generation,
+            now_ms=now_ms,
+        )
+        records |= _records(one.key, before, begun, now_ms)
+        size += sum(len(segment.runs) for segment in begun.segments)
+        if size > _TRANSACTION_BYTES:
+            await _commit(shared, spec.name, records)
+            records, size = {}, 0
+    if records:
+        await _commit(shared, spec.name, records)
+
+
+def _records(key: PartitionKey, before: Progress | None, begun: Begun, now_ms: int) -> Records:
+    """Nothing that was written at the flow's source by others meanwhile is passed over in silence (R4)."""
+    progress = begun.progress
+    records: Records = {ProgressKey(key): progress}
+    for number, segment in enumerate(begun.segments, begun.first):
+        records[SegmentKey(key, progress.incarnation, number)] = segment
+    for low, end in strangers(before, begun) if before is not None else ():
+        records[OrphanedKey(key, low)] = Orphaned(end, progress.source_topic_id, now_ms, STRANGER)
+    return records
+
+
+async def _sides(
+    source: Cluster, destination: Cluster, partitions: Iterable[AssignedPartition]
+) -> dict[AssignedPartition, Here]:
+    listed = list(partitions)
+    there = {one: TopicPartition(one.topic, one.partition) for one in listed}
+    here = {one: TopicPartition(one.destination_topic, one.partition) for one in listed}
+    starts = await _offsets(source, there.values(), EARLIEST)
+    ends = await _offsets(destination, here.values(), LATEST)
+    source_topics = await source.topics({one.topic for one in listed}, fresh=True)
+    mirrors = await destination.topics({one.destination_topic for one in listed}, fresh=True)
+    return {
+        one: Here(
+            source_topic_id=source_topics[one.topic].id,
+            source_start=starts[there[one]],
+            destination_topic=one.destination_topic,
+            destination_topic_id=mirrors[one.destination_topic].id,
+            destination_end=ends[here[one]],
+        )
+        for one in listed
+    }
+
+
+async def _offsets(
+    cluster: Cluster, places: Iterable[TopicPartition], which: int
+) -> dict[TopicPartition, int]:
+    asked = dict.fromkeys(places, which)
+    found: dict[TopicPartition, int] = {}
+    for at, answer in (
+        (await list_offsets(cluster, asked, Isolation.READ_UNCOMMITTED)).items() if asked else ()
+    ):
+        if not isinstance(answer, ListedOffset):
+            raise BrokerError(answer, f"asking about {at.topic}-{at.partition}")
+        found[at] = answer.offset
+    return found
+
+
+async def _commit(shared: Shared, flow: str, records: Records) -> None:
+    await shared.pulse.still()
+    await shared.writer.commit(records)
+    await shared.ledger.refresh(flow)

@@ -1,0 +1,219 @@
+"""A flow begins where its opposite ended: positions, and one map read both ways."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from runtime.contract.advance import Advance, advance, first_progress
+from runtime.contract.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
+from runtime.contract.ledger import Generation, PartitionKey, Progress, Segment
+from runtime.contract.offsetmap import AtEnd, Mapped, OffsetMap, Run, Unmapped
+from runtime.contract.orphans import orphan
+from runtime.contract.turn import (
+    Begun,
+    Here,
+    begin,
+    may_come_back,
+    may_turn,
+    opposite_of,
+    strangers,
+    taken_up,
+    turned,
+)
+
+THERE, HERE = b"there".ljust(16), b"here".ljust(16)  # topics at dc1 and at dc2
+KEY = PartitionKey("f", "orders", 0)
+
+
+def forward(*runs: Run, position: int, low: int = 0) -> Progress:
+    """Copied from dc1 to dc2."""
+    first = first_progress(
+        generation=1,
+        source_topic_id=THERE,
+        destination_topic="dc1.orders",
+        destination_topic_id=HERE,
+        position=low,
+        destination_end=0,
+        now_ms=0,
+    )
+    return advance(first, Advance(position, 0, runs), 1, 0)[0]
+
+
+def drawn(progress: Progress, segments: list[Segment] = []) -> OffsetMap:  # noqa: B006
+    return OffsetMap([*(one.span() for one in segments), progress.open_span()])
+
+
+def way_back(progress: Progress, end: int, **more: bytes) -> Begun:
+    """`end` is where dc1's log ends."""
+    here = Here(HERE, 0, "orders", more.get("dc1", THERE), end)
+    return begin(None, progress, drawn(progress), here, generation=1, now_ms=0)
+
+
+def test_it_starts_behind_what_the_opposite_wrote_last() -> None:
+    begun = way_back(forward(Run(0, 0, 90), Run(91, 92, 9), position=101), end=107)
+
+    assert begun.progress.position == 101
+    assert begun.progress.destination_end == 107
+
+
+def test_a_place_in_what_was_copied_goes_home_to_the_same_record() -> None:
+    begun = way_back(forward(Run(0, 0, 90), Run(91, 92, 9), position=101), end=107)
+    home = drawn(begun.progress, begun.segments)
+
+    assert home.translate(40) == Mapped(40, exact=True)
+    assert home.translate(90) == Mapped(91, exact=False)
+    assert home.translate(95) == Mapped(94, exact=True)
+
+
+def test_a_place_behind_all_that_was_copied_goes_home_behind_the_orphans() -> None:
+    begun = way_back(forward(Run(0, 0, 90), position=90), end=107)
+
+    assert drawn(begun.progress, begun.segments).translate(90) == AtEnd(107)
+
+
+def test_what_was_never_copied_is_unmapped_both_ways() -> None:
+    begun = way_back(forward(Run(50, 0, 10), position=60, low=50), end=60)
+
+    home = drawn(begun.progress, begun.segments)
+    assert home.translate(0) == Mapped(50, exact=True)
+    assert home.origin(49) == Unmapped()
+
+
+def test_an_old_primary_that_lost_its_end_gets_it_back() -> None:
+    begun = way_back(forward(Run(0, 0, 90), Run(91, 92, 9), position=101), end=94)
+
+    assert begun.progress.position == 95
+    assert drawn(begun.progress, begun.segments).translate(94) == Mapped(93, exact=True)
+
+
+def test_an_old_primary_whose_topic_was_made_anew_gets_everything() -> None:
+    begun = way_back(forward(Run(0, 0, 90), position=90), end=0, dc1=b"new".ljust(16))
+
+    assert (begun.progress.position, begun.segments) == (0, [])
+
+
+def test_there_and_back_and_there_again() -> None:
+    there = forward(Run(0, 0, 10), position=10)
+    marked = orphan(KEY, there, 13, "failback", generation=1, now_ms=0)
+    left = next(one for one in marked.values() if isinstance(one, Progress))
+    back = begin(None, left, drawn(left), Here(HERE, 0, "orders", THERE, 13), generation=1, now_ms=0)
+    came, _ = advance(back.progress, Advance(30, 0, (Run(11, 13, 5), Run(20, 19, 7))), 1, 0)
+    again = begin(
+        left, came, drawn(came, back.segments), Here(THERE, 0, "dc1.orders", HERE, 31), generation=2, now_ms=0
+    )
+
+    assert again.progress.position == 26
+    offsets = drawn(again.progress, again.segments)
+    assert offsets.translate(4) == Mapped(4, exact=True)
+    assert offsets.translate(11) == Mapped(11, exact=False)  # an orphan: what dc2 wrote first comes next
+    assert offsets.translate(20) == Mapped(21, exact=True)
+    assert offsets.translate(26) == AtEnd(31)
+    assert strangers(left, again) == []
+
+
+def test_what_others_wrote_to_the_old_primary_meanwhile_is_told() -> None:
+    there = forward(Run(0, 0, 10), position=10)
+    back = way_back(there, end=10)
+    came, _ = advance(back.progress, Advance(30, 0, (Run(10, 12, 5), Run(16, 18, 7))), 1, 0)
+    again = begin(
+        there,
+        came,
+        drawn(came, back.segments),
+        Here(THERE, 0, "dc1.orders", HERE, 31),
+        generation=2,
+        now_ms=0,
+    )
+
+    assert strangers(there, again) == [(10, 12)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), max_size=400))
+def test_both_ways_it_is_one_map(gaps: list[tuple[int, int, int]]) -> None:
+    runs, source, destination = [], 0, 0
+    for here, there, records in gaps:
+        runs.append(Run(source + here, destination + there, records))
+        source, destination = runs[-1].source_end, runs[-1].destination_end
+    progress = forward(position=0)
+    progress, segments = advance(progress, Advance(source, 0, tuple(runs)), 1, 0)
+    offsets = drawn(progress, segments)
+    end = progress.position
+    here_now = Here(HERE, 0, "orders", THERE, end)
+
+    begun = begin(None, progress, offsets, here_now, generation=1, now_ms=0)
+
+    home = drawn(begun.progress, begun.segments)
+    for run in runs:
+        for step in range(run.records):
+            assert offsets.translate(run.source + step) == Mapped(run.destination + step, exact=True)
+            assert home.translate(run.destination + step) == Mapped(run.source + step, exact=True)
+            assert home.origin(run.source + step) == Mapped(run.destination + step, exact=True)
+
+
+# Lives
+
+
+def generation(state: str = "active", **more: object) -> Generation:
+    made = Generation(
+        number=1,
+        job="j",
+        state="active",
+        driver="d",
+        transactional_ids=[],
+        source_cluster_id="",
+        destination_cluster_id="",
+        written_at=0,
+    )
+    return replace(made, state=state, **more)
+
+
+def ended(one: Generation) -> Generation:
+    return replace(taken_up(one, replace(one, state="failed_over")), note="")
+
+
+def test_each_comes_back_only_by_the_newest_end_of_the_other() -> None:
+    active = generation()
+    there = ended(turned(taken_up(None, active), None))
+    back = taken_up(None, active)
+    assert back.turning
+    assert may_turn(back, there)
+    back = ended(turned(back, there))
+    assert may_come_back(there, back)
+    there = taken_up(there, active)
+    assert may_turn(there, back)
+    there = turned(there, back)
+    assert (there.life, there.after, there.turning) == (1, 0, False)
+
+    there = ended(there)  # the second failover: the way back of the first one counts no more
+    assert not may_come_back(there, back)
+    assert not may_turn(taken_up(there, active), back)
+    assert may_come_back(back, there)
+
+
+def test_a_driver_that_comes_after_one_that_died_still_turns() -> None:
+    mine = taken_up(ended(turned(taken_up(None, generation()), None)), generation())
+
+    assert taken_up(mine, generation()) == mine
+
+
+def test_a_flow_that_ended_before_it_had_begun_begins_again() -> None:
+    there = ended(turned(taken_up(None, generation()), None))
+    back = ended(taken_up(None, generation()))
+
+    assert may_come_back(back, there)
+    assert not may_come_back(there, back)
+    assert may_turn(taken_up(back, generation()), there)
+
+
+def test_opposites_know_each_other() -> None:
+    topics = SelectionSpec(include=["orders"])
+    there = FlowSpec(name="f", source="dc1", destination="dc2", topics=topics)
+    back = FlowSpec(name="f-back", source="dc2", destination="dc1", topics=topics, reverse_of="f")
+    routes = [
+        RouteSpec(name="f", source="dc1", destination="dc2", topics=topics),
+        RouteSpec(name="f-back", source="dc2", destination="dc1", topics=topics, reverse_of="f"),
+    ]
+    job = JobSpec(job="j", topology="t", destination="dc2", clusters={}, flows=[there], routes=routes)
+
+    assert opposite_of(job, there) == "f-back"
+    assert opposite_of(job, back) == "f"
+    assert opposite_of(replace(job, routes=[]), there) is None
