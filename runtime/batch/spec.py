@@ -29,13 +29,13 @@ class RewriteSpec:
     where: Where  # at the source
     max_batch: int  # the destination topic's max.message.bytes
     start: int = 0  # source offsets below it were copied before
-    end: int = NO_END  # from here on nothing is wanted
     codec: Codec | None = None  # of rewritten batches; None: as they came
     provenance: Place | None = None  # add the header: this is where the records are read from
     home: Home | None = None  # drop records that were born there
     native_only: bool = False  # drop records that were born elsewhere than where they are read
     merge: Merge | None = None
     max_unpacked: int = MAX_UNPACKED  # R8
+    end: int = NO_END  # source offsets from it on are not wanted
 
 
 class Reason(Flag):
