@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
+from planner.diff.promoted import promoted_notes, promoted_reason
 from planner.diff.record import flow_entry
 from planner.diff.running import Standing, standings, wanted_jobs
 from planner.diff.spec_fields import flow_fields, moved, new_flow_fields
 from planner.diff.topics import ADOPTED, NOT_DECLARED
 from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change, FieldChange
-from planner.model.desired import Desired, DesiredJob
+from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.owned import Owned
 from runtime.contract.jobspec import FlowSpec
@@ -19,6 +20,7 @@ RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copie
 def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
     """One for every flow whose destination could be read, wanted or left over."""
     found = standings(observed)
+    flows = {one.flow.name: one for one in desired.flows}
     unselected = {
         one.flow.name for one in desired.flows if not one.selection_known and one.flow.state.value in _RUNNING
     }
@@ -28,7 +30,7 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
         wanted |= {(destination, name) for name in job.flows}
         if destination in found:
             changes += (
-                _change(flow, job, found[destination], desired.topology)
+                _change(flow, job, found[destination], desired.topology, flows.get(flow.name))
                 for flow in job.spec.flows  # type: ignore[union-attr]  # wanted_jobs leaves out those without
                 if flow.name not in unselected
             )
@@ -51,7 +53,9 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
 _RUNNING = ("active", "paused")
 
 
-def _change(flow: FlowSpec, job: DesiredJob, standing: Standing, topology: str) -> Change:
+def _change(
+    flow: FlowSpec, job: DesiredJob, standing: Standing, topology: str, wanted: DesiredFlow | None
+) -> Change:
     address = flow_address(flow.name)
     entry = standing.flow_entry(flow.name)
     after = dict(flow_fields(flow))
@@ -78,13 +82,13 @@ def _change(flow: FlowSpec, job: DesiredJob, standing: Standing, topology: str) 
     return Change(
         address=address,
         action=Action.UPDATE if fields else Action.NO_OP,
-        reason=_reason(fields, adopted=entry is None),
+        reason=promoted_reason(fields, wanted) or _reason(fields, adopted=entry is None),
         fields=fields,
         before=dict(flow_fields(before)),
         after=after,
         unchanged=len(after) - len(fields),
         adopted=entry is None,
-        notes=_notes(fields, flow),
+        notes=(*promoted_notes(fields, wanted), *_notes(fields, flow)),
     )
 
 

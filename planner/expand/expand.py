@@ -11,6 +11,7 @@ from planner.expand.lints.jobs import jobs
 from planner.expand.loops import Round, provenance_of, rounds_of
 from planner.expand.merges import Merges, merges_of
 from planner.expand.partitions import partitions_of
+from planner.expand.promoted import kept_acls
 from planner.expand.topics import Topics, topics_of
 from planner.expand.world import World, world_of
 from planner.model.address import Kind, flow_address, topic_address
@@ -122,8 +123,12 @@ def _unfiltered(topology: Topology) -> frozenset[str]:
 
 
 def _with_held(acls: Sequence[DesiredAcl], world: World, observed: Observed) -> tuple[DesiredAcl, ...]:
-    """Where the source's rules could not be read, what was mirrored before is held, not taken away."""
+    """What was mirrored before is held, not taken away, where the source's rules could not be read, and of
+    what was promoted or failed over.
+    """
     wanted = {acl.rule: acl for acl in acls}
+    for kept in kept_acls(world, observed):
+        wanted.setdefault(kept.rule, kept)
     for flow in world.flows:
         there = observed.reachable(flow.destination_cluster)
         if there is None or not world.carried.running(flow.name) or acls_known(flow, observed):

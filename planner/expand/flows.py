@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from planner.expand.graph import Edge, Node
 from planner.expand.loops import Round
+from planner.expand.promoted import promoted_topics
 from planner.expand.topics import standing_mirrors
 from planner.expand.world import World
 from planner.model.desired import DesiredFlow
@@ -40,6 +41,7 @@ def flows_of(
                 selection_known=known,
                 native_only=name in native_only,
                 shared=any(_is_shared(edge, circling, into) for edge in own),
+                promoted=promoted_topics(world, observed, flow),
             )
         )
     return tuple(found)

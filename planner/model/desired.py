@@ -71,6 +71,7 @@ class DesiredFlow:
     selection_known: bool = True  # False where the source could not be read
     native_only: bool = False  # it copies no record that another flow wrote at its source
     shared: bool = False  # others write its destination topics by design: both sides hold them
+    promoted: tuple[str, ...] = ()  # topics of the source that it would take, promoted on their own
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from planner.model.observed import FEATURE_REASSIGN, Observed
 from planner.model.topology import Topology
 from planner.plan.job_guards import job_guards
 from planner.plan.policies import unmet_requirements
+from planner.plan.promoted import promotions
 from planner.plan.transitions import transitions
+from planner.plan.unseen import unseen
 
 DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 
@@ -25,6 +27,7 @@ def check(
         return pinned
     addresses = {change.address for change in changes}
     topics = tuple(one for one in desired.topics if one.address in addresses)
+    flows = (*changes, *unseen(desired, observed, changes))
     complained = frozenset(one.address for one in desired.diagnostics if one.address is not None)
     return (
         *ownership(desired.topology, observed, changes),
@@ -32,7 +35,8 @@ def check(
         *impossible_replication(topics, observed, changes, complained),
         *protection(observed, changes),
         *max_deletes(topology, changes),
-        *transitions(changes, topology),
+        *transitions(flows, topology),
+        *promotions(flows, desired, topology),
         *job_guards(desired, observed, changes),
         *unmet_requirements(topology.policies.require, topics, observed),
     )

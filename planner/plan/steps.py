@@ -25,6 +25,7 @@ from planner.model.step import (
     StopJob,
 )
 from planner.plan.job_steps import job_steps
+from planner.plan.promoted import lifted_last
 from planner.plan.reassign import wanted_replicas
 
 # What is added comes first and what is taken away last, so that a plan cut in the middle has lost nothing.
@@ -71,7 +72,8 @@ def make_steps(
                 steps += _removal_steps(change, entry, cluster)
             case _:
                 pass
-    return in_order([*steps, *job_steps(changes, desired, observed, steps)])
+    every = [*steps, *job_steps(changes, desired, observed, steps)]
+    return in_order(lifted_last(every, owned))
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -38,6 +38,11 @@ def _before(change: Change) -> FlowState | None:
 def _legal(before: FlowState, flow: Flow, topology: Topology) -> bool:
     if before in RUNNING:
         return True
+    return may_become_active(flow, topology)
+
+
+def may_become_active(flow: Flow, topology: Topology) -> bool:
+    """Again, after it, or topics of it, were promoted."""
     return flow.state is FlowState.ACTIVE and (
         flow.restart_from is not None or _came_home(flow.name, topology)
     )

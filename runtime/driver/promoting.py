@@ -1,8 +1,8 @@
 """A flow of which some topics are promoted on their own, while the others go on being copied.
 
 The topics are copied until nothing is left and no slot holds them (`promoting`: nobody takes them up again),
-then their groups are moved a last time (`promoted`). Both words stand in the generation record of the flow, so
-that a driver that comes after one that died in between does the rest, and a later one does nothing again.
+then their groups are moved a last time (`promoted`). Both words stand in the generation record of the flow:
+a driver that comes after one that died in between does the rest, and a later one does nothing again.
 A topic that appears later and has such a name is never begun.
 """
 

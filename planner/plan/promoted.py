@@ -1,0 +1,110 @@
+"""Topics that a flow promotes on their own: what must not be asked for, and what waits until it is done."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from planner.diff.promoted import gone_patterns, new_patterns
+from planner.diff.record import flow_of
+from planner.expand.say import listed, nearest
+from planner.model.address import Address, Kind, flow_address
+from planner.model.change import Action, Change
+from planner.model.desired import Desired, DesiredFlow
+from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.owned import Owned
+from planner.model.step import DeleteAcl, Own, Step
+from planner.model.topology import Flow, FlowState, Topology
+from planner.plan.transitions import may_become_active
+from runtime.contract.selection import Names
+
+_RUNNING = (FlowState.ACTIVE, FlowState.PAUSED)
+
+
+def promotions(changes: Iterable[Change], desired: Desired, topology: Topology) -> Iterator[Diagnostic]:
+    flows = {one.flow.name: one for one in desired.flows}
+    for change in changes:
+        known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
+        if known is None or change.action is not Action.UPDATE or known.flow.state not in _RUNNING:
+            continue
+        gone, new = gone_patterns(change.fields), new_patterns(change.fields)
+        if gone and not may_become_active(known.flow, topology):
+            yield _taken_back(known.flow, gone)
+        if new:
+            yield from _asked_for(known, new)
+
+
+def _taken_back(flow: Flow, gone: Sequence[str]) -> Diagnostic:
+    patterns = ", ".join(gone)
+    return _refused(
+        flow,
+        f"its topics {patterns} were promoted, and can't become active",
+        f"write {patterns} under promoted (if somebody did that and this file is older, bring it up to date);"
+        " from promoted a topic becomes active with its whole flow, over a promoted way back (reverse_of) or"
+        " with restart_from",
+        "transition",
+    )
+
+
+def _asked_for(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
+    flow = known.flow
+    if flow.state is FlowState.PAUSED:
+        yield _refused(
+            flow,
+            "it is paused, and topics are promoted while a flow copies: what is left of them comes first",
+            f"write state: active (repl resume {flow.name}) before that",
+            "transition",
+        )
+        return
+    if not known.selection_known:
+        yield _refused(
+            flow,
+            f"{flow.source_cluster} does not answer: what is left of the topics to promote can't be copied",
+            f"wait until it answers; or give it up: repl failover {flow.source_cluster}",
+            "transition",
+        )
+        return
+    here = [topic for topic, _ in known.topics]
+    for pattern in new:
+        if not any(map(Names([pattern]).match, known.promoted)):
+            yield error(
+                f"promoted: {pattern!r} matches none of its topics",
+                matches_nothing(pattern, [*here, *known.promoted]),
+                address=str(flow_address(flow.name)),
+                source=flow.source,
+                code="promotes-nothing",
+            )
+    if not here and known.promoted:
+        yield error(
+            f"promoted: {', '.join(new)} leaves no topic to copy",
+            f"promote the flow: repl promote {flow.name} (state: promoted)",
+            address=str(flow_address(flow.name)),
+            source=flow.source,
+            code="promotes-all",
+        )
+
+
+def matches_nothing(pattern: str, topics: Sequence[str]) -> str:
+    """The way out: what was perhaps meant, else what there is."""
+    close = nearest(pattern, topics)
+    if close is not None:
+        return f"did you mean {close}?"
+    return f"it copies {listed(topics)}" if topics else "it copies no topic yet"
+
+
+def lifted_last(steps: Sequence[Step], owned: Mapping[Address, Owned]) -> list[Step]:
+    """What keeps writers off a mirror goes once its flow has let go of it; not if that fails."""
+    told = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
+    return [_after(step, _flow_step(owned.get(step.address)), told) for step in steps]
+
+
+def _flow_step(entry: Owned | None) -> str:
+    flow = flow_of(entry) if entry is not None else None
+    return f"own:{flow_address(flow)}" if flow is not None else ""
+
+
+def _after(step: Step, need: str, told: Iterable[str]) -> Step:
+    return replace(step, needs=(*step.needs, need)) if isinstance(step, DeleteAcl) and need in told else step
+
+
+def _refused(flow: Flow, what: str, way_out: str, code: str) -> Diagnostic:
+    address = str(flow_address(flow.name))
+    return error(what, way_out, address=address, source=flow.source, code=code, exit=ExitCode.REFUSED)

@@ -1,0 +1,26 @@
+"""Flows whose source does not answer. Nothing is planned for them, but their job is told what the file says.
+
+So a file that is out of date is refused here too, or it would undo a failover as soon as the source is back.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from planner.diff.running import standings, wanted_jobs
+from planner.diff.spec_fields import flow_fields, moved
+from planner.model.address import flow_address
+from planner.model.change import Action, Change
+from planner.model.desired import Desired
+from planner.model.observed import Observed
+
+
+def unseen(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Change]:
+    """What would change, for the guards alone."""
+    unknown = {one.address for one in changes if one.action is Action.UNKNOWN}
+    found = standings(observed)
+    for job, destination in wanted_jobs(desired):
+        for flow in job.spec.flows if job.spec is not None and destination in found else ():
+            address = flow_address(flow.name)
+            known = found[destination].flow(flow.name, job.job.name)
+            if address in unknown and known is not None:
+                fields = moved(flow_fields(known[0]), flow_fields(flow))
+                yield Change(address, Action.UPDATE, "its source does not answer", fields)
