@@ -1,7 +1,8 @@
-"""One flow's `state` in the text of a topology: that word changes, and every other character stays."""
+"""One key of one flow in the text of a topology: its value changes, and every other character stays."""
 
+import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -10,56 +11,85 @@ from planner.declare.parse import Parser
 STATE = "state"
 
 
+class Written(NamedTuple):
+    """A flow as it is written out: its mapping, and the list that it stands in."""
+
+    flow: Any
+    name: Any
+    flows: Any
+
+    @property
+    def quotes(self) -> str | None:
+        """How its keys are quoted."""
+        style: str | None = next(key for key, _ in self.flow.value if key.value == "name").style
+        return style if style in ("'", '"') else None
+
+
 def with_state(text: str, flow: str, state: str) -> str | None:
     """The text in which the flow has the state; None where it does not write the flow out."""
+    found = written(text, flow)
+    if found is None:
+        return None
+    now = value_of(found.flow, STATE)
+    return _edited(text, found, STATE, quoted(now.style if now is not None else found.quotes, state))
+
+
+def with_value(text: str, flow: str, key: str, value: Any) -> str | None:
+    """The same for any key, whose value is written as JSON, which YAML is too."""
+    found = written(text, flow)
+    return _edited(text, found, key, json.dumps(value)) if found is not None else None
+
+
+def written(text: str, flow: str) -> Written | None:
     for found in _flows(text):
-        name = _value(found, "name")
-        if name is not None and name.value == flow:
-            return _edited(text, found, name, state)
+        if found.name is not None and found.name.value == flow:
+            return found
     return None
 
 
-def _flows(text: str) -> Iterator[Any]:
-    for document in yaml.compose_all(text, Loader=Parser):
-        flows = _value(document, "flows")
-        if isinstance(flows, yaml.SequenceNode):
-            yield from (one for one in flows.value if isinstance(one, yaml.MappingNode))
-
-
-def _value(node: Any, key: str) -> Any:
+def value_of(node: Any, key: str) -> Any:
     if not isinstance(node, yaml.MappingNode):
         return None
     return next((value for name, value in node.value if name.value == key), None)
 
 
-def _edited(text: str, flow: Any, name: Any, state: str) -> str:
-    now = _value(flow, STATE)
-    if now is not None:
-        start, end = _at(text, now.start_mark), _at(text, now.end_mark)
-        return text[:start] + _quoted(now.style, state) + text[end:]
-    after = _at(text, name.end_mark)
-    key = next(one for one, _ in flow.value if one.value == "name")
-    word = f"{_quoted(key.style, STATE)}: {_quoted(key.style, state)}"
-    if flow.flow_style:
-        return f"{text[:after]}, {word}{text[after:]}"
-    return _line_after(text, after, f"{' ' * key.start_mark.column}{word}")
-
-
-def _line_after(text: str, place: int, line: str) -> str:
-    """Behind a comment that stands on the line of the flow's name."""
-    end = text.find("\n", place)
-    if end < 0:
-        return f"{text}\n{line}\n"
-    return f"{text[: end + 1]}{line}\n{text[end + 1 :]}"
-
-
-def _quoted(style: str | None, word: str) -> str:
+def quoted(style: str | None, word: str) -> str:
     return f"{style}{word}{style}" if style in ("'", '"') else word
 
 
-def _at(text: str, mark: Any) -> int:
+def place(text: str, mark: Any) -> int:
     """The place of a mark: its lines end as YAML's do."""
-    place = 0
+    at = 0
     for _ in range(mark.line):
-        place = text.index("\n", place) + 1
-    return place + int(mark.column)
+        at = text.index("\n", at) + 1
+    return at + int(mark.column)
+
+
+def insert_lines(text: str, at: int, lines: str) -> str:
+    """Behind the line of a place, and the comment that may stand on it."""
+    end = text.find("\n", at)
+    if end < 0:
+        return f"{text}\n{lines}\n"
+    return f"{text[: end + 1]}{lines}\n{text[end + 1 :]}"
+
+
+def _flows(text: str) -> Iterator[Written]:
+    for document in yaml.compose_all(text, Loader=Parser):
+        flows = value_of(document, "flows")
+        if isinstance(flows, yaml.SequenceNode):
+            for one in flows.value:
+                if isinstance(one, yaml.MappingNode):
+                    yield Written(one, value_of(one, "name"), flows)
+
+
+def _edited(text: str, found: Written, key: str, word: str) -> str:
+    now = value_of(found.flow, key)
+    if now is not None:
+        start, end = place(text, now.start_mark), place(text, now.end_mark)
+        after = text[start:end]
+        return text[:start] + word + after[len(after.rstrip()) :] + text[end:]
+    behind = place(text, found.name.end_mark)
+    line = f"{quoted(found.quotes, key)}: {word}"
+    if found.flow.flow_style:
+        return f"{text[:behind]}, {line}{text[behind:]}"
+    return insert_lines(text, behind, f"{' ' * found.flow.start_mark.column}{line}")
