@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: help setup java prometheus demo demo-down test fast lint format types imports unit integration bench-plan bench-apply lock clean bench-copy chaos
+.PHONY: help setup java prometheus demo demo-down test fast lint format types imports unit integration bench-plan bench-apply lock clean bench-copy bench-offsets chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ lock: $(READY) ## write requirements.lock again from pyproject.toml
 
 bench-copy: setup ## speed against MirrorMaker 2, about an hour on a quiet machine; ARGS='--quick --rounds 1'
 	@$(BIN)/python -m tests.bench.copy $(ARGS)
+
+bench-offsets: setup ## records read again and skipped after a move, beside MirrorMaker 2; build/bench-offsets.json keeps it
+	@$(BIN)/python -m tests.bench.offsets
 
 chaos: setup ## 1,000 kills and cuts while records are copied; ARGS='--seed 7 --blows 100'
 	@$(BIN)/python -m tests.chaos $(ARGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.contract.jobspec import ClusterSpec, CopySettings, JobSpec, encode
+from runtime.contract.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, encode
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
 from tests.bench.copy.slots import flow_of
@@ -18,6 +18,9 @@ class Job:
     def __init__(self, copy: CopySettings | None = None) -> None:
         self._copy = copy or CopySettings()
 
+    def flow(self, run: Run) -> FlowSpec:
+        return flow_of(run)
+
     def start(self, run: Run) -> Running:
         spec = JobSpec(
             job=run.tag,
@@ -27,7 +30,7 @@ class Job:
                 "here": ClusterSpec(bootstrap=run.source),
                 "there": ClusterSpec(bootstrap=run.destination),
             },
-            flows=[flow_of(run)],
+            flows=[self.flow(run)],
             slots=run.slots,
             copy=self._copy,
             metrics_port=None,

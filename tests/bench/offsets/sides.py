@@ -1,0 +1,57 @@
+"""Both sides, asked to look as often as they can be: once a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from runtime.contract.jobspec import FlowSpec, GroupsSpec, SelectionSpec
+from tests.bench.copy.job import Job
+from tests.bench.copy.mirror import MirrorMaker
+from tests.bench.copy.run import Run, Side
+from tests.bench.copy.slots import flow_of
+from tests.bench.copy.workloads import LATENCY
+
+TOPICS: Final = "offsets-.*"
+EVERY_S: Final = 1
+
+
+class Ours(Job):
+    def flow(self, run: Run) -> FlowSpec:
+        plain = flow_of(run)
+        return FlowSpec(
+            name=plain.name,
+            source=plain.source,
+            destination=plain.destination,
+            topics=SelectionSpec(include=[TOPICS]),
+            rename=plain.rename,
+            provenance=plain.provenance,
+            groups=GroupsSpec(selection=SelectionSpec(include=[TOPICS]), every_ms=EVERY_S * 1000),
+        )
+
+
+class Mirror(MirrorMaker):
+    """What is aborted is not to be copied; the rest is as it comes, `offset.lag.max` of 100 among it."""
+
+    def configuration(self, run: Run) -> dict[str, str]:
+        flow = f"{run.tag}->dst"
+        return super().configuration(run) | {
+            f"{flow}.groups": TOPICS,
+            f"{flow}.sync.group.offsets.enabled": "true",
+            f"{flow}.sync.group.offsets.interval.seconds": str(EVERY_S),
+            f"{flow}.emit.checkpoints.interval.seconds": str(EVERY_S),
+            f"{flow}.refresh.groups.interval.seconds": str(EVERY_S),
+            f"{run.tag}.consumer.isolation.level": "read_committed",
+        }
+
+
+def sides() -> tuple[Side, Side]:
+    return Ours(), Mirror(exactly_once=False)
+
+
+def run_of(side: Side, source: str, destination: str, folder: Path) -> Run:
+    return Run(side.name, LATENCY, TOPICS, source, destination, folder)
+
+
+def name_there(side: Side, topic: str) -> str:
+    return f"{side.name}.{topic}"
