@@ -9,7 +9,7 @@ from planner.cli import as_json as json_output
 from planner.cli.options import json_option, path_option, timeout_option, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Flow, Topology
+from planner.model.topology import Flow, GroupMode, Topology
 
 FORMAT_VERSION = 1
 
@@ -45,6 +45,7 @@ def command(
         flow=flow,
         group=group,
         synced=declared.groups.sync,
+        by_time=declared.groups.mode is GroupMode.TIMESTAMP,
         router=router_of(topology),
         source=reaches[names[0]],
         destination=reaches[names[1]],

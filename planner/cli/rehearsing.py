@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Flow, FlowState, Topology
+from planner.model.topology import Flow, FlowState, GroupMode, Topology
 
 if TYPE_CHECKING:
     from runtime.contract.seen import StatusSeen
@@ -57,6 +57,7 @@ async def _groups(topology: Topology, flows: Sequence[Flow], within_s: float) ->
             source=reaches[names[0]],
             destination=reaches[names[1]],
             selects=_selects(flow, own),
+            by_time=flow.groups.mode is GroupMode.TIMESTAMP,
             within_s=within_s,
         )
         try:

@@ -19,6 +19,7 @@ from planner.model.topology import (
     OnRemove,
     Policies,
     Requirement,
+    Timestamps,
     Topic,
     Topology,
 )
@@ -46,10 +47,18 @@ def topology_of(parts: Parts) -> Topology:
         acls=tuple(sorted((one for acl in parts.acls for one in acls_of(acl)), key=_acl_order)),
         flows={flow.name: flow for flow in built},
         jobs=_jobs(parts.jobs, built),
-        internal=Internal(root["internal"].get("replication"), root["internal"]["retention"]),
+        internal=_internal(root["internal"]),
         policies=_policies(root["policies"]),
     )
     return digest_of(topology)
+
+
+def _internal(fields: Fields) -> Internal:
+    kept: Fields = fields["timestamps"]
+    timestamps = Timestamps(
+        kept.get("replication"), kept.get("retention"), kept["partitions"], kept["max_per_partition"]
+    )
+    return Internal(fields.get("replication"), fields["retention"], timestamps)
 
 
 def _topic_order(topic: Topic) -> tuple[str, str]:

@@ -111,6 +111,35 @@ JOB = Record(
     ),
     "One Spark application.",
 )
+TIMESTAMPS = Record(
+    "timestamps",
+    "timestamps",
+    (
+        Key(
+            "retention",
+            Duration(),
+            "How long a group is remembered that commits no more.",
+            default_doc="that of internal",
+            example="90d",
+        ),
+        Key(
+            "replication",
+            REPLICATION,
+            "Copies of each of its partitions.",
+            default_doc="that of internal",
+            example="3",
+        ),
+        Key("partitions", Whole(1, 1_000), "Its partitions.", default=1, example="8"),
+        Key(
+            "max_per_partition",
+            Whole(1, 10_000),
+            "How many commits of one group are remembered of each partition it reads.",
+            default=10,
+            example="10",
+        ),
+    ),
+    "The topic of consumer timestamps. What concerns the topic itself is meant for when it is made.",
+)
 INTERNAL = Record(
     "internal",
     "internal",
@@ -128,6 +157,12 @@ INTERNAL = Record(
             "How long the journal, checkpoints and the like are kept.",
             default="30d",
             example="90d",
+        ),
+        Key(
+            "timestamps",
+            TIMESTAMPS,
+            "Consumer timestamps, for flows whose groups go by record time.",
+            example="{retention: 90d}",
         ),
     ),
     "The product's own topics.",

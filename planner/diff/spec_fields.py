@@ -98,7 +98,18 @@ def running_fields(spec: JobSpec) -> dict[str, Value]:
                 *((f"client.{key}", _setting(key, value)) for key, value in sorted(cluster.client.items())),
             )
         },
+        **_timestamps(spec.internal.timestamps),
         "declared": tuple(f"{topic}: {', '.join(keys)}" for topic, keys in sorted(spec.declared.items())),
+    }
+
+
+def _timestamps(timestamps: jobspec.TimestampsSpec) -> dict[str, Value]:
+    """What is not as usual."""
+    usual = msgspec.structs.asdict(jobspec.TimestampsSpec())
+    return {
+        f"internal.timestamps.{key}": value
+        for key, value in msgspec.structs.asdict(timestamps).items()
+        if value != usual[key]
     }
 
 

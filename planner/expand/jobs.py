@@ -11,6 +11,7 @@ from planner.model.topology import (
     Cluster,
     Flow,
     Groups,
+    Internal,
     Job,
     OriginCommits,
     SecretRef,
@@ -34,6 +35,7 @@ from runtime.contract.jobspec import (
     RouteSpec,
     SelectionSpec,
     Setting,
+    TimestampsSpec,
 )
 from runtime.contract.route import Route, Router
 from runtime.contract.selection import Rules

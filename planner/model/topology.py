@@ -238,11 +238,22 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Timestamps:
+    """The topic of consumer timestamps. None means: what the other internal topics have."""
+
+    replication: int | None = None
+    retention_ms: int | None = None
+    partitions: int = 1
+    max_per_partition: int = 10
+
+
+@dataclass(frozen=True, slots=True)
 class Internal:
     """The product's own topics. None means: what the cluster can."""
 
     replication: int | None = None
     retention_ms: int | None = None
+    timestamps: Timestamps = Timestamps()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.history import when
 from planner.render.table import Cell, Column, table
-from runtime.contract.groups_seen import GroupSeen, OffsetSeen
+from runtime.contract.groups_seen import BY_TIME, GroupSeen, OffsetSeen
 
 _STYLES = {
     "translated": "green",
@@ -24,6 +24,7 @@ _COLUMNS = (
     Column("PARTITION", right=True),
     Column("SOURCE", right=True),
     Column("TRANSLATION", right=True),
+    Column("BY"),
     Column("DESTINATION", right=True),
     Column("STATE"),
     Column("AT THE DESTINATION", spare=2),
@@ -69,7 +70,9 @@ def _row(one: OffsetSeen) -> list[Cell | str]:
     why = [one.why] if one.why else []
     if one.clamped:
         why.append("clamped to what the destination still holds")
-    if not one.exact:
+    if one.by == BY_TIME:
+        why.append("by the time of its record: some may be read again, none is skipped")
+    elif not one.exact:
         why.append("both sides write the topic: some records are read again, none is skipped")
     if one.as_of_ms is not None:
         why.append(f"as of {when(one.as_of_ms)}")
@@ -78,6 +81,7 @@ def _row(one: OffsetSeen) -> list[Cell | str]:
         str(one.partition),
         _number(one.source),
         _number(one.translation),
+        one.by or "-",
         _number(one.committed),
         Cell(one.state, _STYLES.get(one.state, "")),
         one.destination_topic,

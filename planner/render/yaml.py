@@ -11,6 +11,7 @@ from planner.model.topology import (
     Policies,
     SecretRef,
     Setting,
+    Timestamps,
     Topic,
     Topology,
     looks_secret,
@@ -132,7 +133,19 @@ def _internal(internal: Internal) -> list[str]:
         found["replication"] = internal.replication
     if internal.retention_ms is not None and internal.retention_ms != _USUAL_RETENTION_MS:
         found["retention"] = duration(internal.retention_ms)
+    if timestamps := _timestamps(internal.timestamps):
+        found["timestamps"] = timestamps
     return list(pair("internal", found)) if found else []
+
+
+def _timestamps(timestamps: Timestamps) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    if timestamps.retention_ms is not None:
+        found["retention"] = duration(timestamps.retention_ms)
+    for key in ("replication", "partitions", "max_per_partition"):
+        if (value := getattr(timestamps, key)) != getattr(Timestamps(), key):
+            found[key] = value
+    return found
 
 
 def _policies(policies: Policies) -> list[str]:

@@ -14,11 +14,12 @@ from runtime.audit.ledger import AuditFailure, NoLedger, Reach, ledger_of, open_
 from runtime.contract.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.groups import Item
-from runtime.contract.groups_seen import GroupSeen, OffsetSeen
+from runtime.contract.groups_seen import BY_MAP, BY_TIME, GroupSeen, OffsetSeen
 from runtime.contract.naming import is_internal
 from runtime.contract.route import Router
 from runtime.contract.translate import At, Nowhere, Pending
 from runtime.copy.checkpoints import Checkpoints
+from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.ledger import Ledger
 from runtime.copy.wire.cluster import Cluster
@@ -39,6 +40,7 @@ class OffsetsAsked:
     router: Router
     source: Reach
     destination: Reach
+    by_time: bool = False
     within_s: float = 10.0
 
 
@@ -98,7 +100,8 @@ async def _read(cluster: Cluster, group: str) -> _Side:
 async def _translated(
     asked: OffsetsAsked, source: Cluster, destination: Cluster, ledger: Ledger, there: _Side, here: _Side
 ) -> GroupSeen:
-    sides = Sides(asked.flow, source, destination)
+    times = Times(asked.flow, source, destination) if asked.by_time else None
+    sides = Sides(asked.flow, source, destination, times)
     offsets = {
         Item(asked.group, *at): offset
         for at, offset in there.offsets.items()
@@ -126,11 +129,12 @@ async def _translated(
 
 def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets) -> OffsetSeen:
     stands = here.get(place.at)
-    translation, clamped, exact, why = None, False, True, ""
+    translation, clamped, exact, by, why = None, False, True, "", ""
     last = sides.last(item)
     match place.position:
         case At() as at:
-            translation, clamped, exact = at.offset, at.clamped, at.settled
+            translation, clamped, exact = at.offset, at.clamped, at.settled and not at.by_time
+            by = BY_TIME if at.by_time else BY_MAP
             state, why = _written(at.offset, stands, last)
         case Pending(why=reason):
             state, why = State.PENDING.value, reason
@@ -148,6 +152,7 @@ def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets)
         state=state,
         clamped=clamped,
         exact=exact,
+        by=by,
         why=why,
     )
 
@@ -184,6 +189,8 @@ def _told(key: CheckpointKey, one: Checkpoint, here: Offsets) -> OffsetSeen:
         committed=here.get(TopicPartition(one.destination_topic, key.partition)),
         state=one.state.value,
         clamped=one.clamped,
+        exact=not one.by_time and one.floor < 0,
+        by=(BY_TIME if one.by_time else BY_MAP) if one.destination >= 0 else "",
         why=one.why,
         as_of_ms=one.at_ms,
     )

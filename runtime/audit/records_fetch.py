@@ -9,11 +9,10 @@ from runtime.batch.layout import NO_PRODUCER
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.once import fetch_once
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
 _FETCH_BYTES = 1 << 20
-_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 
 
 class Found(NamedTuple):
@@ -33,7 +32,7 @@ async def fetch_records(
     found: list[Found] = []
     position = start
     while position < end and len(found) < limit:
-        answer = await _fetch(cluster, at, position)
+        answer = await fetch_once(cluster, at, position, _FETCH_BYTES, "read")
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
             position = answer.log_start_offset
             continue
@@ -60,25 +59,3 @@ def _records(member: RecordSet, where: Where, start: int, end: int) -> list[Foun
     return [
         Found(where.partition, *one, producer) for one in records(member, where) if start <= one.offset < end
     ]
-
-
-async def _fetch(cluster: Cluster, at: TopicPartition, offset: int) -> FetchedPartition:
-    where = f"{at.topic}-{at.partition}"
-    topic = (await cluster.topics([at.topic]))[at.topic]
-    leader = cluster.leader(*at)
-    if leader is None:
-        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
-    request = FetchRequest(
-        0,
-        0,
-        _FETCH_BYTES,
-        Isolation.READ_COMMITTED,
-        _NO_SESSION,
-        _NO_SESSION_EPOCH,
-        {(topic.id, at.partition): FetchFrom(offset, -1, -1, _FETCH_BYTES)},
-    )
-    response = await cluster.call(leader.leader, request, "read")
-    if response.error is not ErrorCode.NONE:
-        raise BrokerError(response.error, where)
-    (answer,) = response.partitions
-    return answer

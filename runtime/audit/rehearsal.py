@@ -16,6 +16,7 @@ from runtime.contract.route import Router
 from runtime.contract.seen_loss import GroupLoss
 from runtime.contract.translate import At, Nowhere, Pending, at_last
 from runtime.copy.checkpoints import Checkpoints
+from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.ledger import Ledger
 from runtime.copy.wire.cluster import Cluster
@@ -26,13 +27,14 @@ Offsets = Mapping[Item, int]
 
 @dataclass(frozen=True, slots=True)
 class RehearsalAsked:
-    """`selects`: the groups that the flow syncs."""
+    """`selects`: the groups that the flow syncs; `by_time`: what is below the map goes by record time."""
 
     flow: str
     router: Router
     source: Reach
     destination: Reach
     selects: Callable[[str], bool]
+    by_time: bool = False
     within_s: float = 3.0
 
 
@@ -96,7 +98,8 @@ def _taken(asked: RehearsalAsked, group: str, topic: str) -> bool:
 async def _worked_out(
     asked: RehearsalAsked, source: Cluster | None, destination: Cluster, ledger: Ledger, offsets: Offsets
 ) -> list[GroupLoss]:
-    sides = Sides(asked.flow, source, destination)
+    times = Times(asked.flow, source, destination) if asked.by_time else None
+    sides = Sides(asked.flow, source, destination, times)
     await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
     offsets = {item: offset for item, offset in offsets.items() if not sides.is_ours(item, offset)}
     placed = await sides.place(offsets)
@@ -121,14 +124,14 @@ def _with(
 ) -> GroupLoss:
     progress = sides.progress(item)
     end = progress.destination_end if progress is not None else 0
-    position = at_last(place.position, end, shared=sides.merged(item.topic))
+    position = at_last(place.position, end, shared=sides.merged(item.topic), floor=place.floor)
     match position:
         case At(offset=offset) if place.at in stands and stands[place.at].offset > offset:
             return replace(before, kept=before.kept + 1, why="it stands further at the destination already")
         case At() if position != place.position and progress is not None:
             more = max(committed - progress.position, 0)
             return replace(before, lost=before.lost + 1, records_lost=before.records_lost + more)
-        case At(settled=False):
+        case At(settled=False) | At(by_time=True):
             return replace(before, again=before.again + 1)
         case At():
             return replace(before, exact=before.exact + 1)

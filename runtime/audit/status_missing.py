@@ -11,13 +11,13 @@ from runtime.contract.ledger import PartitionKey
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.fetch import FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.once import fetch_once
+from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.copy.wire.timing import in_time
 
 MOST = 50  # partitions in one look: a batch may have a megabyte
 _TOGETHER = 8
 _SMALLEST = 1  # brokers send the first batch whole, however little is asked for
-_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 
 
 async def first_missing(
@@ -41,25 +41,11 @@ async def first_missing(
 
 
 async def _timestamp(cluster: Cluster, key: PartitionKey, position: int) -> int | None:
-    topic = (await cluster.topics([key.topic]))[key.topic]
-    leader = cluster.leader(key.topic, key.partition)
-    if leader is None:
-        return None
-    start = FetchFrom(position, -1, -1, _SMALLEST)
-    request = FetchRequest(
-        0,
-        0,
-        _SMALLEST,
-        Isolation.READ_COMMITTED,
-        _NO_SESSION,
-        _NO_SESSION_EPOCH,
-        {(topic.id, key.partition): start},
-    )
-    response = await cluster.call(leader.leader, request, "look")
-    if response.error is not ErrorCode.NONE or response.partitions[0].error is not ErrorCode.NONE:
+    answer = await fetch_once(cluster, TopicPartition(key.topic, key.partition), position, _SMALLEST, "look")
+    if answer.error is not ErrorCode.NONE:
         return None
     where = Where(key.topic, key.partition)
-    behind = (one for one in walk(response.partitions[0].records, where).sets if one.next_offset > position)
+    behind = (one for one in walk(answer.records, where).sets if one.next_offset > position)
     first = next(behind, None)
     return _written(first, position, where) if first is not None else None
 

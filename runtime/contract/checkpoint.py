@@ -38,7 +38,10 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
 
     `written` is what this flow last committed at the destination, `written_source` the source offset that it
     stands for. It is said before it is done: `before` is what was written the time before, and stands there
-    if the job died in between. Fields are only ever added, at the end, with a default.
+    if the job died in between. `by_time`: the translation went by the time of a record, not by the map.
+    `floor`: of a topic that several clusters write, the smallest position over the other origins, which only
+    the source's maps can tell; -1 where there is none. Fields are only ever added, at the end, with a
+    default.
     """
 
     source: int
@@ -52,6 +55,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     written_source: int = -1
     written_ms: int = 0
     before: int = -1
+    by_time: bool = False
+    floor: int = -1
 
     @property
     def ours(self) -> frozenset[int]:

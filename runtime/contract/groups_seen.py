@@ -4,11 +4,15 @@ from enum import StrEnum
 
 import msgspec
 
+BY_MAP = "map"
+BY_TIME = "time"
+
 
 class OffsetSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One partition of a group. `source` is what it committed at the source, `translation` what that is at
     the destination now, `committed` what stands there. `as_of_ms`: the source's side is from a checkpoint of
-    that time, because the source does not answer.
+    that time, because the source does not answer. `by`: the offset map or, for what lies below it, record
+    time; empty where there is no translation. What is not `exact` may be read again, never skipped.
     """
 
     topic: str
@@ -20,6 +24,7 @@ class OffsetSeen(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     clamped: bool = False
     exact: bool = True
+    by: str = ""
     why: str = ""
     as_of_ms: int | None = None
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runtime.contract import naming
+from runtime.contract.jobspec import InternalSpec
 
 _MINUTE_MS = 60_000
 _DAY_MS = 24 * 60 * _MINUTE_MS
@@ -13,12 +14,13 @@ DEFAULT_RETENTION_MS = 30 * _DAY_MS
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
     """`partitions` must not change afterwards where a record's place depends on it (ledger and offset
-    map).
+    map). `replication` of None is that of all internal topics.
     """
 
     name: str
     partitions: int
     config: Mapping[str, str]
+    replication: int | None = None
 
 
 def _compacted(segment_bytes: int, dirty_ratio: str) -> dict[str, str]:
@@ -52,8 +54,18 @@ def at_destination() -> tuple[InternalTopic, ...]:
         InternalTopic(naming.STATUS, 1, _compacted(1 << 20, "0.1")),
         InternalTopic(naming.CONTROL, 1, _expiring(_DAY_MS)),
         InternalTopic(naming.CHECKPOINTS, 1, _compacted(4 << 20, "0.1")),
-        InternalTopic(naming.TIMESTAMPS, 1, _compacted(16 << 20, "0.3")),
     )
+
+
+def timestamps(internal: InternalSpec) -> InternalTopic:
+    """For flows whose groups go by record time. Who does not commit for its retention is forgotten."""
+    kept = internal.timestamps
+    retention = kept.retention_ms or internal.retention_ms or DEFAULT_RETENTION_MS
+    config = _compacted(16 << 20, "0.3") | {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": str(retention),
+    }
+    return InternalTopic(naming.TIMESTAMPS, kept.partitions, config, kept.replication)
 
 
 def at_source(retention_ms: int | None = None) -> tuple[InternalTopic, ...]:

@@ -18,11 +18,14 @@ from runtime.contract.offsetmap import AtEnd, Mapped, NotYet, OffsetMap, Unmappe
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A position at the destination. `settled`: translating the same source offset later gives it again."""
+    """A position at the destination. `settled`: translating the same source offset later gives it again.
+    `by_time`: found by the time of a record, not by the map; some records may be read again, none is skipped.
+    """
 
     offset: int
     clamped: bool = False
     settled: bool = True
+    by_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +104,24 @@ def arriving(brings: OffsetMap | None, source: int) -> int:
             assert_never(other)
 
 
-def at_last(found: Position, destination_end: int, *, shared: bool) -> Position:
-    """When nothing more arrives: a group that was further goes on behind the last copied record. A topic that
-    both sides write (`shared`) keeps what it has: what its group read of the other origins is not known.
+def at_last(found: Position, destination_end: int, *, shared: bool, floor: int | None) -> Position:
+    """When nothing more arrives: a group that was further goes on behind the last copied record. In a topic
+    that both sides write (`shared`) not beyond `floor`, the smallest position over the other origins; where
+    that is not known, it keeps what it has.
     """
-    if found == Pending(NOT_COPIED) and not shared:
+    if found != Pending(NOT_COPIED):
+        return found
+    if not shared:
         return At(destination_end)
-    return found
+    return merged(At(destination_end), [floor]) if floor is not None else found
+
+
+def by_time(found: int | None, first_mapped: int) -> At:
+    """Of an offset below the map. `found`: the first record at the destination that is as late as the group's
+    next one, None where there is none. From `first_mapped` on lies what the flow copied itself, all of it
+    behind the group: that is the latest place to go on.
+    """
+    return At(min(found, first_mapped) if found is not None else first_mapped, by_time=True)
 
 
 def merged(own: Position, others: Iterable[int]) -> Position:

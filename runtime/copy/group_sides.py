@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.contract.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.groups import Item, is_ours
 from runtime.contract.ledger import Progress
 from runtime.contract.route import Router
-from runtime.contract.translate import Pending, Position, clamped
+from runtime.contract.translate import At, Nowhere, Pending, Position, by_time, clamped, merged
 from runtime.copy.atlas import Atlas, atlas_at
 from runtime.copy.checkpoints import Checkpoints
+from runtime.copy.consumer_times import Times
 from runtime.copy.ledger import Ledger
 from runtime.copy.translator import Translator
 from runtime.copy.wire.asking import list_offsets
@@ -27,18 +28,26 @@ RECREATED_THERE = "the topic at the source is not the one that was copied"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where an offset goes: a partition of the destination, and the position in it."""
+    """Where an offset goes: a partition of the destination, and the position in it. `floor`: the smallest
+    position over the other origins, where several clusters write the topic.
+    """
 
     at: TopicPartition
     position: Position
+    floor: int | None = None
 
 
 class Sides:
-    """Made anew when a cluster is opened anew. Without a source, what is at the destination must do."""
+    """Made anew when a cluster is opened anew. Without a source, what is at the destination must do. With
+    `times`, what lies below the map is placed by record time.
+    """
 
-    def __init__(self, flow: str, source: Cluster | None, destination: Cluster) -> None:
+    def __init__(
+        self, flow: str, source: Cluster | None, destination: Cluster, times: Times | None = None
+    ) -> None:
         self.source = source
         self.destination = destination
+        self.times = times
         self._flow = flow
         self._written_there = Checkpoints(source) if source is not None else None
         self._written_here = Checkpoints(destination)
@@ -59,6 +68,8 @@ class Sides:
         await self._written_here.refresh()
         if self._written_there is not None:
             await self._written_there.refresh()
+        if self.times is not None:
+            await self.times.refresh()
         await self._translator.refresh(topics)
 
     def progress(self, item: Item) -> Progress | None:
@@ -96,9 +107,7 @@ class Sides:
             known = progress[item]
             at = TopicPartition(known.destination_topic if known is not None else "", item.partition)
             position: Position
-            if self.source is None and self.merged(item.topic):
-                position = Pending(NO_MAPS)
-            elif (
+            if (
                 known is not None
                 and there is not None
                 and not _same(there.get(item.topic), known.source_topic_id)
@@ -109,7 +118,50 @@ class Sides:
             else:
                 position = self._translator.position(item.topic, item.partition, committed)
             found[item] = Placed(at, position)
-        return await self._clamp(found)
+        found |= await self._by_time(found, offsets)
+        return await self._clamp(
+            {item: self._merged(item, one, offsets[item]) for item, one in found.items()}
+        )
+
+    async def _by_time(self, found: Mapping[Item, Placed], offsets: Mapping[Item, int]) -> dict[Item, Placed]:
+        """Of what lies below the map. Raises WireError."""
+        times = self.times
+        below = {item: one for item, one in found.items() if isinstance(one.position, Nowhere)}
+        if times is None or not below:
+            return {}
+        assert self._translator is not None
+        await times.learn({item: offsets[item] for item in below})
+        places = await times.places({item: (one.at, offsets[item]) for item, one in below.items()})
+        timed = {}
+        for item, first in places.items():
+            own = self._translator.map(item.topic, item.partition)
+            if own is not None:
+                timed[item] = replace(below[item], position=by_time(first, own.destination_low))
+        return timed
+
+    def _merged(self, item: Item, placed: Placed, committed: int) -> Placed:
+        assert self._translator is not None
+        if not self.merged(item.topic):
+            return placed
+        floor: int | Pending | None
+        if self.source is not None:
+            floor = self._translator.floor(item.topic, item.partition, committed)
+        else:
+            floor = self._last_floor(item, committed)
+        match floor:
+            case Pending():
+                return replace(placed, position=floor) if isinstance(placed.position, At) else placed
+            case None:
+                return placed
+            case offset:
+                return replace(placed, position=merged(placed.position, [offset]), floor=offset)
+
+    def _last_floor(self, item: Item, committed: int) -> int | Pending:
+        """As the source's maps told it when it was last heard of."""
+        last = self.last(item)
+        if last is not None and last.source == committed and last.floor >= 0:
+            return last.floor
+        return Pending(NO_MAPS)
 
     async def _topics(self, cluster: Cluster, names: Collection[str]) -> dict[str, Topic]:
         return await cluster.topics(names, fresh=True) if names else {}
@@ -118,7 +170,8 @@ class Sides:
         wanted = {one.at for one in found.values() if one.at.topic}
         starts = await list_offsets(self.destination, dict.fromkeys(wanted, EARLIEST)) if wanted else {}
         return {
-            item: Placed(one.at, _clamped(one.position, starts.get(one.at))) for item, one in found.items()
+            item: replace(one, position=_clamped(one.position, starts.get(one.at)))
+            for item, one in found.items()
         }
 
 

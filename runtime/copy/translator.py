@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from runtime.contract.groups_origins import Origin, origins_of
 from runtime.contract.ledger import PartitionKey, Progress
+from runtime.contract.offsetmap import OffsetMap
 from runtime.contract.route import Router
-from runtime.contract.translate import Pending, Position, arriving, merged, position, unread
+from runtime.contract.translate import Pending, Position, arriving, position, unread
 from runtime.copy.atlas import Atlas
 
 NO_PROGRESS = "nothing of this partition was copied yet"
@@ -33,26 +34,38 @@ class Translator:
             await self._there.refresh(dict.fromkeys(one.back for one in origins))
 
     def progress(self, topic: str, partition: int) -> Progress | None:
-        key = PartitionKey(self._way.route.flow, topic, partition)
+        key = self._key(topic, partition)
         return self._here.progress(key.flow).get(key)
 
+    def map(self, topic: str, partition: int) -> OffsetMap | None:
+        """The flow's own."""
+        return self._here.map(self._key(topic, partition))
+
     def position(self, topic: str, partition: int, committed: int) -> Position:
-        key = PartitionKey(self._way.route.flow, topic, partition)
-        drawn = self._here.drawn(key)
+        """By the flow's own map alone."""
+        drawn = self._here.drawn(self._key(topic, partition))
         if drawn is None:
             return Pending(NO_PROGRESS if self.progress(topic, partition) is None else SEALING)
-        own = position(drawn.offsets, committed, trimmed=drawn.trimmed)
+        return position(drawn.offsets, committed, trimmed=drawn.trimmed)
+
+    def floor(self, topic: str, partition: int, committed: int) -> int | Pending | None:
+        """In a topic that several clusters write: the smallest position over the other origins. It only
+        grows, so one that was found earlier skips nothing either. None for any other topic.
+        """
         origins = self.origins(topic)
         if not origins:
-            return own
+            return None
         if any(self._sealing(one, partition) for one in origins):
             return Pending(SEALING)
-        return merged(own, [self._not_read(one, partition, committed) for one in origins])
+        return min(self._not_read(one, partition, committed) for one in origins)
 
     def origins(self, topic: str) -> tuple[Origin, ...]:
         if topic not in self._origins:
             self._origins[topic] = origins_of(self._router, self._way.route.flow, topic)
         return self._origins[topic]
+
+    def _key(self, topic: str, partition: int) -> PartitionKey:
+        return PartitionKey(self._way.route.flow, topic, partition)
 
     def _sealing(self, origin: Origin, partition: int) -> bool:
         back = PartitionKey(origin.back, origin.topic, partition)

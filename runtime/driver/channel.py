@@ -26,14 +26,22 @@ _NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 _PARTITION = 0  # control and status have one
 
 
-def at(topic: str) -> TopicPartition:
-    return TopicPartition(topic, _PARTITION)
+def at(topic: str, partition: int = _PARTITION) -> TopicPartition:
+    return TopicPartition(topic, partition)
 
 
-async def post(cluster: Cluster, topic: str, records: Sequence[Record], purpose: str = "post") -> None:
+async def post(
+    cluster: Cluster,
+    topic: str,
+    records: Sequence[Record],
+    purpose: str = "post",
+    partition: int = _PARTITION,
+) -> None:
     """Once, not in a transaction: who reads it knows older words from newer ones. Raises WireError."""
     for chunk in chunks(records, BATCH_BYTES):
-        await send(cluster, at(topic), plain(build(chunk, int(time.time() * 1000))), purpose=purpose)
+        await send(
+            cluster, at(topic, partition), plain(build(chunk, int(time.time() * 1000))), purpose=purpose
+        )
 
 
 async def end_of(cluster: Cluster, topic: str) -> int:

@@ -52,7 +52,7 @@ async def ensure(clusters: Clusters, name: str, topics: Sequence[InternalTopic],
     if not missing:
         return
     replicas = spec.internal.replication or min(_REPLICAS, max(len(cluster.brokers), 1))
-    wanted = [Created(one.name, one.partitions, one.config, replicas) for one in missing]
+    wanted = [Created(one.name, one.partitions, one.config, one.replication or replicas) for one in missing]
     refused = await (await clusters.admin(name)).create(wanted)
     if refused:
         topic, why = next(iter(refused.items()))

@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
+from runtime.contract import internal_topics
 from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.groups import Item, group_selector, own_groups
 from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.translate import Pending
+from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.scan import TopicReplaced
+from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.groups import CommittedOffset
+from runtime.driver.destination import ensure
 from runtime.driver.discovery import router_of, taken_by
 from runtime.driver.draining import Draining
 from runtime.driver.groups_book import DONE, Book, GroupNumbers
 from runtime.driver.groups_reader import Reader
+from runtime.driver.groups_times import keep_times
 from runtime.driver.groups_write import NOTE, Bringing
 from runtime.driver.takeover import Shared
 from runtime.observe.picture import GroupPicture
 
 _EVERYTHING_S = 300.0
+_TIMES_AT_ONCE = 500  # each is a fetch at the source
 
 
 class GroupSync:
@@ -36,6 +43,7 @@ class GroupSync:
         self, job: JobSpec, flow: FlowSpec, shared: Shared, reader: Reader, draining: Draining | None = None
     ) -> None:
         self.notes: dict[str, str] = {}
+        self._job = job
         self._flow = flow
         self._shared = shared
         self._reader = reader
@@ -88,6 +96,7 @@ class GroupSync:
         await self._read(sides)
         await sides.refresh(self._router, self._shared.ledger, {item.topic for item in self._offsets})
         news = self._news(sides, began)
+        await self._keep_times(sides, news)
         placed = await sides.place({item: self._offsets[item].offset for item in news})
         moved = [item for item in news if self._moved(item, placed[item])]
         bringing = Bringing(self._flow, self._shared.pulse, sides, self._book, self._offsets, self.notes)
@@ -98,8 +107,22 @@ class GroupSync:
         source = await self._shared.clusters.cluster(self._flow.source)
         destination = self._shared.destination
         if self._sides is None or self._sides.source is not source:
-            self._sides = Sides(self._flow.name, source, destination)
+            self._sides = Sides(self._flow.name, source, destination, await self._times(source))
         return self._sides
+
+    async def _times(self, source: Cluster) -> Times | None:
+        if self._flow.groups.mode != "timestamp":
+            return None
+        shared, kept = self._shared, self._job.internal.timestamps
+        topic = internal_topics.timestamps(self._job.internal)
+        await ensure(shared.clusters, self._flow.destination, [topic], self._job)
+        return Times(self._flow.name, source, shared.destination, kept.max_per_partition)
+
+    async def _keep_times(self, sides: Sides, news: Sequence[Item]) -> None:
+        """Consumer timestamps, so many in one look."""
+        if sides.times is not None:
+            await sides.times.learn({item: self._offsets[item].offset for item in news[:_TIMES_AT_ONCE]})
+            await keep_times(self._shared, sides.times)
 
     async def _read(self, sides: Sides) -> None:
         """What the selected groups committed on the flow's topics."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
@@ -16,6 +17,7 @@ from runtime.contract.groups import Item, group_selector, own_groups
 from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.translate import Pending, at_last
 from runtime.copy.checkpoints import Checkpoints
+from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.scan import TopicReplaced
 from runtime.copy.translator import SEALING
@@ -92,7 +94,9 @@ class LastSync:
 
     async def _placed(self, offsets: Offsets, source: Cluster | None) -> tuple[Sides, dict[Item, Placed]]:
         """A map that is being written at this moment is there in the next."""
-        sides = Sides(self._flow.name, source, self._shared.destination)
+        by_time = self._flow.groups.mode == "timestamp"
+        times = Times(self._flow.name, source, self._shared.destination) if by_time else None
+        sides = Sides(self._flow.name, source, self._shared.destination, times)
         while True:
             await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
             news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}
@@ -116,9 +120,9 @@ def _last(sides: Sides, item: Item, place: Placed) -> Placed:
     progress = sides.progress(item)
     if progress is None:
         return place
-    return Placed(
-        place.at, at_last(place.position, progress.destination_end, shared=sides.merged(item.topic))
-    )
+    shared = sides.merged(item.topic)
+    position = at_last(place.position, progress.destination_end, shared=shared, floor=place.floor)
+    return replace(place, position=position)
 
 
 def _state(book: Book, item: Item, offsets: Offsets) -> State | None:

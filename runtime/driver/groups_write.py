@@ -135,6 +135,8 @@ class Bringing:
             written_source=source,
             written_ms=now_ms,
             before=stands if stands is not None and stands in wrote else -1,
+            by_time=_by_time(place),
+            floor=_floor(place),
         )
         return Wanted(item, place, decision, said, last)
 
@@ -232,7 +234,17 @@ def _kept(last: Checkpoint | None, place: Placed, source: int, keep: Keep) -> Ch
         written_source=last.written_source if last is not None else -1,
         written_ms=last.written_ms if last is not None else 0,
         before=last.before if last is not None else -1,
+        by_time=_by_time(place),
+        floor=_floor(place),
     )
+
+
+def _by_time(place: Placed) -> bool:
+    return isinstance(place.position, At) and place.position.by_time
+
+
+def _floor(place: Placed) -> int:
+    return place.floor if place.floor is not None else -1
 
 
 def _now_ms() -> int:

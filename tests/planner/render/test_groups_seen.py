@@ -6,6 +6,7 @@ from planner.render import locate, offsets
 from runtime.contract.groups_seen import Found, GroupSeen, Located, OffsetSeen
 
 WHY = "the flow has not come that far; as of 1970-01-01T00:00:00Z"
+AGAIN = "by the time of its record: some may be read again, none is skipped"
 ROWS = [
     OffsetSeen(
         topic="orders",
@@ -15,6 +16,8 @@ ROWS = [
         translation=204,
         committed=204,
         state="translated",
+        exact=False,
+        by="time",
     ),
     OffsetSeen(
         topic="orders",
@@ -52,9 +55,9 @@ def test_a_group_on_a_screen() -> None:
         "  at dc1: members are connected (Stable)",
         "  at dc2: no member is connected",
         "",
-        "TOPIC   PARTITION  SOURCE  TRANSLATION  DESTINATION  STATE       AT THE DESTINATION  WHY",
-        "orders          0     250          204          204  translated  dc1.orders",
-        f"orders          1     251            -          180  pending     dc1.orders          {WHY}",
+        "TOPIC   PARTITION  SOURCE  TRANSLATION  BY    DESTINATION  STATE       AT THE DESTINATION  WHY",
+        f"orders          0     250          204  time          204  translated  dc1.orders          {AGAIN}",
+        f"orders          1     251            -  -             180  pending     dc1.orders          {WHY}",
     ]
 
 

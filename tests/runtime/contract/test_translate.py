@@ -14,6 +14,7 @@ from runtime.contract.translate import (
     Position,
     arriving,
     at_last,
+    by_time,
     clamped,
     merged,
     position,
@@ -187,14 +188,21 @@ def test_in_a_merge_records_may_be_read_again_and_none_is_skipped(
 
 
 @pytest.mark.parametrize(
-    ("found", "shared", "last"),
+    ("found", "shared", "floor", "last"),
     [
-        (At(5), False, At(5)),
-        (Pending(NOT_COPIED), False, At(40)),
-        (Pending(NOT_COPIED), True, Pending(NOT_COPIED)),
-        (Pending("something else"), False, Pending("something else")),
-        (Nowhere(BELOW_THE_MAP), False, Nowhere(BELOW_THE_MAP)),
+        (At(5), False, None, At(5)),
+        (Pending(NOT_COPIED), False, None, At(40)),
+        (Pending(NOT_COPIED), True, None, Pending(NOT_COPIED)),
+        (Pending(NOT_COPIED), True, 30, At(30, settled=False)),
+        (Pending(NOT_COPIED), True, 50, At(40, settled=False)),
+        (Pending("something else"), False, None, Pending("something else")),
+        (Nowhere(BELOW_THE_MAP), False, None, Nowhere(BELOW_THE_MAP)),
     ],
 )
-def test_when_nothing_more_arrives(found: Position, shared: bool, last: Position) -> None:
-    assert at_last(found, 40, shared=shared) == last
+def test_when_nothing_more_arrives(found: Position, shared: bool, floor: int | None, last: Position) -> None:
+    assert at_last(found, 40, shared=shared, floor=floor) == last
+
+
+@pytest.mark.parametrize(("found", "offset"), [(None, 30), (20, 20), (40, 30)])
+def test_by_time_never_behind_what_the_flow_copied_itself(found: int | None, offset: int) -> None:
+    assert by_time(found, 30) == At(offset, by_time=True)

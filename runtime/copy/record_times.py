@@ -1,0 +1,47 @@
+"""When the record was written that a group goes on with: at its committed offset, or else before it."""
+
+from __future__ import annotations
+
+from runtime.batch import AbortedTransactions, Batch, Record, Where, records, walk
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.once import fetch_once
+from runtime.copy.wire.protocol.offsets import TopicPartition
+
+_WINDOW_BYTES = 64 << 10
+_BACK = 100  # markers and what was aborted may lie right before an offset
+_PURPOSE = "groups"
+
+
+async def time_at(cluster: Cluster, at: TopicPartition, committed: int) -> int | None:
+    """The earliest time among the next records, as many as one fetch brings: where timestamps are somewhat
+    out of order, a later one that is earlier must not be skipped. At the end, the time of the last record
+    before.
+
+    None where the source no longer holds the next record: what follows says nothing of when it was written.
+    NO_TIME where records have none. Raises WireError, BatchFailure.
+    """
+    following, log_start = await _from(cluster, at, committed)
+    if log_start > committed:
+        return None
+    ahead = [one.timestamp for one in following if one.offset >= committed]
+    if ahead:
+        return min(ahead)
+    before, _ = await _from(cluster, at, max(log_start, committed - _BACK))
+    behind = [one.timestamp for one in before if one.offset < committed]
+    return behind[-1] if behind else None
+
+
+async def _from(cluster: Cluster, at: TopicPartition, offset: int) -> tuple[list[Record], int]:
+    """What one fetch brings of what is committed, and where the log starts."""
+    answer = await fetch_once(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
+    if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return [], answer.log_start_offset
+    if answer.error is not ErrorCode.NONE:
+        raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+    aborted, where = AbortedTransactions(answer.aborted), Where(*at)
+    kept = [
+        one for one in walk(answer.records, where).sets if not isinstance(one, Batch) or aborted.keeps(one)
+    ]
+    return [record for one in kept for record in records(one, where)], max(answer.log_start_offset, 0)
