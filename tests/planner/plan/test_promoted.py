@@ -52,7 +52,9 @@ def test_their_mirrors_are_left_as_they_are() -> None:
     touched = {str(one.address) for one in made.changes if one.action is not Action.NO_OP}
     assert touched == {"flow.x", "job.dc2"}
     after = applied(topology(promoting(PAY)), applied(topology(X), WORLD))
-    grown = replace(after.clusters["dc1"], topics={"orders": live("orders"), "pay.eu": live("pay.eu", 12)})
+    here = after.reachable("dc1")
+    assert here is not None
+    grown = replace(here, topics={"orders": live("orders"), "pay.eu": live("pay.eu", 12)})
     again = plan(topology(promoting(PAY)), Observed({**after.clusters, "dc1": grown}))
     assert all(one.action is Action.NO_OP for one in again.changes)
 

@@ -1,0 +1,72 @@
+"""Until what is to be promoted is copied, with progress. Edge: status is read again and again."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.model.diagnostic import Failure, error
+from planner.model.topology import Flow, Topology
+
+if TYPE_CHECKING:
+    from runtime.contract.seen import FlowSeen, StatusSeen, TopicSeen
+
+SILENT_MS = 10_000
+_LOOK_S = 1.0
+
+Chosen = Callable[["FlowSeen"], "Sequence[TopicSeen]"]
+
+
+async def drained(topology: Topology, flow: Flow, seconds: float, chosen: Chosen | None = None) -> None:
+    """Until nothing is left to copy, of the whole flow or of what is chosen of it. A job that does not run is
+    not waited for: the plan starts it. `chosen` may raise Failure.
+    """
+    from planner.cli.status_asking import asked_of
+    from runtime.audit.status_join import join
+    from runtime.audit.status_look import Looker
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    shown = ""
+    async with Looker(asked_of(topology), SILENT_MS / 1000) as looker:
+        before = await looker.look()
+        while True:
+            now = await looker.look()
+            status = join(looker.asked, now, before)
+            seen = next(one for one in status.flows if one.name == flow.name)
+            answers = seen.source_answers and seen.destination_answers
+            left = _left(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why
+            if not left or not _up(status, seen):
+                return
+            if left != shown:
+                click.echo(f"flow.{flow.name}: {left}", err=True)
+                shown = left
+            if loop.time() > deadline:
+                what = f"flow.{flow.name} is" if chosen is None else f"topics of flow.{flow.name} are"
+                raise Failure(
+                    error(
+                        f"{what} not promoted after {seconds:.0f} s, it goes on copying: {left}",
+                        "are the producers stopped? then give it more time: --timeout",
+                    )
+                )
+            before = now
+            await asyncio.sleep(_LOOK_S)
+
+
+def _up(status: "StatusSeen", flow: "FlowSeen") -> bool:
+    return any(job.up for job in status.jobs if job.name == flow.job and job.destination == flow.destination)
+
+
+def _left(topics: "Sequence[TopicSeen]") -> str:
+    """What is not copied yet, the most first."""
+    lags = {one.topic: one.lag_records for one in topics if one.lag_records != 0}
+    unknown = sorted(topic for topic, lag in lags.items() if lag is None)
+    if unknown:
+        return f"the lag of {', '.join(unknown[:3])} is not known yet"
+    known = sorted(((lag or 0, topic) for topic, lag in lags.items()), reverse=True)
+    if not known:
+        return ""
+    some = ", ".join(f"{topic} {lag:,}" for lag, topic in known[:3])
+    more = f", and {len(known) - 3} more topics" if len(known) > 3 else ""
+    return f"{sum(lag for lag, _ in known):,} records are left to copy ({some}{more})"
