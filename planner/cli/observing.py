@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from planner.cli.endpoints import endpoints_of
 from planner.cli.reading_bar import ReadingBar
 from planner.expand import ClusterWants, wants
+from planner.expand.routes import opposite_of
 from planner.model.address import Kind
 from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Request, Wanted
 from planner.model.owned import Owned
@@ -29,6 +30,7 @@ def observe(topology: Topology, timeout_ms: int) -> Observed:
             read_registry=read_registry,
             jobs_of=topology.name,
             flows=_flows_into(topology),
+            turning=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
         ) as observer,
     ):
         observed = observer.names(named_topics(topology))

@@ -94,11 +94,11 @@ def _change(
 
 def _resuming(flow: FlowSpec, standing: Standing) -> tuple[str, ...]:
     """It was copied before, by whomever: its ledger counts, and not its `start`."""
-    number = standing.cluster.generations.get(flow.name)
-    if number is None or flow.restart_from is not None:
+    known = standing.cluster.generations.get(flow.name)
+    if known is None or flow.restart_from is not None:
         return ()
     resumes = "every partition that it knows resumes where it stood, and start is for others alone"
-    return (f"its ledger is there (generation {number}): {resumes}",)
+    return (f"its ledger is there (generation {known.number}): {resumes}",)
 
 
 def _recorded(entry: Owned | None, wanted: Owned) -> tuple[FieldChange, ...]:

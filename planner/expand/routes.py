@@ -29,6 +29,13 @@ def route_of(flow: Flow, topology: Topology) -> Route:
     )
 
 
+def opposite_of(flow: Flow, topology: Topology) -> Flow | None:
+    """The flow that goes the other way in its place: its way home, or the flow whose way home it is."""
+    if flow.reverse_of is not None:
+        return topology.flows.get(flow.reverse_of)
+    return next((one for one in topology.flows.values() if one.reverse_of == flow.name), None)
+
+
 def group_selector(flow: Flow) -> Selector:
     """Which groups the flow syncs."""
     select = flow.groups.select

@@ -8,6 +8,7 @@ from planner.model.diagnostic import Diagnostic
 from planner.model.live import LiveJob
 from planner.model.owned import Owned
 from planner.model.topology import AclRule
+from runtime.contract.ledger import Generation
 
 
 class ConfigSource(StrEnum):
@@ -61,7 +62,7 @@ class ObservedCluster:
     `defaults` are the cluster's own values, under the topic's names for them. `features` are the
     FEATURE_… that every broker has. `group_topics` and `sizes` (bytes by topic) are read only when a plan
     needs them, and None until then. `jobs` are those that ever told of themselves here,
-    `generations` what the ledger knows of flows that are asked for and that nobody owns now.
+    `generations` what the ledger knows of flows that nobody owns now, or that have a way home.
     """
 
     name: str
@@ -80,7 +81,7 @@ class ObservedCluster:
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
     jobs: tuple[LiveJob, ...] = ()
-    generations: Mapping[str, int] = field(default_factory=dict)
+    generations: Mapping[str, Generation] = field(default_factory=dict)
 
     def job(self, name: str) -> LiveJob | None:
         return next((one for one in self.jobs if one.name == name), None)

@@ -25,6 +25,7 @@ from planner.observe.sizes import read_sizes
 from planner.observe.wire import Connection, Refused, WireFailure
 from runtime.contract.client import wire_settings
 from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.ledger import Generation
 from runtime.contract.naming import LEDGER, REGISTRY, STATUS
 
 Found = TypeVar("Found")
@@ -46,6 +47,7 @@ class ClusterReader:
         read_registry: ReadRegistry | None,
         jobs_of: str | None = None,
         flows: Collection[str] = (),
+        turning: Collection[str] = (),
     ) -> None:
         self.name = endpoint.cluster
         self.diagnostics: list[Diagnostic] = []
@@ -55,6 +57,7 @@ class ClusterReader:
         self._read_registry = read_registry
         self._jobs_of = jobs_of
         self._flows = flows
+        self._turning = turning
         self._identity = Identity("", ())
         self._brokers = Brokers()
         self._session: Session | None = None
@@ -230,13 +233,13 @@ class ClusterReader:
 
     def _generations(
         self, listing: Listing, owned: Iterable[Owned], unreadable: dict[str, str]
-    ) -> dict[str, int]:
+    ) -> dict[str, Generation]:
         known = {entry.address.name for entry in owned if entry.address.kind is Kind.FLOW}
-        new = set(self._flows) - known
-        if not new or LEDGER not in listing.internal:
+        asked = set(self._flows) - (known - set(self._turning))
+        if not asked or LEDGER not in listing.internal:
             return {}
         try:
-            return read_generations(self._endpoint, new, listing.internal[LEDGER].partitions)
+            return read_generations(self._endpoint, asked, listing.internal[LEDGER].partitions)
         except Failure as failure:
             unreadable["ledger"] = failure.diagnostics[0].summary
             return {}

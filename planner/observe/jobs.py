@@ -39,28 +39,30 @@ def read_jobs(
     return tuple(_live_job(one, endpoint.cluster, board, live) for _, one in sorted(board.jobs.items()))
 
 
-def read_generations(endpoint: Endpoint, flows: Iterable[str], partitions: int) -> dict[str, int]:
-    """Of flows that were copied here before: the number of their newest generation in the ledger."""
-    found: dict[str, int] = {}
+def read_generations(
+    endpoint: Endpoint, flows: Iterable[str], partitions: int
+) -> dict[str, ledger.Generation]:
+    """Of flows that were copied here before: their newest generation in the ledger."""
+    found: dict[str, ledger.Generation] = {}
     by_partition: dict[int, set[str]] = {}
     for flow in flows:
         by_partition.setdefault(ledger.partition_of(flow, partitions), set()).add(flow)
     for partition, wanted in sorted(by_partition.items()):
         for record in read(endpoint, LEDGER, partition):
-            flow, number = _generation(record)
-            if flow in wanted:
-                found[flow] = number
+            flow, generation = _generation(record)
+            if flow in wanted and generation is not None:
+                found[flow] = generation
     return found
 
 
-def _generation(record: Record) -> tuple[str, int]:
+def _generation(record: Record) -> tuple[str, ledger.Generation | None]:
     try:
         key = ledger.decode_key(record.key)
         if isinstance(key, ledger.GenerationKey) and record.value is not None:
-            return key.flow, ledger.decode_generation(record.value).number
+            return key.flow, ledger.decode_generation(record.value)
     except ledger.UnreadableRecord:
         pass  # of a newer release, which is not ours to guess at
-    return "", 0
+    return "", None
 
 
 def _now_ms() -> int:

@@ -30,7 +30,8 @@ class Observer:
 
     Failure with exit REFUSED where a cluster is not the pinned one; nothing else is read then. A cluster that
     can't be read, or dies while it is, becomes Unreachable and the others are read all the same. `jobs_of` is
-    the topology whose jobs are read, `flows` those of each destination.
+    the topology whose jobs are read, `flows` those of each destination; of those that are `turning`, the
+    ledger is asked whoever owns them.
     """
 
     def __init__(
@@ -43,11 +44,12 @@ class Observer:
         read_registry: ReadRegistry | None = None,
         jobs_of: str | None = None,
         flows: Mapping[str, Collection[str]] = NO_FLOWS,
+        turning: Collection[str] = (),
     ) -> None:
         self._clusters = clusters
         self._readers = {
             name: ClusterReader(
-                endpoints[name], timeout_s, progress, read_registry, jobs_of, flows.get(name, ())
+                endpoints[name], timeout_s, progress, read_registry, jobs_of, flows.get(name, ()), turning
             )
             for name in clusters
         }

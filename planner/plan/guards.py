@@ -35,7 +35,7 @@ def check(
         *impossible_replication(topics, observed, changes, complained),
         *protection(observed, changes),
         *max_deletes(topology, changes),
-        *transitions(flows, topology),
+        *transitions(flows, topology, observed),
         *promotions(flows, desired, topology),
         *job_guards(desired, observed, changes),
         *unmet_requirements(topology.policies.require, topics, observed),

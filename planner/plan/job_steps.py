@@ -51,7 +51,7 @@ def job_steps(
         book += _flow_book(job, job.spec, by_address, own, desired.topology)
     left, forgotten = _left(by_address, desired, found)
     ordered = _losing_first([*steps, *left], desired, found)
-    made = [*ordered, *book, *forgotten]
+    made = [*_turning_last(list(ordered), desired), *book, *forgotten]
     known = {step.id for step in (*made, *others)}
     return tuple(replace(step, needs=tuple(need for need in step.needs if need in known)) for step in made)
 
@@ -237,6 +237,26 @@ def _losing_first(
         gives = any(step.job in old for old in moving.values())
         more = [one for one in losing if not (gives and one.startswith("reconfigure:"))]
         yield replace(step, needs=(*step.needs, *more)) if more else step
+
+
+def _turning_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:
+    """A flow that comes back begins where its opposite ended: that ends first, and its job goes if it must."""
+    jobs = {name: job.job.name for job in desired.jobs for name in job.flows}
+    flows = {one.flow.name: one.flow for one in desired.flows}
+    by_job: dict[str, list[JobStep]] = {}
+    for step in steps:
+        by_job.setdefault(step.job, []).append(step)
+    after: dict[str, set[str]] = {}
+    for flow in flows.values():
+        original = flows.get(flow.reverse_of or "")
+        if original is None or (flow.state in RUNNING) == (original.state in RUNNING):
+            continue
+        ends, comes = (original, flow) if flow.state in RUNNING else (flow, original)
+        if jobs[comes.name] not in after.get(jobs[ends.name], ()):
+            after.setdefault(jobs[comes.name], set()).add(jobs[ends.name])
+    for step in steps:
+        needs = [one.id for job in sorted(after.get(step.job, ())) for one in by_job.get(job, ())]
+        yield replace(step, needs=(*step.needs, *needs)) if needs else step
 
 
 def _moving(desired: Desired, found: Mapping[str, Standing]) -> dict[str, set[str]]:

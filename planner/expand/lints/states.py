@@ -59,15 +59,6 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
             " promoted",
             "reverse-running",
         )
-    if original.state in RUNNING and flow.state is FlowState.FAILED_OVER and original.restart_from is None:
-        yield _refused(
-            original,
-            f"is {original.state.value}, but its way home, {flow.name}, failed over before everything was"
-            " home",
-            f"finish the way home (set {flow.name} to promoted), or say with restart_from where to start"
-            " over",
-            "reverse-unfinished",
-        )
 
 
 def _refused(flow: Flow, what: str, way_out: str, code: str) -> Diagnostic:

@@ -170,3 +170,23 @@ def test_a_plan_to_launch_is_stale_when_somebody_did() -> None:
     made = plan(topology(X), dead(applied(topology(X))))
 
     assert "runs now, and did not" in str(stale(made, applied(topology(X)))[0])
+
+
+BACK = flow("x-back", source_cluster="dc2", destination_cluster="dc1", job="dc1", reverse_of="x")
+
+
+def test_what_comes_back_waits_until_its_way_home_has_ended() -> None:
+    home = topology(replace(X, state=FlowState.FAILED_OVER), BACK)
+    made = plan(topology(X, replace(BACK, state=FlowState.PROMOTED)), applied(home))
+
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
+    assert launch.job == "dc2"
+    assert {"reconfigure:job.dc1", "stop:job.dc1"} <= set(launch.needs)
+
+
+def test_the_way_home_waits_until_its_flow_has_ended() -> None:
+    made = plan(topology(replace(X, state=FlowState.FAILED_OVER), BACK), applied(topology(X)))
+
+    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
+    assert launch.job == "dc1"
+    assert {"reconfigure:job.dc2", "stop:job.dc2"} <= set(launch.needs)

@@ -37,7 +37,7 @@ ACTIVE, PAUSED, PROMOTED, FAILED_OVER = FlowState
         (PAUSED, PROMOTED, []),
         (ACTIVE, ACTIVE, ["reverse-running"]),
         (PAUSED, ACTIVE, ["reverse-running"]),
-        (ACTIVE, FAILED_OVER, ["reverse-unfinished"]),
+        (ACTIVE, FAILED_OVER, []),
     ],
 )
 def test_a_flow_and_its_way_back(original: FlowState, back: FlowState, lints: list[str]) -> None:
