@@ -4,11 +4,17 @@ from planner.cli.pipeline import see
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
-from runtime.contract.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec
 
 
 def flow_spec(topology: Topology, flow: Flow, timeout_ms: int) -> tuple[FlowSpec, dict[str, ClusterSpec]]:
     """Both clusters must answer. Failure says which does not."""
+    job = job_spec(topology, flow, timeout_ms)
+    return job.flow(flow.name), job.clusters
+
+
+def job_spec(topology: Topology, flow: Flow, timeout_ms: int) -> JobSpec:
+    """The whole job's, of which the flow is one."""
     seen = see(topology, timeout_ms)
     for name in (flow.source_cluster, flow.destination_cluster):
         match seen.observed.clusters[name]:
@@ -16,5 +22,5 @@ def flow_spec(topology: Topology, flow: Flow, timeout_ms: int) -> tuple[FlowSpec
                 raise Failure(error(f"{name} can't be read: {why}", "both sides are needed"))
     for job in seen.desired.jobs:
         if job.spec is not None and flow.name in job.flows:
-            return job.spec.flow(flow.name), job.spec.clusters
+            return job.spec
     raise Failure(error(f"the job of {flow.name} can't be made", "repl validate says why"))

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from planner.apply.launching import Launchers, LaunchFailed, Launching
+from planner.cli.pipeline import folder_of
 from planner.model.plan import Plan
 from runtime.contract.jobspec import JobSpec, LaunchSpec
 from runtime.launch.launcher import Launcher, LaunchError, LaunchState
@@ -16,15 +17,15 @@ LAST_LINES = 15
 
 def home_of(plan: Plan, path: Path) -> Path:
     """Where this machine keeps what belongs to its jobs: beside the topology, wherever its plan was saved."""
-    if os.environ.get(HOME):
-        return Path(os.environ[HOME]).absolute() / "jobs"
     files = [one.source.file for one in plan.connections.values() if one.source is not None]
-    folder = Path(files[0]).parent if files and Path(files[0]).exists() else _folder(path)
-    return folder.absolute() / ".repl" / "jobs"
+    return home_at(Path(files[0]) if files and Path(files[0]).exists() else path) / "jobs"
 
 
-def _folder(path: Path) -> Path:
-    return path if path.is_dir() else path.parent
+def home_at(path: Path) -> Path:
+    """Of a topology, where nobody named another."""
+    if os.environ.get(HOME):
+        return Path(os.environ[HOME]).absolute()
+    return folder_of(path).absolute() / ".repl"
 
 
 def launchers(home: Path) -> Launchers:

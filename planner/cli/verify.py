@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from planner.cli import as_json as json_output
+from planner.cli.flow_specs import job_spec
 from planner.cli.offsets import flow_of, unreadable
 from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.cli.verify_book import book_of
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import FlowState
 from runtime.audit.verify_request import Outcome, VerifyRequest
+from runtime.contract.jobspec import JobSpec
 
 FORMAT_VERSION = 1
+_TASKS = 2  # on a cluster, of a job whose slots are as many as there are cores
 _RANGE = re.compile(r"(?P<low>\d*):(?P<high>\d*)|last:(?P<last>\d+)")
 _GONE_ON = (FlowState.PROMOTED, FlowState.FAILED_OVER)  # the destination is written to by others, rightly
 
@@ -100,6 +105,12 @@ class Pattern(click.ParamType[str]):
     help="Only such a share, in random stretches of 1,000 offsets.",
 )
 @click.option("--rate", type=Rate(), metavar="RATE", help="Read at most so much, for example 20MB/s.")
+@click.option("--resume", is_flag=True, help="Go on where the same command was cut.")
+@click.option(
+    "--on-cluster",
+    is_flag=True,
+    help="On the cluster of Spark where the flow's job runs, not on this machine.",
+)
 @path_option
 @var_file_option
 @timeout_option
@@ -110,6 +121,8 @@ def command(
     bounds: Bounds,
     sample: float,
     rate: int | None,
+    resume: bool,
+    on_cluster: bool,
     path: Path,
     var_files: tuple[Path, ...],
     timeout: int,
@@ -124,7 +137,24 @@ def command(
     from planner.render.verify import as_json as document
     from planner.render.verify import screen
 
-    outcome = _run(_request(flow, topics, bounds, sample, rate, path, var_files, timeout))
+    topology = load(path, var_files)
+    declared = flow_of(topology, flow)
+    job = job_spec(topology, declared, timeout)
+    request = VerifyRequest(
+        flow=job.flow(flow),
+        source=job.clusters[declared.source_cluster],
+        destination=job.clusters[declared.destination_cluster],
+        topics=topics,
+        low=bounds.low,
+        high=bounds.high,
+        last=bounds.last,
+        sample=sample,
+        rate=rate,
+        tail=declared.state not in _GONE_ON,
+        within_s=timeout / 1000,
+    )
+    with book_of(request, path, resume=resume) as book:
+        outcome = _run(request, book, resume=resume, where=_on_its_cluster(job) if on_cluster else None)
     verified = outcome.verified
     if verified is None:
         raise Failure(error(f"{outcome.cluster}: {outcome.why}", unreadable(outcome.cluster)))
@@ -137,37 +167,23 @@ def command(
     return ExitCode.ERROR if verified.unread else ExitCode.DONE
 
 
-def _request(
-    flow: str,
-    topics: str | None,
-    bounds: Bounds,
-    sample: float,
-    rate: int | None,
-    path: Path,
-    var_files: tuple[Path, ...],
-    timeout: int,
-) -> VerifyRequest:
-    from planner.cli.flow_specs import flow_spec
-
-    topology = load(path, var_files)
-    declared = flow_of(topology, flow)
-    spec, clusters = flow_spec(topology, declared, timeout)
-    return VerifyRequest(
-        flow=spec,
-        source=clusters[spec.source],
-        destination=clusters[spec.destination],
-        topics=topics,
-        low=bounds.low,
-        high=bounds.high,
-        last=bounds.last,
-        sample=sample,
-        rate=rate,
-        tail=declared.state not in _GONE_ON,
-        within_s=timeout / 1000,
-    )
+def _on_its_cluster(job: JobSpec) -> JobSpec:
+    """As many tasks at once as the job has slots, so that a rate can be shared out."""
+    launch = job.launch
+    if launch.launcher not in ("standalone", "yarn"):
+        where = f"{launch.master} (launcher {launch.launcher})"
+        raise Failure(
+            error(
+                f"the job {job.job} runs at {where}: standalone and yarn take another application",
+                "leave --on-cluster out",
+            )
+        )
+    slots = job.slots or _TASKS
+    conf = {**launch.conf, "spark.default.parallelism": str(slots)}
+    return replace(job, slots=slots, launch=replace(launch, conf=conf))
 
 
-def _run(request: VerifyRequest) -> Outcome:
+def _run(request: VerifyRequest, book: Path | None, *, resume: bool, where: JobSpec | None) -> Outcome:
     from runtime import audit
     from runtime.audit.verify_request import decode_outcome, encode_request
     from runtime.launch.launcher import LaunchError
@@ -177,12 +193,16 @@ def _run(request: VerifyRequest) -> Outcome:
         asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"
         asked.write_bytes(encode_request(request))
         main = Path(audit.__file__).with_name("verify_main.py")
+        words = ["--request", str(asked), "--out", str(out)]
+        words += ["--book", str(book)] if book is not None else []
+        words += ["--resume"] if resume else []
         try:
             run_once(
                 main,
-                ["--request", str(asked), "--out", str(out)],
+                words,
                 said=lambda line: click.echo(line, err=True),
                 prefix="verify: ",
+                where=where,
             )
         except LaunchError as failure:
             for line in failure.log:

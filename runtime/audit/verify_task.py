@@ -52,15 +52,12 @@ async def _verify(asked: VerifyRequest, tasks: int, pieces: Sequence[Piece]) -> 
             open_spec(asked.source, asked.flow.source) as source,
             open_spec(asked.destination, asked.flow.destination) as destination,
         ):
-            work = _Work(
-                asked,
-                source,
-                destination,
-                await producers_at(source),
-                await producers_at(destination),
-                TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic),
-            )
-            return [await work.compare(piece) for piece in pieces]
+            bucket = TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic)
+            producers = await producers_at(source), await producers_at(destination)
+            work = _Work(asked, source, destination, *producers, bucket)
+            found = [await work.compare(piece) for piece in pieces]
+            await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
+            return found
     except AuditFailure as error:
         return [
             PieceVerified(one.number, one.low, one.low, 0, 0, 0, 0, 0, [], False, str(error))

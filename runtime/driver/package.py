@@ -6,8 +6,8 @@ import sys
 import zipfile
 from pathlib import Path
 
-# The driver and its slots need no lab, no launcher and no audit.
-ROOMS = ("batch", "contract", "copy", "driver")
+# A job's driver and slots, and the tasks of `repl verify`; none of them needs a lab or a launcher.
+ROOMS = ("audit", "batch", "contract", "copy", "driver")
 
 
 def package(file: Path) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,14 +54,16 @@ class Submission:
     packaged: bool
 
 
-def submission(spec: JobSpec, folder: Folder, spark: Path) -> Submission:
+def submission(spec: JobSpec, folder: Folder, spark: Path, application: Sequence[str] = ()) -> Submission:
+    """Of the job itself, or of another application that runs where and as the job does."""
     launch = spec.launch
     cluster = launch.launcher != "local"
     _known(launch.options, CLUSTER_OPTIONS if cluster else LOCAL_OPTIONS, launch.launcher)
     command = [str(spark / "bin" / "spark-submit"), "--master", launch.master]
     if cluster:
         command += ["--deploy-mode", "client", "--load-spark-defaults", "--py-files", str(folder.package)]
-    command += ["--properties-file", str(folder.properties), str(MAIN), "--spec", str(folder.spec)]
+    command += ["--properties-file", str(folder.properties)]
+    command += application or (str(MAIN), "--spec", str(folder.spec))
     return Submission(tuple(command), _variables(spec, folder, spark), _properties(spec, folder), cluster)
 
 

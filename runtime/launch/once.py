@@ -6,17 +6,19 @@ import ctypes
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from runtime.launch.command import HEAP, JVM, LOGGING, QUIET, ROOT, properties_file, spark_home
+from runtime.contract.jobspec import JobSpec
+from runtime.launch.command import ROOT, Submission, properties_file, spark_home, submission
+from runtime.launch.folder import Folder, write
 from runtime.launch.java import find_java
 from runtime.launch.launcher import LaunchError
+from runtime.launch.sources import package
 
-MASTER = "local[2]"
+HERE = JobSpec(job="", topology="", destination="", clusters={}, flows=[])  # local[2], as nobody said more
 _PR_SET_PDEATHSIG = 1
 _KEPT = 15
 _GRACE_S = 10.0
@@ -29,16 +31,17 @@ def run_once(
     said: Callable[[str], None],
     prefix: str,
     environ: Mapping[str, str] = os.environ,
+    where: JobSpec | None = None,
 ) -> None:
-    """On this machine's cores. `said` gets the lines that begin with `prefix`, without it. LaunchError when
-    it can't be started, or ends otherwise than with 0: with its last lines.
+    """On this machine's cores, or on the cluster of Spark `where` a job runs, with that job's settings.
+
+    `said` gets the lines that begin with `prefix`, without it. LaunchError when it can't be started, or ends
+    otherwise than with 0: with its last lines.
     """
     find_java(environ)
     spark = spark_home(environ)
     with tempfile.TemporaryDirectory(prefix="repl-") as scratch:
-        file = Path(scratch) / "spark.conf"
-        file.write_bytes(properties_file(_properties(Path(scratch))))
-        command = [str(spark / "bin" / "spark-submit"), "--master", MASTER, "--properties-file", str(file)]
+        submitted = _submitted(Path(scratch), spark, (str(main), *arguments), where)
         parent, libc = os.getpid(), ctypes.CDLL(None)
 
         def bound_to_the_command() -> None:
@@ -48,14 +51,14 @@ def run_once(
                 os._exit(1)
 
         process = subprocess.Popen(
-            [*command, str(main), *arguments],
+            submitted.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             preexec_fn=bound_to_the_command,
-            env={**environ, **_variables(spark, Path(scratch), environ)},
+            env={**environ, **submitted.variables, "PYTHONPATH": _python_path(environ)},
         )
         try:
             code, last = _followed(process, said, prefix)
@@ -65,28 +68,19 @@ def run_once(
         raise LaunchError(f"the Spark application ended with {code}", "its last lines are below", last)
 
 
-def _properties(scratch: Path) -> dict[str, str]:
-    options = [*JVM, f"-Dlog4j2.configurationFile={LOGGING.as_uri()}", f'"-Djava.io.tmpdir={scratch}"']
-    return {
-        **QUIET,
-        "spark.driver.memory": HEAP,
-        "spark.speculation": "false",
-        "spark.driver.extraJavaOptions": " ".join(options),
-    }
+def _submitted(scratch: Path, spark: Path, application: Sequence[str], where: JobSpec | None) -> Submission:
+    folder = Folder(scratch, "once")
+    folder.make()
+    folder.scratch.mkdir(mode=0o700)
+    submitted = submission(where or HERE, folder, spark, application)
+    write(folder.properties, properties_file({**submitted.properties, "spark.speculation": "false"}))
+    if submitted.packaged:
+        package(folder.package)
+    return submitted
 
 
-def _variables(spark: Path, scratch: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    paths = [str(ROOT), *filter(None, [environ.get("PYTHONPATH")])]
-    return {
-        "SPARK_HOME": str(spark),
-        "SPARK_LOCAL_DIRS": str(scratch),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join(paths),
-    }
+def _python_path(environ: Mapping[str, str]) -> str:
+    return os.pathsep.join([str(ROOT), *filter(None, [environ.get("PYTHONPATH")])])
 
 
 def _followed(

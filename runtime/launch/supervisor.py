@@ -27,11 +27,12 @@ from runtime.launch import folder as folders
 from runtime.launch import processes, watchman
 from runtime.launch.application import Application, marked, new_mark
 from runtime.launch.backoff import Backoff
-from runtime.launch.command import ROOT, properties_file, spark_home, submission
+from runtime.launch.command import properties_file, spark_home, submission
 from runtime.launch.folder import Folder, Phase, Supervision
 from runtime.launch.launcher import LaunchError
 from runtime.launch.log import LogFile
 from runtime.launch.processes import Identity
+from runtime.launch.sources import package
 
 _LOOK_S = 0.1  # while somebody waits for the driver, or for its end
 _REST_S = 5.0
@@ -224,14 +225,6 @@ class Supervisor:
             self._folder.note(self._state)
         except OSError as error:
             self._log.say(f"{self._folder.state} can't be written: {error}")
-
-
-def package(file: Path) -> None:
-    """The sources that Spark ships to its workers, made by the driver's own tool."""
-    new = file.with_name(f".{file.name}")
-    command = [sys.executable, "-m", "runtime.driver.package", str(new)]
-    subprocess.run(command, check=True, cwd=ROOT, timeout=60)
-    new.replace(file)
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ The clusters want SASL. Passwords are in the environment of `repl`'s process and
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from runtime.lab.lab import Lab
 from runtime.launch.launcher import LaunchState
 from runtime.launch.supervised import Supervised
 from tests import checker
+from tests.commands import repl
 from tests.records import create_topic, read, wait_for
 from tests.spark.job import flow_of, spec_of
 from tests.spark.standalone import Standalone, fetched, free_port, standalone
@@ -98,6 +100,8 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
             for password in passwords.values():
                 assert [where for where, text in shown.items() if password in text] == []
 
+            assert_verified_on_the_cluster(spec, tmp_path)
+
             lost = cluster.workers[1]
             hit = job.slots_below(lost)
             began = time.monotonic()
@@ -112,6 +116,28 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
         finally:
             launcher.stop(spec.job, 0)
     assert launcher.find(spec.job).state is LaunchState.ENDED
+
+
+def assert_verified_on_the_cluster(spec: JobSpec, folder: Path) -> None:
+    """By executors that have nothing but what was shipped to them, beside the job."""
+    (flow,) = spec.flows
+    clusters = {
+        name: {"bootstrap": one.bootstrap, "client": one.client} for name, one in spec.clusters.items()
+    }
+    launch = {"launcher": "standalone", "master": spec.launch.master, "slots": 2}
+    launch["conf"] = {"spark.driver.host": "127.0.0.1"}
+    selected = {"include": flow.topics.include}
+    declared = {"name": flow.name, "from": "dc1", "to": "dc2", "topics": selected, "job": spec.job}
+    body = {"apiVersion": "repl/v1", "name": "far", "clusters": clusters, "flows": [declared]}
+    file = folder / "far.yaml"
+    file.write_text(json.dumps({**body, "jobs": {spec.job: launch}}))
+    env = {"REPL_HOME": str(folder / "verifying"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = repl("verify", flow.name, "--on-cluster", "--json", "--path", str(file), env=env, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["equal"]
+    assert sum(one["compared"] for one in seen["partitions"]) > 0
+    assert not list((folder / "verifying").rglob("*.jsonl"))  # it came to its end
 
 
 class Seen:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from runtime.contract.ledger import LedgerKey, LedgerValue, PartitionKey, Progre
 from runtime.contract.offsetmap import Run
 from runtime.copy.ledger_writer import LedgerWriter
 from runtime.lab.lab import Lab
-from tests.commands import repl
+from tests.commands import begin, repl
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Side
 from tests.spark.job import Running, flow_of, spec_of, start_job
@@ -77,8 +80,12 @@ class World:
     job: Running
     topology: Path
 
+    @property
+    def env(self) -> dict[str, str]:
+        return {"REPL_HOME": str(self.topology.parent / "home")}
+
     def verify(self, flow: str, *options: str, expect: int) -> dict[str, Any]:
-        done = repl("verify", flow, "--path", str(self.topology), "--json", *options)
+        done = repl("verify", flow, "--path", str(self.topology), "--json", *options, env=self.env)
         assert done.returncode == expect, done.stderr + done.stdout
         found: dict[str, Any] = json.loads(done.stdout)
         return found
@@ -107,9 +114,11 @@ def world(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]
         side.create_internal()
     sides["dc1"].create("verify.orders", 2)
     sides["dc1"].create("verify.stamped", 1)
+    sides["dc1"].create("verify.long", 3)
     flows = [
         flow_of("verify-plain", ["verify.orders"], provenance="batch"),
         flow_of("verify-stamped", ["verify.stamped"], provenance="headers"),
+        flow_of("verify-long", ["verify.long"], provenance="batch"),
     ]
     job = start_job(spec_of(lab, "verify-job", flows), folder)
     try:
@@ -130,6 +139,7 @@ def _topology(lab: Lab, folder: Path) -> Path:
         "flows": [
             flow("verify-plain", "verify.orders", "batch"),
             flow("verify-stamped", "verify.stamped", "headers"),
+            flow("verify-long", "verify.long", "batch"),
             flow("verify-forged", "forged\\..*", "off"),
         ],
     }
@@ -149,6 +159,32 @@ def test_what_a_running_job_copied_is_equal(world: World) -> None:
     for one in seen["partitions"]:
         assert one["compared"] > 300
         assert (one["low"], one["equal_up_to"], one["not_comparable"]) == (0, one["end"], [])
+
+
+def test_one_that_was_cut_goes_on_where_it_was(world: World) -> None:
+    """Three stretches, two at a time and slowly, cut when the first was done."""
+    mixed(world.sides["dc1"], "verify.long", 3, seed=8, count=9_000)
+    world.copied("verify.long", 3)
+    words = ("verify", "verify-long", "--path", str(world.topology))
+    cut = begin(*words, "--rate", "150KB/s", env=world.env)
+    assert cut.stderr is not None
+    try:
+        assert any("of 3 stretches" in line for line in cut.stderr)
+        os.killpg(cut.pid, signal.SIGINT)
+        _, rest = cut.communicate(timeout=60)
+    finally:
+        cut.kill()
+    assert cut.returncode == 130
+    assert "the same command with --resume goes on there" in rest
+
+    done = repl(*words, "--resume", "--json", env=world.env)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"goes on behind [12] of 3 stretches", done.stderr)
+    partitions = json.loads(done.stdout)["partitions"]
+    assert [one["compared"] for one in partitions] == [
+        len(one) for one in world.sides["dc1"].read("verify.long", 3)
+    ]
+    assert "nothing to go on with" in repl(*words, "--resume", "--range", "last:1", env=world.env).stderr
 
 
 def test_what_the_flow_adds_is_no_difference_but_what_others_add_is(world: World) -> None:
@@ -204,7 +240,7 @@ def test_a_person_is_told_in_sentences(forged: World) -> None:
         "--path",
         str(forged.topology),
     )
-    done = repl(*words, "--range", "2:")
+    done = repl(*words, "--range", "2:", env=forged.env)
     assert done.returncode == 2
     assert "missing: source offset 5 (key 'k5') is not at offset 5 of dc2" in done.stdout
     assert "changed: value of source offset 3" in done.stdout
@@ -214,7 +250,7 @@ def test_a_person_is_told_in_sentences(forged: World) -> None:
 
 def test_what_cannot_be_compared_is_an_error(world: World) -> None:
     world.copied("verify.orders", 2)
-    done = repl("verify", "verify-plain", "--topics", "nothing", "--path", str(world.topology))
+    done = repl("verify", "verify-plain", "--topics", "nothing", "--path", str(world.topology), env=world.env)
     assert (done.returncode, done.stdout) == (1, "")
     assert "verify-plain copied no topic nothing; it copied verify.orders" in done.stderr
 

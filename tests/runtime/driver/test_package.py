@@ -1,21 +1,24 @@
-"""The zip for a cluster holds all that the driver imports, and nothing of the planner."""
+"""The zip for a cluster holds all that a driver and its tasks import, and nothing of the planner."""
 
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from runtime.driver.package import package
 
 
-def test_the_driver_runs_from_the_zip_alone(tmp_path: Path):
+@pytest.mark.parametrize("module", ["runtime.driver.job", "runtime.driver.task", "runtime.audit.verify_task"])
+def test_what_spark_runs_needs_the_zip_alone(module: str, tmp_path: Path):
     file = package(tmp_path / "runtime.zip")
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import runtime.driver.job, runtime.driver.task; "
-        "print(runtime.driver.job.__file__)"
+        "import importlib, sys; sys.path.insert(0, sys.argv[1]); "
+        "print(importlib.import_module(sys.argv[2]).__file__)"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", program, str(file)],
+        [sys.executable, "-P", "-c", program, str(file), module],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -1,0 +1,16 @@
+"""The sources that Spark ships to its workers, made by the driver's own tool."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from runtime.launch.command import ROOT
+
+
+def package(file: Path) -> None:
+    new = file.with_name(f".{file.name}")
+    command = [sys.executable, "-m", "runtime.driver.package", str(new)]
+    subprocess.run(command, check=True, cwd=ROOT, timeout=60)
+    new.replace(file)
