@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runtime.audit.ledger import Reach
-from runtime.contract.job_status import JobStatus, SlotReport
+from runtime.contract.job_status import JobStatus, SlotReport, SourceEnds
 from runtime.contract.ledger import Generation, PartitionKey, Progress
 from runtime.contract.route import Router
 from runtime.copy.wire.protocol.offsets import TopicPartition
@@ -84,6 +84,7 @@ class LedgerFacts:
     generations: Mapping[str, Generation] = field(default_factory=dict)
     jobs: Mapping[str, JobStatus] = field(default_factory=dict)
     reports: Mapping[tuple[str, int], SlotReport] = field(default_factory=dict)
+    ends: Mapping[tuple[str, str], SourceEnds] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,9 +242,16 @@ def _source_end(
 ) -> tuple[int | None, int | None]:
     """The source's end, and when that was where the source does not answer: what the job saw last."""
     end = flow.source.ends.get(here)
-    if end is not None or flow.source.answers or report is None or report.status.source_end < 0:
+    if end is not None or flow.source.answers:
         return end, None
-    return report.status.source_end, report.status.last_fetch_ms or report.at_ms
+    heard: list[tuple[int, int]] = []
+    if report is not None and report.status.source_end >= 0:
+        heard.append((report.status.last_fetch_ms or report.at_ms, report.status.source_end))
+    paused = flow.job.ends.get(flow.asked.name)
+    if paused is not None and here.partition in paused.topics.get(here.topic, {}):
+        heard.append((paused.at_ms, paused.topics[here.topic][here.partition]))
+    seen_ms, end = max(heard, default=(None, None))
+    return end, seen_ms
 
 
 def _lag(flow: FlowFacts, progress: Progress | None, start: int | None, end: int | None) -> int | None:

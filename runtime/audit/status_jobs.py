@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from runtime.audit.status_facts import LedgerFacts
 from runtime.audit.status_numbers import summed
-from runtime.contract.job_status import FlowView, JobStatus, SlotReport
+from runtime.contract.job_status import FlowView, JobStatus, SlotReport, SourceEnds
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.seen import DOWN, UNKNOWN, JobSeen, SlotSeen
 from runtime.contract.status import FlowStats, PartitionStatus
@@ -31,7 +31,8 @@ class Report:
 class JobFacts:
     """A job judged. `partitions` and `stats` come from the slots of the driver that the heartbeat names.
 
-    `recent`: how many records took how long, by flow, of what was committed since the look before.
+    `ends`: where a paused flow's source ended, by flow. `recent`: how many records took how long, by flow, of
+    what was committed since the look before.
     """
 
     seen: JobSeen
@@ -39,6 +40,7 @@ class JobFacts:
     stats: Mapping[str, Sequence[FlowStats]]
     flows: Mapping[str, FlowView]
     recent: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    ends: Mapping[str, SourceEnds] = field(default_factory=dict)
 
 
 def doubtful(ledger: LedgerFacts, now_ms: int) -> bool:
@@ -93,6 +95,7 @@ def judge(
         _stats(reports),
         {view.flow: view for view in status.flows},
         _recent(reports, _reports(before, status) if before is not None else {}),
+        {flow: ends for (job, flow), ends in now.ends.items() if job == name},
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from runtime.audit.ledger import OpenLedger, ledger_of
 from runtime.audit.status_facts import LedgerFacts
 from runtime.contract import job_status, naming
-from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport
+from runtime.contract.job_status import EndsKey, JobKey, JobStatus, SlotKey, SlotReport, SourceEnds
 from runtime.copy.scan import Scan
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
@@ -28,6 +28,7 @@ class LedgerDesk:
         self._status: Scan | None = None
         self._jobs: dict[str, JobStatus] = {}
         self._reports: dict[tuple[str, int], SlotReport] = {}
+        self._ends: dict[tuple[str, str], SourceEnds] = {}
 
     async def read(self, flows: Sequence[str], within: float) -> LedgerFacts:
         """Reports before the ledger: what a job says of a moment is never newer than what was committed."""
@@ -43,6 +44,7 @@ class LedgerDesk:
             generations=ledger.generations(),
             jobs=dict(self._jobs),
             reports=dict(self._reports),
+            ends=dict(self._ends),
         )
 
     async def _read_status(self, within: float) -> None:
@@ -65,6 +67,8 @@ class LedgerDesk:
                     self._jobs[job] = job_status.decode_job(value)
                 case SlotKey(job, slot) if value is not None:
                     self._reports[job, slot] = job_status.decode_slot(value)
+                case EndsKey(job, flow) if value is not None:
+                    self._ends[job, flow] = job_status.decode_ends(value)
                 case _:
                     pass
         except (ValueError, msgspec.DecodeError):

@@ -1,8 +1,8 @@
 """The status topic: what a job last said of itself, by key. See `status` for what a slot says.
 
 `["job", job]` → JobStatus, written about once a second in a transaction of the driver's: it is the job's
-heartbeat. `["spec", job]` → the JobSpec that the job runs by. `["slot", job, slot]` → SlotReport. The topic
-is compacted, so one read gives the newest of everything.
+heartbeat. `["spec", job]` → the JobSpec that the job runs by. `["slot", job, slot]` → SlotReport. `["ends",
+job, flow]` → SourceEnds of a paused flow. The topic is compacted, so one read gives the newest of everything.
 """
 
 import zlib
@@ -81,6 +81,13 @@ class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
     status: SlotStatus
 
 
+class SourceEnds(msgspec.Struct, frozen=True, array_like=True):
+    """Where the partitions of a flow end at its source, by topic; no slot reads them to say so."""
+
+    at_ms: int
+    topics: dict[str, dict[int, int]]
+
+
 class JobKey(msgspec.Struct, frozen=True):
     job: str
 
@@ -94,7 +101,12 @@ class SlotKey(msgspec.Struct, frozen=True):
     slot: int
 
 
-StatusKey = JobKey | SpecKey | SlotKey
+class EndsKey(msgspec.Struct, frozen=True):
+    job: str
+    flow: str
+
+
+StatusKey = JobKey | SpecKey | SlotKey | EndsKey
 
 
 def encode_key(key: StatusKey) -> bytes:
@@ -105,6 +117,8 @@ def encode_key(key: StatusKey) -> bytes:
             return msgspec.json.encode(["spec", job])
         case SlotKey(job, slot):
             return msgspec.json.encode(["slot", job, slot])
+        case EndsKey(job, flow):
+            return msgspec.json.encode(["ends", job, flow])
 
 
 def decode_key(key: bytes | None) -> StatusKey | None:
@@ -117,12 +131,14 @@ def decode_key(key: bytes | None) -> StatusKey | None:
                 return SpecKey(job)
             case ["slot", str(job), int(slot)]:
                 return SlotKey(job, slot)
+            case ["ends", str(job), str(flow)]:
+                return EndsKey(job, flow)
     except msgspec.DecodeError:
         pass
     return None
 
 
-def encode(value: JobStatus | SlotReport | JobSpec) -> bytes:
+def encode(value: JobStatus | SlotReport | JobSpec | SourceEnds) -> bytes:
     """Compressed: a slot with a thousand partitions says a lot, and says it again every second."""
     return _VERSION + zlib.compress(msgspec.json.encode(value), 1)
 
@@ -133,6 +149,10 @@ def decode_job(value: bytes) -> JobStatus:
 
 def decode_slot(value: bytes) -> SlotReport:
     return msgspec.json.decode(_text(value), type=SlotReport)
+
+
+def decode_ends(value: bytes) -> SourceEnds:
+    return msgspec.json.decode(_text(value), type=SourceEnds)
 
 
 def decode_spec(value: bytes) -> JobSpec:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from runtime.batch import AbortedTransactions, Batch, Record, Where, records, walk
+from runtime.copy.wire.asking import list_offsets
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
 from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 
 _WINDOW_BYTES = 64 << 10
 _BACK = 100  # markers and what was aborted may lie right before an offset
@@ -22,26 +23,26 @@ async def time_at(cluster: Cluster, at: TopicPartition, committed: int) -> int |
     None where the source no longer holds the next record: what follows says nothing of when it was written.
     NO_TIME where records have none. Raises WireError, BatchFailure.
     """
-    following, log_start = await _from(cluster, at, committed)
-    if log_start > committed:
+    start = (await list_offsets(cluster, {at: EARLIEST}))[at]
+    if not isinstance(start, ListedOffset) or start.offset > committed:
         return None
-    ahead = [one.timestamp for one in following if one.offset >= committed]
+    ahead = [one.timestamp for one in await _from(cluster, at, committed) if one.offset >= committed]
     if ahead:
         return min(ahead)
-    before, _ = await _from(cluster, at, max(log_start, committed - _BACK))
+    before = await _from(cluster, at, max(start.offset, committed - _BACK))
     behind = [one.timestamp for one in before if one.offset < committed]
     return behind[-1] if behind else None
 
 
-async def _from(cluster: Cluster, at: TopicPartition, offset: int) -> tuple[list[Record], int]:
-    """What one fetch brings of what is committed, and where the log starts."""
+async def _from(cluster: Cluster, at: TopicPartition, offset: int) -> list[Record]:
+    """What one fetch brings of what is committed."""
     answer = await fetch_once(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
     if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-        return [], answer.log_start_offset
+        return []
     if answer.error is not ErrorCode.NONE:
         raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
     aborted, where = AbortedTransactions(answer.aborted), Where(*at)
     kept = [
         one for one in walk(answer.records, where).sets if not isinstance(one, Batch) or aborted.keeps(one)
     ]
-    return [record for one in kept for record in records(one, where)], max(answer.log_start_offset, 0)
+    return [record for one in kept for record in records(one, where)]

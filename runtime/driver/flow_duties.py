@@ -14,6 +14,7 @@ from runtime.driver.flow import FlowWork
 from runtime.driver.groups import GroupSync
 from runtime.driver.groups_reader import Reader
 from runtime.driver.side_duties import SideDuties
+from runtime.driver.source_ends import keep_told
 from runtime.driver.tasks import Tasks
 from runtime.driver.trimming import keep_trimmed
 from runtime.observe.picture import GroupPicture
@@ -49,9 +50,12 @@ class FlowDuties:
             if before is not None:
                 sync.inherit(before[0])
             self._groups[flow.name] = (sync, self._tasks.spawn(sync.run(), f"groups {flow.name}"))
+        duties = SideDuties(self._spec(), flow.spec, self._clusters)
+        if flow.spec.state == "paused":
+            told = self._tasks.spawn(keep_told(flow, duties.notes), f"source ends {flow.name}")
+            self._by_flow[flow.name] = (duties, [told])
         if flow.spec.state != "active":
             return
-        duties = SideDuties(self._spec(), flow.spec, self._clusters)
         tasks = [
             self._tasks.spawn(keep_trimmed(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"),
             self._tasks.spawn(duties.heartbeats(), f"heartbeats {flow.name}"),

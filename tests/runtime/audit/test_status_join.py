@@ -1,5 +1,6 @@
 """What status shows for what was read: a row each."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from msgspec.structs import replace
 
 from runtime.audit.status_facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status_join import join
+from runtime.contract.job_status import SourceEnds
 from runtime.contract.ledger import Gap, PartitionKey
 from runtime.contract.seen import FlowSeen, PartitionSeen, StatusSeen
 from runtime.contract.status import PartitionState as S
@@ -14,6 +16,7 @@ from tests.runtime.audit.given import (
     AT,
     FLOW,
     HERE,
+    JOB,
     KEY,
     NOW,
     SILENT,
@@ -169,6 +172,17 @@ def test_a_job_that_was_stopped():
     status = seen(written=ledger(progress(90), job(60_000, state="stopped"), who=generation("stopped")))
     assert (status.jobs[0].up, status.jobs[0].state) == (False, "stopped")
     assert partition_of(status).state == "down"
+
+
+def test_a_paused_flow_whose_source_does_not_answer():
+    """Its driver went on looking where the source ends; what was heard last counts."""
+    told = {(JOB, FLOW): SourceEnds(NOW - 300, {TOPIC: {0: 97}})}
+    before = report(replace(said(S.PAUSED, 90, source_end=92), last_fetch_ms=NOW - 9_000))
+    for word in (None, before):
+        written = ledger(progress(90), job(), word, generation("paused"))
+        partition = partition_of(seen(here=SILENT, written=dataclasses.replace(written, ends=told)))
+        assert (partition.source_end, partition.lag_records) == (97, 7)
+        assert partition.source_end_seen_ms == NOW - 300
 
 
 def test_the_source_does_not_answer():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
@@ -14,6 +15,7 @@ from runtime.contract.jobspec import CopySettings, FlowSpec, JobSpec, RouteSpec
 from runtime.copy.ledger import Ledger
 from runtime.driver.clusters import Clusters
 from runtime.driver.groups import GroupSync
+from runtime.driver.groups_last import LastSync
 from runtime.driver.groups_reader import Reader
 from runtime.driver.pulse import Pulse
 from runtime.driver.takeover import Shared
@@ -26,6 +28,23 @@ async def syncing(
     sides: Mapping[str, Side], flow: FlowSpec, *others: FlowSpec, job: str = "groups"
 ) -> AsyncIterator[GroupSync]:
     """The duty of one flow; `others` are the topology's other flows. `look` does one round."""
+    async with _driver(sides, flow, others, job) as (spec, shared):
+        yield GroupSync(spec, flow, shared, Reader())
+
+
+async def last_look(
+    sides: Mapping[str, Side], flow: FlowSpec, *others: FlowSpec, lost: str
+) -> tuple[str, ...]:
+    """Groups translated a last time, when nobody listens any more where cluster `lost` was."""
+    dead = replace(sides[lost], bootstrap="127.0.0.1:1", client={"bootstrap.servers": "127.0.0.1:1"})
+    async with _driver({**sides, lost: dead}, flow, others, "last") as (spec, shared):
+        return await LastSync(spec, flow, shared, set).run()
+
+
+@asynccontextmanager
+async def _driver(
+    sides: Mapping[str, Side], flow: FlowSpec, others: Sequence[FlowSpec], job: str
+) -> AsyncIterator[tuple[JobSpec, Shared]]:
     specs = Driver(sides, flow.destination).spec().clusters
     spec = JobSpec(
         job=f"{job}-{flow.name}",
@@ -40,21 +59,23 @@ async def syncing(
         destination = await clusters.cluster(flow.destination)
         writer = await DriverWriter.begin(destination, spec.job)
         pulse = Pulse(writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0))
-        shared = Shared(
-            job=spec.job,
-            driver="driver",
-            slots=1,
-            generations={},
-            settings=CopySettings(),
-            clusters=clusters,
-            destination=destination,
-            ledger=await Ledger.open(destination),
-            writer=writer,
-            pulse=pulse,
-            changed=lambda: None,
-            holds=lambda _flow, _topics: False,
+        yield (
+            spec,
+            Shared(
+                job=spec.job,
+                driver="driver",
+                slots=1,
+                generations={},
+                settings=CopySettings(),
+                clusters=clusters,
+                destination=destination,
+                ledger=await Ledger.open(destination),
+                writer=writer,
+                pulse=pulse,
+                changed=lambda: None,
+                holds=lambda _flow, _topics: False,
+            ),
         )
-        yield GroupSync(spec, flow, shared, Reader())
     finally:
         await clusters.close()
 

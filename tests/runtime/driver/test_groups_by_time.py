@@ -1,0 +1,130 @@
+"""Groups of data that another tool copied before the flow: by the time of their records, none is skipped."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.audit.ledger import Reach
+from runtime.audit.offsets import OffsetsAsked, group_offsets
+from runtime.contract import naming
+from runtime.contract.groups_seen import GroupSeen
+from runtime.contract.jobspec import AtOffsets, FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
+from runtime.contract.rename import Template
+from runtime.contract.route import Route, Router
+from runtime.contract.selection import Rules
+from runtime.driver.groups_book import GroupNumbers
+from runtime.lab.lab import Lab
+from tests.runtime.copy.conftest import sides_of
+from tests.runtime.copy.workload import LONG_AGO
+from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+OLDER, ALL = 40, 60  # records that were copied before the flow, and in all
+SWAPPED = {10: 13, 11: 10, 12: 11, 13: 12}  # written somewhat out of order
+
+
+@pytest.fixture(scope="session")
+def sides(lab: Lab) -> dict[str, Side]:
+    return sides_of(lab)
+
+
+def rows(start: int, end: int) -> list[dict[str, Any]]:
+    """Two of them in each second."""
+    return [
+        {"value": b"%d" % one, "timestamp": LONG_AGO + SWAPPED.get(one, one) // 2 * 1_000}
+        for one in range(start, end)
+    ]
+
+
+def migrated(sides: dict[str, Side], fresh: Fresh) -> tuple[FlowSpec, tuple[str, int], tuple[str, int]]:
+    """Another tool copied the older ones, and wrote something of its own in between."""
+    topic = fresh("orders")
+    flow = flow_spec(fresh("flow"), "dc1", "dc2", rename=TemplateRule(text="copy.{topic}"))
+    flow = replace(
+        flow,
+        topics=SelectionSpec(include=[topic]),
+        groups=GroupsSpec(selection=SelectionSpec(include=[f"{topic}.*"]), mode="timestamp"),
+    )
+    here, there = (topic, 0), (f"copy.{topic}", 0)
+    for side, name in (("dc1", here[0]), ("dc2", there[0])):
+        sides[side].create(name)
+    sides["dc1"].write(topic, rows(0, ALL))
+    own = {"value": b"own", "timestamp": LONG_AGO}
+    sides["dc2"].write(there[0], [own, *rows(0, 20), own, *rows(20, OLDER)])
+    driver = Driver(sides, "dc2", fresh("job"))
+    start = AtOffsets(offsets={topic: {"0": OLDER}})
+    copy_through(driver, flow, assigned(flow.name, topic, 1, destination_topic=there[0]), start=start)
+    return flow, here, there
+
+
+def look(sides: dict[str, Side], flow: FlowSpec) -> GroupNumbers:
+    async def once() -> GroupNumbers:
+        async with syncing(sides, flow) as sync:
+            await sync.look()
+            assert not sync.notes
+            return sync.numbers()
+
+    return asyncio.run(once())
+
+
+def left(side: Side, at: tuple[str, int], offset: int) -> list[bytes | None]:
+    return [row.value for row in side.read(at[0])[0] if row.offset >= offset and row.value != b"own"]
+
+
+def told(sides: dict[str, Side], flow: FlowSpec, group: str, source: str) -> GroupSeen:
+    route = Route(flow.name, "dc1", "dc2", Rules(tuple(flow.topics.include)), Template("copy.{topic}"))
+    reaches = Reach("dc1", source), Reach("dc2", sides["dc2"].bootstrap)
+    asked = OffsetsAsked(flow.name, group, True, Router([route]), *reaches, by_time=True, within_s=3)
+    return asyncio.run(group_offsets(asked))
+
+
+def test_older_data_is_placed_by_record_time(sides: dict[str, Side], fresh: Fresh) -> None:
+    """None is skipped; read again are those of the same second, and of the disorder. Newer data is exact."""
+    flow, here, there = migrated(sides, fresh)
+    groups = {f"{here[0]}-{one}": one for one in (0, 7, 10, 11, 12, 13, 20, 39, 40, 47, ALL)}
+    for group, offset in groups.items():
+        commit(sides["dc1"], group, {here: offset})
+    numbers = look(sides, flow)
+    assert (numbers.translated, numbers.unmapped) == (len(groups), 0)
+    for group, offset in groups.items():
+        unread = left(sides["dc1"], here, offset)
+        rest = left(sides["dc2"], there, committed(sides["dc2"], group)[there])
+        assert rest[len(rest) - len(unread) :] == unread  # none is skipped
+        assert len(rest) - len(unread) <= (0 if offset >= OLDER else 5)
+
+    seen = told(sides, flow, f"{here[0]}-7", sides["dc1"].bootstrap).partitions[0]
+    assert (seen.state, seen.by, seen.exact) == ("translated", "time", False)
+    seen = told(sides, flow, f"{here[0]}-47", sides["dc1"].bootstrap).partitions[0]
+    assert (seen.state, seen.by, seen.exact) == ("translated", "map", True)
+
+
+def test_a_time_is_remembered_when_its_record_is_gone(sides: dict[str, Side], fresh: Fresh) -> None:
+    """Of a source that deleted it, and of one that is dead; what was never known waits at the beginning."""
+    flow, here, there = migrated(sides, fresh)
+    group, behind, unknown = (f"{here[0]}-{one}" for one in ("g", "behind", "unknown"))
+    commit(sides["dc1"], group, {here: 20})
+    commit(sides["dc1"], behind, {here: 30})
+    look(sides, flow)
+    sides["dc1"].forget(here[0], 36)
+    commit(sides["dc1"], group, {here: 24})  # nothing tells when record 24 was written; 20 was before it
+    commit(sides["dc1"], unknown, {here: 24})
+    numbers = look(sides, flow)
+    assert (numbers.translated, numbers.ahead, numbers.unmapped) == (2, 0, 1)
+    rest = left(sides["dc2"], there, committed(sides["dc2"], group)[there])
+    assert rest == [b"%d" % one for one in range(20, ALL)]
+    assert committed(sides["dc2"], unknown) == {}
+
+    admin = sides["dc2"].admin()
+    for done in admin.delete_consumer_groups([behind]).values():
+        done.result(30)
+    assert asyncio.run(last_look(sides, flow, lost="dc1")) == ()
+    rest = left(sides["dc2"], there, committed(sides["dc2"], behind)[there])
+    assert rest == [b"%d" % one for one in range(30, ALL)]
+    seen = told(sides, flow, behind, "127.0.0.1:1").partitions[0]
+    assert (seen.by, seen.exact) == ("time", False)
+    assert naming.TIMESTAMPS in admin.list_topics(timeout=10).topics
