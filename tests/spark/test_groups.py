@@ -135,6 +135,22 @@ def test_a_paused_flow_goes_on_syncing(job: Running, sides: dict[str, Side], top
     resumes(sides, topology, "resuming-plain", "resuming-late-app", read=210)
 
 
+def test_a_paused_flow_tells_what_would_be_lost(
+    job: Running, sides: dict[str, Side], lab: Lab, topology: Path, tmp_path: Path
+) -> None:
+    """No slot reads the source any more; the driver goes on looking where it ends."""
+    sides["dc1"].write("resuming-plain", [{"value": b"late", "partition": at % 2} for at in range(7)])
+    unreachable = topology.read_text().replace(lab.clusters["dc1"].bootstrap, "127.0.0.1:1")
+    (tmp_path / "repl.yaml").write_text(unreachable)
+
+    def told() -> bool:
+        rehearsed = repl("failover", "dc1", "--rehearse", "--path", str(tmp_path))
+        assert rehearsed.returncode == 0, rehearsed.stderr
+        return f"flow.{FLOW}  at least 7 records" in rehearsed.stdout
+
+    wait_for(told, 60)
+
+
 def resumes(
     sides: dict[str, Side], topology: Path, topic: str, group: str, *, read: int, **config: Any
 ) -> None:
