@@ -111,6 +111,23 @@ def test_a_paused_flow_needs_its_generation_alone() -> None:
     assert not_copying(spec, {}, board(paused, spec, report()), "old") == ""
 
 
+@pytest.mark.parametrize(
+    ("view", "missing"),
+    [
+        (replace(VIEW, promoted=["pay", "b"]), ""),
+        (VIEW, "the job is at it"),
+        (replace(VIEW, promoted=["b"], why="3 records are left"), "3 records are left"),
+    ],
+)
+def test_topics_that_are_promoted_are_waited_for(view: FlowView, missing: str) -> None:
+    spec = replace(SPEC, flows=[replace(FLOW, promoted=["b", "pay"])])
+    seen = board(replace(STATUS, flows=[view]), spec)
+
+    found = not_copying(spec, {}, seen, "old")
+
+    assert found == (f"flow.x: its topics are not promoted yet: {missing}" if missing else "")
+
+
 ENDED = FlowView(flow="x", state="promoted", generation=4, ended=True)
 
 

@@ -58,4 +58,6 @@ def test_names_do_not_grow_round_and_round_when_the_way_back_is_known():
 
 def test_topics_that_were_promoted_on_their_own_are_left():
     flow = FlowSpec(name="f", source="dc1", destination="dc2", topics=EVERYTHING, promoted=["pay.*"])
-    assert taken_by(flow, router_of(job(flow)), ["orders", "payments"]) == {"orders": "orders"}
+    router, topics = router_of(job(flow)), ["orders", "payments", "payroll"]
+    assert taken_by(flow, router, topics) == {"orders": "orders"}
+    assert taken_by(flow, router, topics, {"payroll"}) == {"orders": "orders", "payroll": "payroll"}

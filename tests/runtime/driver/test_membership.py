@@ -43,6 +43,21 @@ def test_partitions_are_shared_out_and_nothing_is_said_twice():
     assert membership.next(1) is None
 
 
+def test_topics_are_let_go_of_on_their_own():
+    membership = Membership([0])
+    other = AssignedPartition(flow="f", topic="u", partition=0, destination_topic="u")
+    membership.want({"f": flow("f")}, {}, {**partitions(0), other.key: other})
+    membership.next(0)
+    membership.want({"f": flow("f")}, {}, {other.key: other})
+    without = membership.next(0)
+    assert without is not None
+    assert membership.holds("f", {"t"})
+    membership.confirmed(0, without.version)
+    assert not membership.holds("f", {"t"})
+    assert membership.holds("f", {"u"})
+    assert membership.holds("f")
+
+
 def test_a_partition_that_moves_is_nobodys_until_it_was_let_go():
     membership = made(0, 1)
     assert numbers(membership.next(0)) == [0]
