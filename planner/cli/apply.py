@@ -120,15 +120,17 @@ def execute(
 
 
 def approve(plan: Plan) -> None:
+    ask(
+        f"Do you want to perform these actions on {', '.join(sorted(plan.clusters))}?",
+        "add --auto-approve, or apply a plan that was saved with repl plan --out",
+    )
+
+
+def ask(question: str, way_out: str) -> None:
     """Only a yes from a person; without a terminal there is nobody to ask."""
     if not sys.stdin.isatty():
-        raise Failure(
-            error(
-                "there is no terminal to ask on, so nothing was changed",
-                "add --auto-approve, or apply a plan that was saved with repl plan --out",
-            )
-        )
-    click.echo(f"\nDo you want to perform these actions on {', '.join(sorted(plan.clusters))}?")
+        raise Failure(error("there is no terminal to ask on, so nothing was changed", way_out))
+    click.echo(f"\n{question}")
     click.echo("  Only 'yes' will be accepted to approve.\n")
     answer = click.prompt("  Enter a value", default="", show_default=False, prompt_suffix=": ")
     if answer.strip() != "yes":

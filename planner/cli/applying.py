@@ -1,6 +1,5 @@
 """Wires one apply: leases, the look whether the plan still holds, journal, executor, terminal."""
 
-import getpass
 import os
 import socket
 import subprocess
@@ -12,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
@@ -23,6 +21,7 @@ from planner.apply.launching import Launchers, nobody
 from planner.cli.app import show
 from planner.cli.apply_view import View
 from planner.cli.interrupting import interruptible
+from planner.cli.leasing import leased, user
 from planner.kafka import Endpoint, explain, producer
 from planner.model.applied import Applied, StepResult
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
@@ -35,7 +34,7 @@ from planner.plan.plain import plain
 from planner.store import log
 from planner.store.history import Journal, merge, read_history
 from planner.store.lease import Lease
-from planner.store.lease_log import TTL_MS, Held, Holder
+from planner.store.lease_log import TTL_MS
 from planner.store.planfile import digest, step_of
 from planner.store.registry import RegistryWriter
 from runtime.contract import naming
@@ -86,7 +85,7 @@ def _applied(plan: Plan, written: Sequence[str], folder: Path) -> Applied:
         topology=plan.topology,
         mode=plan.mode.value,
         plan=digest(plan),
-        user=_user(),
+        user=user(),
         host=socket.gethostname(),
         pid=os.getpid(),
         git=_git_commit(folder),
@@ -98,13 +97,6 @@ def _applied(plan: Plan, written: Sequence[str], folder: Path) -> Applied:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())  # a container's user often has no name
 
 
 def _git_commit(folder: Path) -> str | None:
@@ -125,22 +117,14 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _leased(applied: Applied, applying: Applying, cluster: str) -> Lease:
-    holder = Holder(
-        id=f"{applied.id}-{uuid.uuid4().hex[:6]}",
-        user=applied.user,
-        host=applied.host,
-        pid=applied.pid,
+    return leased(
+        applying.endpoints[cluster],
+        name=applied.id,
         topology=applied.topology,
         plan=applied.plan,
+        lock_timeout_ms=applying.lock_timeout_ms,
+        ttl_ms=applying.lease_ttl_ms,
     )
-
-    def waiting(held: Held) -> None:
-        since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
-        who = f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}"
-        click.echo(f"Waiting for another apply to {cluster}: {who}, since {since} ...", err=True)
-
-    lease = Lease(applying.endpoints[cluster], holder, applying.lease_ttl_ms)
-    return lease.acquire(applying.lock_timeout_ms / 1000, waiting)
 
 
 def _earlier(plan: Plan, applying: Applying, written: Sequence[str]) -> Applied | None:

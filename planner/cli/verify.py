@@ -1,7 +1,6 @@
 """`repl verify`: both sides of a flow, record by record, on Spark."""
 
 import re
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from planner.cli import as_json as json_output
 from planner.cli.flow_specs import job_spec
 from planner.cli.offsets import flow_of, unreadable
 from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.cli.spark_once import on_spark
 from planner.cli.verify_book import book_of
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
@@ -186,26 +186,8 @@ def _on_its_cluster(job: JobSpec) -> JobSpec:
 def _run(request: VerifyRequest, book: Path | None, *, resume: bool, where: JobSpec | None) -> Outcome:
     from runtime import audit
     from runtime.audit.verify_request import decode_outcome, encode_request
-    from runtime.launch.launcher import LaunchError
-    from runtime.launch.once import run_once
 
-    with tempfile.TemporaryDirectory(prefix="repl-verify-") as folder:
-        asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"
-        asked.write_bytes(encode_request(request))
-        main = Path(audit.__file__).with_name("verify_main.py")
-        words = ["--request", str(asked), "--out", str(out)]
-        words += ["--book", str(book)] if book is not None else []
-        words += ["--resume"] if resume else []
-        try:
-            run_once(
-                main,
-                words,
-                said=lambda line: click.echo(line, err=True),
-                prefix="verify: ",
-                where=where,
-            )
-        except LaunchError as failure:
-            for line in failure.log:
-                click.echo(f"  {line}", err=True)
-            raise Failure(error(failure.what, failure.way_out)) from None
-        return decode_outcome(out.read_bytes())
+    words = ["--book", str(book)] if book is not None else []
+    words += ["--resume"] if resume else []
+    main = Path(audit.__file__).with_name("verify_main.py")
+    return decode_outcome(on_spark(main, encode_request(request), "verify: ", words, where))
