@@ -14,6 +14,7 @@ from runtime.contract.checkpoint import CheckpointState
 from runtime.contract.groups import Item
 from runtime.contract.route import Router
 from runtime.contract.seen_loss import GroupLoss
+from runtime.contract.selection import Names
 from runtime.contract.translate import At, Nowhere, Pending, at_last
 from runtime.copy.checkpoints import Checkpoints
 from runtime.copy.consumer_times import Times
@@ -101,7 +102,13 @@ async def _worked_out(
     times = Times(asked.flow, source, destination) if asked.by_time else None
     sides = Sides(asked.flow, source, destination, times)
     await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
-    offsets = {item: offset for item, offset in offsets.items() if not sides.is_ours(item, offset)}
+    generation = ledger.generation(asked.flow)
+    promoted = Names(generation.promoted if generation is not None else ())
+    offsets = {
+        item: offset
+        for item, offset in offsets.items()
+        if not promoted.match(item.topic) and not sides.is_ours(item, offset)
+    }
     placed = await sides.place(offsets)
     groups = sorted({item.group for item in offsets})
     listed = (await list_groups(destination)).groups
