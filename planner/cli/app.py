@@ -35,6 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "resume": Entry("resume", "Let a paused flow go on, or one that stopped over lost records."),
     "failover": Entry("failover", "Give a cluster up: its flows end with what arrived."),
     "promote": Entry("promote", "Make a flow's destination the truth, once all of it is copied."),
+    "failback": Entry("failback", "Bring home what the other side wrote; --switch: run as before."),
     "salvage": Entry("salvage", "What the old primary holds and never sent."),
     "verify": Entry("verify", "Compare both sides of a flow record by record, on Spark."),
     "history": Entry("history", "Who applied what, when, and how it ended."),

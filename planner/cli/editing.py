@@ -41,6 +41,14 @@ def flow_of(topology: Topology, name: str) -> Flow:
     return topology.flows[name]
 
 
+def known_cluster(topology: Topology, name: str) -> None:
+    if name not in topology.clusters:
+        near = nearest(name, topology.clusters)
+        raise Failure(
+            error(f"there is no cluster {name} in this topology", f"did you mean {near}?" if near else "")
+        )
+
+
 def apply_with_state(name: str, state: FlowState, how: How) -> int:
     return apply_with_states({name: state}, how)
 

@@ -16,12 +16,46 @@ SILENT_MS = 10_000
 _LOOK_S = 1.0
 
 Chosen = Callable[["FlowSeen"], "Sequence[TopicSeen]"]
+Late = Callable[[str, float, str], Failure]  # the flow, how long it was waited for, what is left
 
 
 async def drained(topology: Topology, flow: Flow, seconds: float, chosen: Chosen | None = None) -> None:
     """Until nothing is left to copy, of the whole flow or of what is chosen of it. A job that does not run is
     not waited for: the plan starts it. `chosen` may raise Failure.
     """
+    await _until_copied(topology, flow, seconds, _not_promoted(chosen), chosen, down=lambda _: None)
+
+
+async def copied(topology: Topology, flow: Flow, seconds: float, late: Late) -> None:
+    """The same by a job that must run."""
+
+    def down(left: str) -> None:
+        raise Failure(error(f"job.{flow.job} does not run any more: {left}", "run the same command again"))
+
+    await _until_copied(topology, flow, seconds, late, None, down)
+
+
+def _not_promoted(chosen: Chosen | None) -> Late:
+    def late(flow: str, seconds: float, left: str) -> Failure:
+        what = f"flow.{flow} is" if chosen is None else f"topics of flow.{flow} are"
+        return Failure(
+            error(
+                f"{what} not promoted after {seconds:.0f} s, it goes on copying: {left}",
+                "are the producers stopped? then give it more time: --timeout",
+            )
+        )
+
+    return late
+
+
+async def _until_copied(
+    topology: Topology,
+    flow: Flow,
+    seconds: float,
+    late: Late,
+    chosen: Chosen | None,
+    down: Callable[[str], None],
+) -> None:
     from planner.cli.status_asking import asked_of
     from runtime.audit.status_join import join
     from runtime.audit.status_look import Looker
@@ -37,19 +71,16 @@ async def drained(topology: Topology, flow: Flow, seconds: float, chosen: Chosen
             seen = next(one for one in status.flows if one.name == flow.name)
             answers = seen.source_answers and seen.destination_answers
             left = _left(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why
-            if not left or not _up(status, seen):
+            if not left:
+                return
+            if not _up(status, seen):
+                down(left)
                 return
             if left != shown:
                 click.echo(f"flow.{flow.name}: {left}", err=True)
                 shown = left
             if loop.time() > deadline:
-                what = f"flow.{flow.name} is" if chosen is None else f"topics of flow.{flow.name} are"
-                raise Failure(
-                    error(
-                        f"{what} not promoted after {seconds:.0f} s, it goes on copying: {left}",
-                        "are the producers stopped? then give it more time: --timeout",
-                    )
-                )
+                raise late(flow.name, seconds, left)
             before = now
             await asyncio.sleep(_LOOK_S)
 

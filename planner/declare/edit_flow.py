@@ -27,12 +27,18 @@ _SPECIAL = re.compile(r"[,\[\]{}]|^[&*!|>%@`]")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 
 
-def with_way_back(text: str, flow: str, name: str, exclude: Sequence[str] = ()) -> str | None:
-    """None where the text does not write the flow out, or so that nothing can be put beside it."""
+def with_way_back(
+    text: str, flow: str, name: str, exclude: Sequence[str] = (), *, groups: bool = True
+) -> str | None:
+    """None where the text does not write the flow out, or so that nothing can be put beside it. Without
+    `groups` it moves none.
+    """
     found = written(text, flow)
     if found is None:
         return None
     fields = _fields(found, name, exclude)
+    if not groups:
+        fields = [*(one for one in fields if one[0] != "groups"), ("groups", _off(found))]
     if found.flow.flow_style:
         marked = [f"{quoted(found.quotes, key)}: {value}" for key, value in fields]
         item = "{" + ", ".join(marked) + "}"
@@ -115,6 +121,10 @@ def _word(value: str, as_json: bool) -> str:
         return json.dumps(value, ensure_ascii=False)
     plain = _PLAIN.fullmatch(value) and yaml.safe_load(value) == value
     return value if plain else _single(value)
+
+
+def _off(found: Written) -> str:
+    return "{" + quoted(found.quotes, "sync") + ": false}"
 
 
 def _dumped(value: dict[str, list[str]], as_json: bool) -> str:

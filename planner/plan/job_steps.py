@@ -240,7 +240,7 @@ def _losing_first(
 
 
 def _turning_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:
-    """A flow that comes back begins where its opposite ended: that ends first, and its job goes if it must."""
+    """A flow that comes back begins where its opposite ended: that ends first, with its job if it must."""
     jobs = {name: job.job.name for job in desired.jobs for name in job.flows}
     flows = {one.flow.name: one.flow for one in desired.flows}
     by_job: dict[str, list[JobStep]] = {}

@@ -1,0 +1,89 @@
+"""A failback as an edit of the topology: ways home are added, or run again."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from planner.cli.pipeline import see
+from planner.declare.edit import with_state
+from planner.declare.edit_flow import with_way_back
+from planner.expand.failback import Homecoming, without_carried
+from planner.model.diagnostic import Failure, Source, error
+from planner.model.topology import FlowState, Topology
+
+
+def without_others(topology: Topology, coming: Iterable[Homecoming], timeout_ms: int) -> list[Homecoming]:
+    """Ways home that are still to be made leave to other flows what those bring home already."""
+    listed = list(coming)
+    if all(one.back is not None for one in listed):
+        return listed
+    observed = see(topology, timeout_ms).observed
+    names = {
+        name: frozenset(live.topics) if (live := observed.reachable(name)) is not None else frozenset()
+        for name in observed.clusters
+    }
+    return [
+        without_carried(one, topology, names[one.flow.source_cluster], names[one.flow.destination_cluster])
+        if one.back is None
+        else one
+        for one in listed
+    ]
+
+
+def with_ways_home(topology: Topology, homecomings: Iterable[Homecoming]) -> dict[Path, str]:
+    """The files with what is to be written; files that stay as they are, too."""
+    after: dict[Path, str] = {}
+    for one in homecomings:
+        if one.back is None:
+            _free(one, topology)
+            _edit(after, one.flow.source, one.flow.name, _adding(one))
+        else:
+            _edit(after, one.back.source, one.back.name, _running(one.back.name, one.back.state))
+    return after
+
+
+def _free(one: Homecoming, topology: Topology) -> None:
+    other = topology.flows.get(one.name)
+    if other is not None:
+        raise Failure(
+            error(
+                f"the way home of flow.{one.flow.name} would be called {one.name}, and that is another flow",
+                f"give that another name, or write the way home yourself, with reverse_of: {one.flow.name}",
+                source=other.source,
+            )
+        )
+
+
+def _adding(one: Homecoming) -> Callable[[str], str | None]:
+    return lambda text: with_way_back(text, one.flow.name, one.name, one.exclude, groups=not one.carried)
+
+
+def _running(name: str, state: FlowState) -> Callable[[str], str | None]:
+    if state is FlowState.ACTIVE:
+        return lambda text: text
+    return lambda text: with_state(text, name, FlowState.ACTIVE.value)
+
+
+def _edit(
+    after: dict[Path, str], source: Source | None, name: str, edit: Callable[[str], str | None]
+) -> None:
+    if source is None:
+        raise Failure(error(f"flow.{name} stands in no file"))
+    file = Path(source.file)
+    edited = edit(after[file] if file in after else file.read_text(encoding="utf-8"))
+    if edited is None:
+        raise Failure(
+            error(
+                f"{source.file}: nothing can be written beside flow {name}",
+                f"add a flow with reverse_of: {name}, from and to swapped, by hand; then run this again",
+                source=source,
+            )
+        )
+    after[file] = edited
+
+
+def really_home(topology: Topology, homecomings: Iterable[Homecoming]) -> None:
+    """Raises Failure where the edit did not come to what was meant."""
+    for one in homecomings:
+        back = topology.flows.get(one.name)
+        if back is None or back.reverse_of is None or back.state is not FlowState.ACTIVE:
+            raise Failure(error(f"the state of flow {one.name} comes from elsewhere", "edit it by hand"))
