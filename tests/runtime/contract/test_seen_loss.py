@@ -80,5 +80,13 @@ def test_of_a_source_that_answered_before_the_moment_counts() -> None:
     assert (loss.records, loss.ms, loss.as_of_ms) == (0, 0, 99_000)
 
 
+def test_a_topic_that_was_promoted_on_its_own_loses_nothing() -> None:
+    promoted = replace(placed(70, end=None), state="promoted", lag_records=0, lag_ms=0)
+
+    loss = loss_of(with_ends_of(flow(promoted), flow(placed(70, end=100, heard=90_000)), NOW), NOW)
+
+    assert (loss.records, loss.ms, loss.unheard) == (0, 0, 0)
+
+
 def placed(position: int, *, end: int | None, heard: int | None = None) -> PartitionSeen:
     return replace(partition(None, heard=heard), position=position, source_end=end)

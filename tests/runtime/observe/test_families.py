@@ -1,9 +1,11 @@
 """What Prometheus is told, by what was reported."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
 from runtime.observe.book import Book
 from runtime.observe.collector import FAMILIES
@@ -112,6 +114,16 @@ def test_what_needs_someone_does_so_without_a_slot():
     assert found['repl_flow_partitions{flow="f",state="diverged"}'] == 1
     assert found['repl_flow_incidents_total{flow="f",state="diverged"}'] == 1
     assert found['repl_flow_incidents_total{flow="f",state="recreated"}'] == 0
+
+
+def test_a_topic_that_was_promoted_on_its_own_has_its_state_and_no_lag():
+    book = Book()
+    book.take(report(partition()))
+    one = replace(flow(), promoted=[PartitionKey("f", "gone", 0)])
+    found = series(collected(picture(one, slots=[running()]), book))
+    assert found['repl_partition_state{flow="f",topic="gone",partition="0",state="promoted"}'] == 1
+    assert found['repl_flow_partitions{flow="f",state="promoted"}'] == 1
+    assert 'repl_partition_lag_records{flow="f",topic="gone",partition="0"}' not in found
 
 
 def test_a_partition_that_nobody_reported_is_starting_and_has_no_lag():
