@@ -6,15 +6,27 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from planner.cli import as_json as json_output
 from planner.cli.offsets import flow_of, unreadable
-from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.cli.options import (
+    auto_approve_option,
+    json_option,
+    lock_timeout_option,
+    path_option,
+    timeout_option,
+    var_file_option,
+)
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.topology import Flow, Topology
 from runtime.contract.seen_salvage import Salvaged, SalvageSeen
+
+if TYPE_CHECKING:
+    from runtime.audit.salvage import SalvageAsked
 
 FORMAT_VERSION = 1
 
@@ -27,24 +39,56 @@ FORMAT_VERSION = 1
     metavar="FILE",
     help="Write every record as a line of JSON into a new file.",
 )
+@click.option("--replay", is_flag=True, help="Copy them into the flow's own topic at the destination.")
+@click.option("--to", metavar="TOPIC", help="With --replay: into this topic of the destination.")
 @path_option
 @var_file_option
+@auto_approve_option
+@lock_timeout_option
 @timeout_option
 @json_option
 def command(
-    flow: str, export: Path | None, path: Path, var_files: tuple[Path, ...], timeout: int, as_json: bool
+    flow: str,
+    export: Path | None,
+    replay: bool,
+    to: str | None,
+    path: Path,
+    var_files: tuple[Path, ...],
+    auto_approve: bool,
+    lock_timeout: int,
+    timeout: int,
+    as_json: bool,
 ) -> int:
-    """Show the records of FLOW's source that never reached the other side.
+    """Show the records of FLOW's source that never reached the other side, or bring them there.
 
     By the ledger: what is committed at the source, lies beyond what the flow copied or was given up, and was
-    not kept back by provenance. Nothing is changed anywhere.
+    not kept back by provenance. Without --replay nothing is changed anywhere. With it, each of them is copied
+    once, whatever happens meanwhile, and says in its header __repl where it came from.
     """
+    if to is not None and not replay:
+        raise click.UsageError("--to goes with --replay")
+    if replay and export is not None:
+        raise click.UsageError("--export and --replay are two commands")
+    topology = load(path, var_files)
+    declared = flow_of(topology, flow)
+    if not replay:
+        return _shown(_asked(topology, declared, timeout), export, as_json=as_json)
+    from planner.cli.salvage_replay import Replaying, refuse_while_running
+    from planner.cli.salvage_replay import replay as replayed
+
+    refuse_while_running(declared)
+    replaying = Replaying(topology, declared, to, auto_approve, lock_timeout, as_json)
+    asked = _asked(topology, declared, timeout)
+    return replayed(replaying, asked, lambda: _salvaged(asked, lambda _: None))
+
+
+def _shown(asked: "SalvageAsked", export: Path | None, *, as_json: bool) -> int:
     from planner.cli.printing import print_lines
     from planner.render.salvage import as_json as document
     from planner.render.salvage import screen
 
     with _exported(export) as take:
-        seen = _salvaged(flow, path, var_files, timeout, take)
+        seen = _salvaged(asked, take)
         if seen.unread and export is not None:
             why = next(f"{one.topic}-{one.partition}: {one.unread}" for one in seen.partitions if one.unread)
             raise Failure(
@@ -59,18 +103,20 @@ def command(
     return ExitCode.ERROR if seen.unread else ExitCode.DONE
 
 
-def _salvaged(
-    flow: str, path: Path, var_files: tuple[Path, ...], timeout: int, take: Callable[[Salvaged], None]
-) -> SalvageSeen:
+def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageAsked":
     from planner.cli.flow_specs import flow_spec
     from planner.expand.routes import router_of
-    from runtime.audit.ledger import AuditFailure
-    from runtime.audit.salvage import SalvageAsked, salvage
+    from runtime.audit.salvage import SalvageAsked
 
-    topology = load(path, var_files)
-    spec, clusters = flow_spec(topology, flow_of(topology, flow), timeout)
+    spec, clusters = flow_spec(topology, flow, timeout)
     source, destination = clusters[spec.source], clusters[spec.destination]
-    asked = SalvageAsked(spec, source, destination, router_of(topology), timeout / 1000)
+    return SalvageAsked(spec, source, destination, router_of(topology), timeout / 1000)
+
+
+def _salvaged(asked: "SalvageAsked", take: Callable[[Salvaged], None]) -> SalvageSeen:
+    from runtime.audit.ledger import AuditFailure
+    from runtime.audit.salvage import salvage
+
     try:
         return asyncio.run(salvage(asked, take))
     except AuditFailure as failure:

@@ -98,18 +98,23 @@ def _token(command: str) -> tuple[str, float]:
     return token.text, time.time() + token.lifetime_s
 
 
-def _compacted(spec: ClusterSpec, topics: Iterable[str]) -> frozenset[str]:
+def settings_of(spec: ClusterSpec, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The effective settings of topics that are there, by name. Raises AuditFailure."""
     asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     if not asked:
-        return frozenset()
+        return {}
     admin = _admin(spec)
-    found = set()
+    found = {}
     for resource, future in admin.describe_configs(asked, request_timeout=_CONFIGS_WITHIN_S).items():
         try:
-            policy = future.result(_CONFIGS_WITHIN_S)["cleanup.policy"].value
+            entries = future.result(_CONFIGS_WITHIN_S)
         except KafkaException as error:
             why = f"the settings of {resource.name} can't be read: {error.args[0].str()}"
             raise AuditFailure(spec.bootstrap, why) from error
-        if "compact" in str(policy):
-            found.add(str(resource.name))
-    return frozenset(found)
+        found[str(resource.name)] = {name: str(entry.value) for name, entry in entries.items()}
+    return found
+
+
+def _compacted(spec: ClusterSpec, topics: Iterable[str]) -> frozenset[str]:
+    settings = settings_of(spec, topics)
+    return frozenset(name for name, one in settings.items() if "compact" in one["cleanup.policy"])

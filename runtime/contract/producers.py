@@ -18,15 +18,20 @@ _VERSION = b"\x01"
 
 
 class Producer(msgspec.Struct, frozen=True):
-    """The flow that a producer id writes for, and where that flow's records come from."""
+    """The flow that a producer id writes for, and where that flow's records come from. `only`: the one topic
+    in which they are what the flow would have brought there.
+    """
 
     flow: str
     source: str  # the cluster's name in the topology, as the rename rule may use it
     source_cluster_id: str
     rename: RenameRule
+    only: str | None = None
 
     def home(self, topic: str) -> Home | None:
         """Where what this id wrote to `topic` came from; None when the flow does not write such a topic."""
+        if self.only not in (None, topic):
+            return None
         origin = rename.backward(as_rename(self.rename), topic, self.source)
         return Home(self.source_cluster_id, origin) if origin is not None else None
 

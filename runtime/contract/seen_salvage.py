@@ -61,3 +61,13 @@ class SalvageSeen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unread(self) -> bool:
         return any(one.unread for one in self.partitions)
+
+
+class ReplayedPart(msgspec.Struct, frozen=True):
+    """What a replay did with a partition. `unread`: why it did not come to its end; `records` went before."""
+
+    topic: str
+    partition: int
+    into: str
+    records: int
+    unread: str = ""

@@ -5,8 +5,9 @@ old slots.
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
-from runtime.batch import Stamped, next_sequence, stamp
+from runtime.batch import Batch, Stamped, next_sequence, stamp
 from runtime.contract import naming
 from runtime.contract.ledger import (
     GenerationKey,
@@ -71,7 +72,7 @@ class LedgerWriter:
     @classmethod
     async def open(
         cls, cluster: Cluster, transactional_id: str, transaction_timeout_ms: int = 30_000
-    ) -> "LedgerWriter":
+    ) -> Self:
         identity = await init_producer_id(cluster, transactional_id, transaction_timeout_ms)
         return cls(cluster, transactional_id, identity)
 
@@ -83,13 +84,18 @@ class LedgerWriter:
         async with self._writing:
             by_partition = await self._placed(records)
             await add_partitions(self._cluster, self._transactional_id, self._identity, list(by_partition))
-            for at, group in by_partition.items():
-                for chunk in chunks(group, BATCH_BYTES):
-                    await self._send(at, chunk)
+            await self._put(by_partition)
             await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
 
+    async def _put(self, by_partition: Mapping[TopicPartition, Sequence[Record]]) -> None:
+        for at, group in by_partition.items():
+            for chunk in chunks(group, BATCH_BYTES):
+                await self._send(at, chunk)
+
     async def _send(self, at: TopicPartition, records: Sequence[Record]) -> None:
-        batch = build(records, int(time.time() * 1000))
+        await self._send_batch(at, build(records, int(time.time() * 1000)))
+
+    async def _send_batch(self, at: TopicPartition, batch: Batch) -> None:
         sequence = self._sequences.get(at, 0)
         stamped = stamp(batch, self._identity.producer_id, self._identity.epoch, sequence)
         self._sequences[at] = next_sequence(sequence, batch.records)

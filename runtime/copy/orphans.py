@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -21,6 +22,8 @@ from runtime.contract.ledger import (
 )
 from runtime.contract.orphans import orphan
 from runtime.contract.route import is_reserved
+from runtime.copy.assignment import AssignedPartition
+from runtime.copy.first import first_positions
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter, fence
 from runtime.copy.wire.asking import list_offsets
@@ -30,8 +33,8 @@ from runtime.copy.wire.errors import BrokerError, TimedOut
 from runtime.copy.wire.protocol.fetch import Isolation
 from runtime.copy.wire.protocol.offsets import LATEST, ListedOffset, TopicPartition
 
-_ENDED = ("promoted", "failed_over")
 _WITHIN_S = 60.0
+NO_MIRRORS: Mapping[PartitionKey, str] = MappingProxyType({})
 
 
 class NotEnded(Exception):
@@ -51,10 +54,17 @@ def orphans_transactional_id(flow: str) -> str:
 
 
 async def leave_orphans(
-    flow: str, source: Cluster, destination: Cluster, why: str, within_s: float = _WITHIN_S
+    flow: str,
+    source: Cluster,
+    destination: Cluster,
+    why: str,
+    *,
+    mirrors: Mapping[PartitionKey, str] = NO_MIRRORS,
+    within_s: float = _WITHIN_S,
 ) -> Marks:
     """For every partition that the flow copied: what the source holds beyond its position is orphaned, and
-    its position lies behind, in one transaction. Done again, it marks what came since.
+    its position lies behind, in one transaction. Done again, it marks what came since. `mirrors` are
+    partitions that the flow never came to, with their topics at the destination: all of them is orphaned.
 
     The same order as when a driver takes a flow over (fencing 3): a generation record with this writer's id,
     every id before it fenced, and only then progress is read; whoever takes the flow over meanwhile fences
@@ -65,6 +75,8 @@ async def leave_orphans(
     writer = await LedgerWriter.open(destination, orphans_transactional_id(flow))
     mine = await _take(flow, ledger, writer, destination, within_s)
     own = {key: one for key, one in ledger.all_progress(flow).items() if not is_reserved(key.topic)}
+    new = [AssignedPartition(*key, destination_topic=mirrors[key]) for key in mirrors if key not in own]
+    own |= await first_positions(source, destination, new, None, mine.number)
     ends = await _ends(source, own, within_s)
     marks: dict[LedgerKey, LedgerValue | None] = {}
     now_ms = int(time.time() * 1000)
@@ -107,10 +119,8 @@ async def _take(
 def _ended(flow: str, generation: Generation | None) -> Generation:
     if generation is None:
         raise NotEnded(f"{flow} never ran")
-    if generation.state not in _ENDED:
-        raise NotEnded(f"{flow} is {generation.state}")
-    if generation.note:
-        raise NotEnded(f"{flow} is {generation.state}, but not done with it: {generation.note}")
+    if not generation.ended:
+        raise NotEnded(f"{flow} is {generation.state}" + (f": {generation.note}" if generation.note else ""))
     return generation
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.contract.jobspec import MatchRule, RenameRule, TemplateRule
+from runtime.contract.jobspec import MatchRule, RenameRule, TableRule, TemplateRule
 from runtime.contract.ledger import UnreadableRecord
 from runtime.contract.producers import Producer, decode, decode_key, encode, encode_key
 from runtime.contract.provenance import Home
@@ -21,6 +21,14 @@ def test_what_a_flow_wrote_leads_back_to_where_it_was_read(
     rule: RenameRule, written: str, home: Home | None
 ) -> None:
     assert Producer("flow", "dc1", "id-1", rule).home(written) == home
+
+
+def test_one_that_is_at_home_in_one_topic_alone() -> None:
+    rule = TableRule(names={"orders": "dc1.orders"})
+    producer = Producer("flow", "dc1", "id-1", rule, only="dc1.orders")
+    assert producer.home("dc1.orders") == Home("id-1", "orders")
+    assert producer.home("aside") is None
+    assert decode(encode(producer)) == producer
 
 
 def test_it_comes_back_as_it_was_written() -> None:

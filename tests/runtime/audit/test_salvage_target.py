@@ -1,0 +1,87 @@
+"""Where salvaged records may go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.audit.salvage_request import Part
+from runtime.audit.salvage_target import Target, parts, unfit
+from runtime.audit.salvage_task import rewrite_spec
+from runtime.contract.provenance import Home, Place
+from runtime.contract.seen_salvage import PartitionSalvaged
+from tests.runtime.copy.world import flow_spec
+
+ROOMY = Target(4, 1_000, appends=False)
+
+
+def found(partition: int = 1, *, begun: bool = True) -> PartitionSalvaged:
+    facts: dict[str, Any] = dict.fromkeys(
+        ("first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms")
+    )
+    return PartitionSalvaged(
+        topic="orders",
+        partition=partition,
+        destination_topic="dc1.orders",
+        stretches=[],
+        records=3,
+        bytes=9,
+        kept_back=0,
+        lost=0,
+        begun=begun,
+        first=[],
+        **facts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "to", "known", "problem"),
+    [
+        (found(), None, {"dc1.orders": ROOMY}, None),
+        (found(), "aside", {"aside": ROOMY}, None),
+        (found(), None, {}, "there is no topic dc1.orders"),
+        (found(), "aside", {"dc1.orders": ROOMY}, "there is no topic aside"),
+        (
+            found(4),
+            None,
+            {"dc1.orders": ROOMY},
+            "dc1.orders has 4 partitions, and there is no dc1.orders-4 for orders-4",
+        ),
+        (found(begun=False), "aside", {"aside": ROOMY}, "there is no topic dc1.orders"),
+        (
+            found(),
+            "aside",
+            {"aside": Target(4, 1_000, appends=True)},
+            "aside would take the time of the replay for the records' own",
+        ),
+        (found(), "__repl.ledger", {"__repl.ledger": ROOMY}, "__repl.ledger is not for records of a flow"),
+    ],
+    ids=[
+        "its own",
+        "another",
+        "its own is missing",
+        "another is missing",
+        "too few partitions",
+        "never begun: the ledger needs its own too",
+        "append time",
+        "the product's own",
+    ],
+)
+def test_what_does_not_fit_is_said(
+    one: PartitionSalvaged, to: str | None, known: dict[str, Target], problem: str | None
+) -> None:
+    assert list(unfit([one], to, known)) == ([problem] if problem else [])
+
+
+def test_a_part_knows_its_mirror_and_where_it_goes() -> None:
+    (part,) = parts([found()], "aside", {"aside": ROOMY})
+    assert part == Part("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
+
+
+def test_the_header_is_added_and_what_came_from_there_stays_away_whatever_the_flow_s_provenance() -> None:
+    part = Part("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
+    spec = rewrite_spec(flow_spec("one", provenance="off"), part, "id-1", "id-2")
+    assert spec.provenance == Place("id-1", "orders", 1)
+    assert spec.home == Home("id-2", "dc1.orders")
+    assert not spec.native_only
