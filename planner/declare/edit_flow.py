@@ -70,7 +70,9 @@ def _below(text: str, found: Written, lines: Sequence[str]) -> str | None:
         return None
     first, *rest = lines
     block = "\n".join([f"{lead}{first}", *(f"{' ' * column}{line}" for line in rest)])
-    return insert_lines(text, _end(text, found.flow), block)
+    end = _end(text, found.flow)
+    apart = re.match(r"[^\n]*\n[ \t]*\n", text[end:])  # as far from its neighbours as they are
+    return insert_lines(text, end, f"\n{block}" if apart else block)
 
 
 def _beside(text: str, found: Written, item: str) -> str:

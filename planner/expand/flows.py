@@ -9,7 +9,7 @@ from planner.expand.topics import standing_mirrors
 from planner.expand.world import World
 from planner.model.desired import DesiredFlow
 from planner.model.observed import Observed
-from planner.model.topology import Provenance
+from planner.model.topology import Flow, Provenance
 from runtime.contract.route import Verdict
 
 
@@ -37,7 +37,7 @@ def flows_of(
                 flow=flow,
                 topics=topics,
                 hidden=tuple(sorted(world.real.left_out.get((name, Verdict.DENIED), ()))),
-                provenance=_filter(name, provenance, native_only).value,
+                provenance=_filter(flow, provenance[name], native_only).value,
                 selection_known=known,
                 native_only=name in native_only,
                 shared=any(_is_shared(edge, circling, into) for edge in own),
@@ -47,10 +47,12 @@ def flows_of(
     return tuple(found)
 
 
-def _filter(name: str, provenance: Mapping[str, Provenance], native_only: frozenset[str]) -> Provenance:
-    """A flow that copies native records alone must know the others: what a batch tells is enough for that."""
-    chosen = provenance[name]
-    return Provenance.BATCH if chosen is Provenance.OFF and name in native_only else chosen
+def _filter(flow: Flow, chosen: Provenance, native_only: frozenset[str]) -> Provenance:
+    """A flow that copies native records alone must know the others, and a way home what was salvaged from
+    there: what a batch tells is enough for that.
+    """
+    knows = flow.name in native_only or flow.reverse_of is not None
+    return Provenance.BATCH if chosen is Provenance.OFF and knows else chosen
 
 
 def _is_shared(edge: Edge, circling: set[Node], into: Mapping[Node, list[Edge]]) -> bool:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from runtime.contract import naming
 from runtime.contract.jobspec import FlowSpec
 from runtime.contract.ledger import (
     Generation,
@@ -110,6 +111,8 @@ async def begin_late(
 
 
 async def _read(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
+    if (await source.topics([naming.LEDGER]))[naming.LEDGER].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return Opposite(None, {}, {})
     ledger = await Ledger.open(source)
     maps = Maps(source, ledger)
     await maps.refresh(opposite)

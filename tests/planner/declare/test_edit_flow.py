@@ -42,7 +42,7 @@ MADE = (
 @pytest.mark.parametrize(
     ("text", "after", "added"),
     [
-        (BLOCK, "rpo: 5s       # promised\n", BACK),
+        (BLOCK, "rpo: 5s       # promised\n", "\n" + BACK),
         (
             FLOW,
             "# ö\n",

@@ -146,6 +146,7 @@ def test_routes_tell_of_every_flow_and_a_way_back_of_what_it_undoes() -> None:
         topics=SelectionSpec(include=[], default_exclude=False),
         rename=jobspec.TemplateRule(text="{source}.{topic}"),
         undoes=SelectionSpec(include=["pay"]),
+        reverse_of="x",
     )
 
 
