@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: help setup java prometheus demo demo-down test fast lint format types imports unit integration bench-plan bench-apply lock clean bench-copy bench-offsets chaos
+.PHONY: help setup java prometheus demo demo-down test fast lint format types imports unit integration bench-plan bench-apply lock clean bench-copy bench-failover bench-offsets chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ bench-plan: setup ## how long a plan over 10,000 topics takes; build/bench-plan.
 
 bench-apply: setup ## how long 5,000 creates and 5,000 config changes take; build/bench-apply.json keeps it
 	@$(BIN)/python -m tests.bench.bench_apply
+
+bench-failover: setup ## how long repl failover takes with 100 groups and 100 partitions, the source gone in five ways
+	@$(BIN)/python -m tests.bench.bench_failover $(ARGS)
 
 lock: $(READY) ## write requirements.lock again from pyproject.toml
 	@$(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras \
