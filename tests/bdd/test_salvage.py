@@ -1,0 +1,177 @@
+"""Steps of failing_over/salvage.feature: a lab that loses its dc1 and gets it back."""
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from pytest_bdd import given, parsers, scenarios, then, when
+
+from runtime.lab.lab import Lab
+from tests.bdd.running import QUICK, Town, eventually
+from tests.labs import spec
+from tests.topologies import at
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+scenarios("failing_over/salvage.feature")
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    folder, base = tmp_path_factory.mktemp("salvage"), uuid.uuid4().hex[:6]
+    lab = Lab(folder / "lab")
+
+    def name(word: str) -> str:
+        return f"{word}-{base}"
+
+    try:
+        lab.up([spec("dc1"), spec("dc2")])
+        topology = at(lab, name("town"), folder, ("dc1", "dc2"))
+        there: dict[str, object] = {
+            "name": name("there"),
+            "from": "dc1",
+            "to": "dc2",
+            "job": name("into-dc2"),
+        }
+        there |= {"topics": {"include": [name("orders")]}, "follow": {"every": "500ms"}}
+        job: dict[str, object] = {"slots": 1, "memory": "512m", "metrics": False}
+        job["conf"] = {"spark.driver.extraJavaOptions": QUICK}
+        topology.more |= {"flows": [there], "jobs": {name("into-dc2"): job}}
+        topology.topics.append({"name": name("orders"), "cluster": "dc1", "partitions": 2})
+        made = Town(lab, topology, folder / "home", name)
+        yield made
+        for process in made.processes("dc2").values():
+            process.kill()
+    finally:
+        lab.down(purge=True)
+
+
+# Given
+
+
+@given("orders are copied from dc1 to dc2")
+def _(town: Town) -> None:
+    town.apply()
+
+
+@given(parsers.parse("{count:d} records are written to orders at dc1, and arrived"))
+def _(town: Town, count: int) -> None:
+    town.write("orders", "dc1", count)
+    eventually(lambda: sum(map(len, town.values("orders", "dc2"))) == count, about="copied")
+
+
+@given("the flow is paused")
+def _(town: Town) -> None:
+    done = town.run("pause", town.name("there"), "--path", str(town.topology.file), "--auto-approve")
+    assert done.returncode == 0, done.stderr
+
+
+@given(parsers.parse("{count:d} more records are written to orders at dc1"))
+def _(town: Town, count: int) -> None:
+    town.write("orders", "dc1", count)
+
+
+@given("the job saw where dc1 ends")
+def _(town: Town) -> None:
+    """What is said of dc1 where it can't be reached is what the job saw of it last."""
+    unreachable = town.topology.file.with_name("unreachable.yaml")
+    text = town.topology.file.read_text()
+    unreachable.write_text(text.replace(town.lab.clusters["dc1"].bootstrap, "127.0.0.1:1"))
+
+    def saw() -> bool:
+        done = town.run("failover", "dc1", "--rehearse", "--path", str(unreachable))
+        return "at least 60 records" in done.stdout
+
+    eventually(saw, about="the end of dc1")
+
+
+# When
+
+
+@when("dc1 is lost")
+def _(town: Town) -> None:
+    town.lab.kill("dc1")
+
+
+@when("dc1 is back")
+def _(town: Town) -> None:
+    town.lab.start("dc1")
+
+
+@when("somebody runs repl failover dc1")
+def _(town: Town) -> None:
+    town.run("failover", "dc1", "--path", str(town.topology.file), "--auto-approve")
+
+
+@when("somebody replays what is left")
+def _(town: Town) -> None:
+    flow, file = town.name("there"), str(town.topology.file)
+    town.run("salvage", flow, "--replay", "--path", file, "--auto-approve")
+
+
+@when(parsers.parse("somebody writes {count:d} records to orders at dc2"))
+def _(town: Town, count: int) -> None:
+    town.write("orders", "dc2", count)
+
+
+# Then
+
+
+@then(parsers.parse("the exit code is {code:d}"))
+def _(town: Town, code: int) -> None:
+    done = town.last()
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+
+
+@then(parsers.parse('the output says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.said(town.last().stdout)
+
+
+@then(parsers.parse('the message says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.said(town.last().stderr)
+
+
+@then(parsers.parse("the failover cost at least {count:d} records"), target_fixture="cost")
+def _(town: Town, count: int) -> int:
+    _, _, arrived = town.last().stdout.partition("What did not arrive:")
+    told = re.search(r"at least (\d+) records", arrived)
+    assert told is not None, town.last().stdout
+    assert int(told[1]) == count
+    return count
+
+
+@then("salvage lists exactly the records that the failover cost")
+def _(town: Town, cost: int) -> None:
+    done = town.run("salvage", town.name("there"), "--path", str(town.topology.file), "--json")
+    assert done.returncode == 0, done.stderr
+    partitions = json.loads(done.stdout)["partitions"]
+    assert sum(one["records"] for one in partitions) == cost
+    assert [one["lost"] for one in partitions] == [0, 0]
+
+
+@then(
+    parsers.parse(
+        "orders at dc2 holds the first {copied:d} records, then those {own:d}, then the 60, each once"
+    )
+)
+def _(town: Town, copied: int, own: int) -> None:
+    here, there = town.values("orders", "dc1"), town.values("orders", "dc2")
+    first = copied // 2
+    between = [values[first : len(values) - 30] for values in there]
+    assert {value for values in between for value in values} == set(town.written["orders", "dc2"])
+    assert len(town.written["orders", "dc2"]) == own
+    expected = [[*rows[:first], *some, *rows[first:]] for rows, some in zip(here, between, strict=True)]
+    assert there == expected
+
+
+@then(parsers.parse("repl read says of {count:d} records at dc2 where they came from"))
+def _(town: Town, count: int) -> None:
+    words = ("--path", str(town.topology.file), "--limit", "500", "--json")
+    done = town.run("read", "dc2", town.name("orders"), *words)
+    records = [one for one in json.loads(done.stdout)["records"] if one["provenance"] == "headers"]
+    hops = {(hop["cluster"], hop["partition"], hop["offset"]) for one in records for hop in one["hops"]}
+    assert hops == {("dc1", at % 2, 50 + at // 2) for at in range(count)}
