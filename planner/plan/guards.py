@@ -36,7 +36,7 @@ def check(
         *protection(observed, changes),
         *max_deletes(topology, changes),
         *transitions(flows, topology, observed),
-        *promotions(flows, desired, topology),
+        *promotions(flows, desired),
         *job_guards(desired, observed, changes),
         *unmet_requirements(topology.policies.require, topics, observed),
     )

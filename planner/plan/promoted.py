@@ -12,24 +12,33 @@ from planner.model.desired import Desired, DesiredFlow
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.owned import Owned
 from planner.model.step import DeleteAcl, Own, Step
-from planner.model.topology import Flow, FlowState, Topology
-from planner.plan.transitions import may_become_active
+from planner.model.topology import Flow, FlowState
 from runtime.contract.selection import Names
 
 _RUNNING = (FlowState.ACTIVE, FlowState.PAUSED)
 
 
-def promotions(changes: Iterable[Change], desired: Desired, topology: Topology) -> Iterator[Diagnostic]:
+def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnostic]:
     flows = {one.flow.name: one for one in desired.flows}
     for change in changes:
         known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
         if known is None or change.action is not Action.UPDATE or known.flow.state not in _RUNNING:
             continue
         gone, new = gone_patterns(change.fields), new_patterns(change.fields)
-        if gone and not may_become_active(known.flow, topology):
+        if gone and not _starts_again(known.flow, change):
             yield _taken_back(known.flow, gone)
         if new:
             yield from _asked_for(known, new)
+
+
+def _starts_again(flow: Flow, change: Change) -> bool:
+    """With this very change: a file that is out of date may know an older restart_from, or way back. Whether
+    a flow that ended may come back is judged with its state.
+    """
+    moved = {one.path: one.old for one in change.fields}
+    told = flow.restart_from is not None and ("restart_from",) in moved
+    came_back = moved.get(("state",), FlowState.ACTIVE.value) not in _RUNNING
+    return flow.state is FlowState.ACTIVE and (told or came_back)
 
 
 def _taken_back(flow: Flow, gone: Sequence[str]) -> Diagnostic:
@@ -38,8 +47,8 @@ def _taken_back(flow: Flow, gone: Sequence[str]) -> Diagnostic:
         flow,
         f"its topics {patterns} were promoted, and can't become active",
         f"write {patterns} under promoted (if somebody did that and this file is older, bring it up to date);"
-        " from promoted a topic becomes active with its whole flow, over a promoted way back (reverse_of) or"
-        " with restart_from",
+        " from promoted a topic becomes active with its flow, over a promoted way back (repl failback) or"
+        " with a new restart_from",
         "transition",
     )
 

@@ -72,18 +72,6 @@ def _generation(flow: Flow, observed: Observed) -> Generation | None:
     return cluster.generations.get(flow.name) if cluster is not None else None
 
 
-def may_become_active(flow: Flow, topology: Topology) -> bool:
-    """Again, after it, or topics of it, were promoted."""
-    return flow.state is FlowState.ACTIVE and (
-        flow.restart_from is not None or _came_home(flow.name, topology)
-    )
-
-
-def _came_home(flow: str, topology: Topology) -> bool:
-    """Its reverse flow was promoted: everything that the other side wrote is home."""
-    return any(one.reverse_of == flow and one.state is FlowState.PROMOTED for one in topology.flows.values())
-
-
 def may_follow(state: FlowState) -> str:
     """The legal ways on from a state, for people."""
     legal = NEXT.get(state, "active, over a promoted way back (repl failback) or with restart_from")

@@ -68,11 +68,12 @@ def test_their_mirrors_are_left_as_they_are() -> None:
         (X, False),
         (replace(X, state=FlowState.PAUSED), False),
         (replace(X, restart_from=StartAt("latest")), True),
+        (replace(X, restart_from=StartAt("earliest")), False),
         (replace(X, state=FlowState.PROMOTED), True),
     ],
 )
 def test_what_was_promoted_stays_so(after: Flow, legal: bool) -> None:
-    found = refused(planned(after, before=promoting(PAY)))
+    found = refused(planned(after, before=promoting(PAY, restart_from=StartAt("earliest"))))
 
     assert (("transition", ExitCode.REFUSED) in found) is not legal
 
@@ -84,7 +85,7 @@ def test_a_file_that_is_out_of_date_is_told_so() -> None:
     assert str(one).startswith(
         rf"flow.x: its topics {PAY} were promoted, and can't become active — write {PAY} under promoted"
     )
-    assert "over a promoted way back (reverse_of) or with restart_from" in one.way_out
+    assert "over a promoted way back (repl failback) or with a new restart_from" in one.way_out
     assert not made.applyable
 
 
