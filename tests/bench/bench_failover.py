@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -135,8 +136,9 @@ class World:
             for who in ("watchman", "supervisor", "application"):
                 pid = (told.get(who) or {}).get("pid", -1)
                 if pid > 0:
-                    os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self.home)
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.home, ignore_errors=True)
 
     def _group(self, number: int) -> str:
         return f"{self.name}-group-{number}"
@@ -215,6 +217,13 @@ CASES = (
 
 def measured(lab: Lab, folder: Path, number: int, case: Case, groups: int, partitions: int) -> Row:
     world = World(lab, folder, f"bench{number}", groups, partitions, case.answers)
+    try:
+        return _measured(world, case)
+    finally:
+        world.kill_the_job()
+
+
+def _measured(world: World, case: Case) -> Row:
     world.prepare()
     left = world.wrong()
     case.lose(world)
@@ -230,7 +239,8 @@ def measured(lab: Lab, folder: Path, number: int, case: Case, groups: int, parti
     def took(*actions: str) -> float:
         return sum(float(one["seconds"]) for one in told if one.get("action") in actions)
 
-    return Row(case.what, groups, partitions, seconds, took("reconfigure", "launch"), took("stop"), left)
+    told_s, stopped_s = took("reconfigure", "launch"), took("stop")
+    return Row(case.what, world.groups, world.partitions, seconds, told_s, stopped_s, left)
 
 
 HEAD = f"{'':<36}{'groups':>8}{'partitions':>12}{'to write':>10}{'in all':>9}{'telling':>9}{'stopping':>10}"
@@ -262,6 +272,7 @@ def main() -> int:
     wanted.add_argument("--partitions", type=int, default=100)
     wanted.add_argument("--only", default="", help="rows whose name begins so")
     options = wanted.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and jobs would go on
     load, rows = os.getloadavg(), []
     with tempfile.TemporaryDirectory() as scratch:
         lab = Lab(Path(scratch) / "lab")
