@@ -157,9 +157,9 @@ class Sides:
                 return replace(placed, position=merged(placed.position, [offset]), floor=offset)
 
     def _last_floor(self, item: Item, committed: int) -> int | Pending:
-        """As the source's maps told it when it was last heard of."""
+        """As the source's maps told it when it was last heard of. That of an earlier commit is smaller."""
         last = self.last(item)
-        if last is not None and last.source == committed and last.floor >= 0:
+        if last is not None and last.source <= committed and last.floor >= 0:
             return last.floor
         return Pending(NO_MAPS)
 

@@ -12,6 +12,7 @@ from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import (
     Cluster,
     FlowState,
+    Internal,
     Job,
     OriginCommits,
     SecretRef,
@@ -19,6 +20,7 @@ from planner.model.topology import (
     StartAt,
     StartAtOffsets,
     StartAtTimestamp,
+    Timestamps,
     Topology,
 )
 from runtime.contract import jobspec
@@ -166,6 +168,17 @@ def test_only_the_declared_settings_that_a_flow_could_touch() -> None:
     )
 
     assert spec(shop).declared == {"a": ["cleanup.policy", "retention.ms"]}
+
+
+def test_consumer_timestamps_are_kept_as_declared() -> None:
+    kept = Timestamps(replication=2, retention_ms=5, partitions=4, max_per_partition=20)
+    shop = replace(topology(flow("dc1>dc2", "a")), internal=Internal(3, 7, kept))
+
+    assert spec(shop).internal == jobspec.InternalSpec(
+        replication=3,
+        retention_ms=7,
+        timestamps=jobspec.TimestampsSpec(replication=2, retention_ms=5, partitions=4, max_per_partition=20),
+    )
 
 
 def test_how_it_is_launched() -> None:
