@@ -1,0 +1,70 @@
+"""`repl failback` where nothing comes of it: the file stays as it was, and the way out is told."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.cli.app import run
+from planner.cli.failback_edit import with_ways_home
+from planner.declare import load
+from planner.expand.failback import homecomings
+from planner.model.diagnostic import ExitCode
+
+HEAD = """\
+apiVersion: repl/v1
+name: shop   # ours
+clusters:
+  dc1: {bootstrap: 127.0.0.1:1}
+  dc2: {bootstrap: 127.0.0.1:1}
+flows:
+"""
+ACTIVE = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"
+GONE = "  - {name: gone, from: dc1, to: dc2, topics: {include: old}, state: failed_over}\n"
+HOME = "  - {name: home, from: dc2, to: dc1, topics: {include: .*}, reverse_of: gone, state: failed_over}\n"
+TAKEN = "  - {name: gone-back, from: dc2, to: dc1, topics: {include: z}}\n"
+
+
+@pytest.mark.parametrize(
+    ("flows", "arguments", "code", "said"),
+    [
+        (ACTIVE, ["dc3"], ExitCode.ERROR, "there is no cluster dc3 in this topology — did you mean dc"),
+        (ACTIVE, ["dc1"], ExitCode.ERROR, "no flow out of dc1 was promoted or failed over"),
+        (ACTIVE, ["dc1", "--switch"], ExitCode.ERROR, "no flow out of dc1 was promoted or failed over"),
+        (GONE, ["dc1", "--switch"], ExitCode.ERROR, "nothing of flow.gone was brought home yet"),
+        (GONE + HOME, ["dc1", "--switch"], ExitCode.REFUSED, "once dc2 is back: repl failback dc2"),
+        (GONE, ["dc1"], ExitCode.ERROR, "nothing can come home to dc1 yet"),
+    ],
+)
+def test_nothing_came_of_it(
+    tmp_path: Path,
+    flows: str,
+    arguments: list[str],
+    code: ExitCode,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(HEAD + flows)
+
+    assert run(["failback", *arguments, "--path", str(file), "--auto-approve"]) == code
+    assert said in capsys.readouterr().err
+    assert file.read_text() == HEAD + flows
+
+
+def test_its_name_is_another_flows(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(HEAD + GONE + TAKEN)
+    topology = load(file, ())
+
+    with pytest.raises(Exception, match="would be called gone-back, and that is another flow"):
+        with_ways_home(topology, homecomings(topology, "dc1"))
+
+
+def test_the_way_home_of_a_second_failback_is_the_one_that_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(HEAD + GONE + HOME.replace("failed_over", "promoted"))
+    topology = load(file, ())
+
+    after = with_ways_home(topology, homecomings(topology, "dc1"))
+
+    assert after == {file: HEAD + GONE + HOME.replace("failed_over", "active")}
