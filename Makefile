@@ -8,8 +8,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTHON ?= python3
 WORKERS ?= 2
+# Tests with brokers wait more than they work: one more of them than there are cores.
+BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
+# Hundreds of processes are started from these sources: without this, some would compile them again each time.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java prometheus demo demo-down test fast lint format types imports unit integration bench-plan bench-apply lock clean bench-copy bench-failover bench-offsets chaos
+.PHONY: help setup java prometheus demo demo-down test fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-failover bench-offsets chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,15 +90,22 @@ demo-down: $(READY) ## stop everything the demo started
 	@$(BIN)/repl lab down --purge
 
 test: setup prometheus ## every check and every test: format, lint, types, arrows, unit, integration, BDD
-	@$(MAKE) --no-print-directory lint types imports
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "integration or spark" \
-	  --cov --cov-append --cov-report=term --cov-fail-under=80 --durations=15
+	@$(MAKE) --no-print-directory --jobs lint types imports unit-covered
+	@$(MAKE) --no-print-directory integration
 
 fast: setup ## the checks and tests that need no broker, in under a minute
-	@$(MAKE) --no-print-directory lint types imports
+	@$(MAKE) --no-print-directory --jobs lint types imports unit
+
+unit: $(READY)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" -q
+
+unit-covered: $(READY)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q
+
+integration: $(READY)
+	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "integration or spark" \
+	  --cov --cov-append --cov-report=term --cov-fail-under=80 --durations=15
 
 lint: $(READY) ## ruff: format and rules
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format" >&2; exit 1; }
