@@ -8,6 +8,7 @@ import itertools
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,31 @@ from runtime.lab.spec import ClusterSpec, Security
 from tests.labs import spec
 
 MakeLab = Callable[..., Lab]
+
+# The files that take longest, a minute and more. They begin first: a worker that gets one of them when all
+# others are done is waited for.
+LONGEST = (
+    "bdd/test_failing_over.py",
+    "runtime/copy/test_brokers.py",
+    "planner/cli/test_examples.py",
+    "planner/apply/test_faults_killed.py",
+    "spark/test_killing.py",
+    "bdd/test_replicating.py",
+    "runtime/copy/wire/test_real_failures.py",
+    "spark/test_following.py",
+    "bdd/test_applying.py",
+    "runtime/launch/test_local.py",
+    "planner/apply/test_faults_brokers.py",
+    "spark/test_standalone.py",
+    "spark/test_groups.py",
+    "spark/test_metrics.py",
+    "spark/test_rights.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 def _running(factory: pytest.TempPathFactory, specs: Sequence[ClusterSpec]) -> Iterator[Lab]:

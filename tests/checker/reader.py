@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.contract.provenance import HEADER, Origin, decode
 from tests.checker.shapes import Headers, digest
+from tests.records import passing
 
 PATIENCE = 60.0
 KEY_SHOWN = 40
@@ -87,13 +88,10 @@ class Reader:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._ended.add(partition)
             else:
-                assert error.retriable() or error.code() in _PASSING, error
+                assert passing(error), error
             return
         self._ended.discard(partition)
         self.log[partition].append(_seen(message, self._hops))
-
-
-_PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
 
 
 def _seen(message: Message, hops: int) -> Seen:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from runtime.contract.status import PartitionState as State
 from runtime.copy.assignment import Assignment
 from runtime.copy.slot import Outdated, Slot, Stopped
+from tests.records import PATIENCE_S
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import FAST, Driver, Side, assigned, at_end, flow_spec, in_state, until
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
 
 
-async def in_force(slot: Slot, version: int, within_s: float = 30) -> None:
+async def in_force(slot: Slot, version: int, within_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + within_s
     while slot.status().assignment < version:
         assert time.monotonic() < deadline
@@ -145,7 +146,7 @@ def test_a_stopped_slot_has_ended_its_transactions(sides: dict[str, Side], fresh
         running = asyncio.create_task(slot.run())
         await until(slot, lambda one: one.position > 0)
         slot.stop()
-        assert await asyncio.wait_for(running, 20) == Stopped()
+        assert await asyncio.wait_for(running, PATIENCE_S) == Stopped()
 
     asyncio.run(copy())
     (progress,) = asyncio.run(driver.progress(flow.name)).values()
@@ -190,7 +191,7 @@ def test_a_slot_without_the_newest_generation_ends(sides: dict[str, Side], fresh
     async def copy() -> None:
         older = await driver.take_over(flow, assigned(flow.name, topic))
         await driver.take_over(flow, assigned(flow.name, topic))
-        end = await asyncio.wait_for(Slot(driver.spec(), older, {}).run(), 30)
+        end = await asyncio.wait_for(Slot(driver.spec(), older, {}).run(), PATIENCE_S)
         assert isinstance(end, Outdated)
         assert "is 2, active; this slot's is 1" in end.why
 

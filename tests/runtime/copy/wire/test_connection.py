@@ -34,7 +34,7 @@ def ended(error: int = 0, throttle_ms: int = 0) -> bytes:
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(work, 20))
+        runner.run(asyncio.wait_for(work, 60))
 
 
 def test_requests_in_flight_are_answered_in_order() -> None:
