@@ -54,7 +54,9 @@ def _free(one: Homecoming, topology: Topology) -> None:
 
 
 def _adding(one: Homecoming) -> Callable[[str], str | None]:
-    return lambda text: with_way_back(text, one.flow.name, one.name, one.exclude, groups=not one.carried)
+    return lambda text: with_way_back(
+        text, one.flow.name, one.name, one.exclude, job=one.job, groups=not one.carried
+    )
 
 
 def _running(name: str, state: FlowState) -> Callable[[str], str | None]:

@@ -28,15 +28,17 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 
 
 def with_way_back(
-    text: str, flow: str, name: str, exclude: Sequence[str] = (), *, groups: bool = True
+    text: str, flow: str, name: str, exclude: Sequence[str] = (), *, job: str = "", groups: bool = True
 ) -> str | None:
     """None where the text does not write the flow out, or so that nothing can be put beside it. Without
-    `groups` it moves none.
+    `groups` it moves none, and without `job` it has its destination's.
     """
     found = written(text, flow)
     if found is None:
         return None
     fields = _fields(found, name, exclude)
+    if job:
+        fields.append(("job", _word(job, found.quotes == '"')))
     if not groups:
         fields = [*(one for one in fields if one[0] != "groups"), ("groups", _off(found))]
     if found.flow.flow_style:

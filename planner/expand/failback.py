@@ -12,13 +12,15 @@ from runtime.contract.selection import Names
 @dataclass(frozen=True, slots=True)
 class Homecoming:
     """A flow that ended, and its way home where it is declared. `exclude`: what other flows bring home
-    already, by its names at the flow's destination; `carried` where that is all of it.
+    already, by its names at the flow's destination; `carried` where that is all of it. `job` is the one that
+    copies into the cluster already, where that is not the one called like it.
     """
 
     flow: Flow
     back: Flow | None = None
     exclude: tuple[str, ...] = ()
     carried: bool = False
+    job: str = ""
 
     @property
     def name(self) -> str:
@@ -27,8 +29,10 @@ class Homecoming:
 
 def homecomings(topology: Topology, cluster: str) -> list[Homecoming]:
     """Of the flows out of a cluster that ended. What came home over a promoted way back is no news."""
+    jobs = {flow.job for flow in topology.flows.values() if flow.destination_cluster == cluster}
+    job = min(jobs) if jobs and cluster not in jobs else ""
     return [
-        Homecoming(flow, opposite_of(flow, topology))
+        Homecoming(flow, opposite_of(flow, topology), job=job)
         for _, flow in sorted(topology.flows.items())
         if flow.source_cluster == cluster
         and flow.state not in RUNNING

@@ -74,6 +74,13 @@ def test_what_comes_home_otherwise_is_left_out() -> None:
     assert back["topics"] == {"include": [".*"], "exclude": ["a.b", "c"]}
 
 
+def test_its_job_and_no_groups() -> None:
+    edited = with_way_back(JSON, "there", "there-back", job="into-dc1", groups=False)
+
+    assert edited is not None
+    assert '"topics": {"include": [".*"]}, "job": "into-dc1", "groups": {"sync": false}}' in edited
+
+
 @pytest.mark.parametrize("text", ["flows: []\n", "flows:\n  -\n    name: there\n    from: a\n    to: b\n"])
 def test_where_nothing_can_be_put(text: str) -> None:
     assert with_way_back(text, "there", "there-back") is None

@@ -27,6 +27,13 @@ def test_flows_out_of_the_cluster_that_ended_come_home() -> None:
     assert names(homecomings(shop, "dc1")) == [("f", "f-back", False), ("g", "g-back", False)]
 
 
+def test_by_the_job_that_is_there() -> None:
+    shop = topology(replace(THERE, state=FAILED_OVER), flow("i=dc2>dc1", "d", job="into-dc1"))
+
+    assert [one.job for one in homecomings(shop, "dc1")] == ["into-dc1"]
+    assert [one.job for one in homecomings(topology(replace(THERE, state=FAILED_OVER)), "dc1")] == [""]
+
+
 def test_by_the_way_home_that_is_there() -> None:
     shop = topology(replace(THERE, state=FAILED_OVER), replace(BACK, name="x"))
 
