@@ -119,7 +119,7 @@ class Running:
         producer.produce(
             naming.CONTROL, key=control.command_key(self.spec.job), value=control.encode(command)
         )
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         if isinstance(command, control.Reconfigure):
             self.wait_for(lambda status: status.heard == command.id)
             self.spec = command.spec
@@ -148,7 +148,7 @@ class Running:
     def kill(self) -> None:
         """The JVM, with -9: everything that hangs on it must go by itself."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
 
     def tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -18,6 +17,7 @@ import psutil
 
 from runtime.launch import processes
 from runtime.launch.command import JVM, spark_home
+from tests.ports import free_port
 from tests.records import wait_for
 
 _MARK = "REPL_TEST_CLUSTER"
@@ -34,13 +34,6 @@ class Standalone:
 
     def executors(self, worker: psutil.Process) -> list[psutil.Process]:
         return worker.children(recursive=True)
-
-
-def free_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port: int = door.getsockname()[1]
-        return port
 
 
 def fetched(url: str) -> str:

@@ -116,15 +116,13 @@ def test_a_new_topic_and_grown_partitions_follow(job: Running, dc1: dict[str, An
     assert {record.partition for record in read(dc2, topic)} == {0, 1, 2, 3}
 
 
-def test_a_changed_setting_follows_within_five_seconds(
-    job: Running, dc1: dict[str, Any], dc2: dict[str, Any]
-):
+def test_a_changed_setting_follows(job: Running, dc1: dict[str, Any], dc2: dict[str, Any]):
     topic = f"{PREFIX}-first"
     alter(dc1, topic, {"retention.ms": "123456789", "segment.ms": "7200000"})
-    wait_for(lambda: settings_of(dc2, topic).get("segment.ms") == "7200000", 5)
+    wait_for(lambda: settings_of(dc2, topic).get("segment.ms") == "7200000")
     assert settings_of(dc2, topic)["retention.ms"] == "123456789"
     alter(dc1, topic, {"segment.ms": None, "retention.ms": "-1"})
-    wait_for(lambda: settings_of(dc2, topic)["retention.ms"] == "-1", 5)
+    wait_for(lambda: settings_of(dc2, topic)["retention.ms"] == "-1")
     assert settings_of(dc2, topic).get("segment.ms") != "7200000"
 
 
@@ -144,7 +142,7 @@ def test_what_was_copied_is_committed_at_the_origin(job: Running, dc1: dict[str,
         ends = {one.partition: consumer.get_watermark_offsets(one, 10)[1] for one in asked}
         return committed == ends
 
-    wait_for(caught_up, 30)
+    wait_for(caught_up)
     consumer.close()
 
 
@@ -177,7 +175,7 @@ def test_a_flow_pauses_and_goes_on_where_it_was(job: Running, dc1: dict[str, Any
     flow = flow_in(job, "added")
     topic = flow.topics.include[0]
     told(job, replace(flow, state="paused"))
-    wait_for(lambda: generations(job.spec)["added"].state == "paused", 30)
+    wait_for(lambda: generations(job.spec)["added"].state == "paused")
     write(dc1, topic, [b"later"] * 7)
     job.wait_for(lambda status: not any(view.partitions for view in status.flows if view.flow == "added"))
     assert arrived(dc2, topic) == 10
@@ -213,7 +211,7 @@ def test_a_source_that_does_not_answer_is_its_flows_matter_alone(
     assert not next(view for view in status.flows if view.flow == "lost").source_answers
     write(dc1, f"{PREFIX}-new", [b"still"])
     count = arrived(dc1, f"{PREFIX}-new")
-    wait_for(lambda: arrived(dc2, f"{PREFIX}-new") == count, 30)
+    wait_for(lambda: arrived(dc2, f"{PREFIX}-new") == count)
 
 
 def test_a_flow_is_removed_and_nobody_may_copy_it(job: Running):
@@ -221,7 +219,7 @@ def test_a_flow_is_removed_and_nobody_may_copy_it(job: Running):
     spec = replace(job.spec, flows=[flow for flow in job.spec.flows if flow.name != "added"])
     job.tell(control.Reconfigure("without", spec))
     assert generations(flows_before)["added"].state == "stopped"
-    wait_for(lambda: not any(key.flow == "added" for key in job.partitions()), 30)
+    wait_for(lambda: not any(key.flow == "added" for key in job.partitions()))
 
 
 def test_a_mirror_deleted_by_hand_is_not_made_anew_until_someone_accepts_it(

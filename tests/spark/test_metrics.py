@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from runtime.contract.control import Reconfigure
 from runtime.lab.lab import Lab
+from tests.ports import free_port
 from tests.prometheus import Prometheus, promtool
 from tests.records import create_topic, wait_for, write
 from tests.runtime.observe.expressions import ALERTS, alerts, panels
@@ -24,13 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TOPIC, COUNT = "metered-t", 2_000
 RECORDS = f'sum(repl_partition_records_total{{topic="{TOPIC}"}})'
 _SELECTOR = re.compile(r"\b(?:repl_[a-z_]+|up)\b(?:\{[^}]*\})?")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def get(port: int, path: str) -> tuple[int, str]:

@@ -22,9 +22,10 @@ from runtime.launch.launcher import LaunchState
 from runtime.launch.supervised import Supervised
 from tests import checker
 from tests.commands import repl
+from tests.ports import free_port
 from tests.records import create_topic, read, wait_for
 from tests.spark.job import flow_of, spec_of
-from tests.spark.standalone import Standalone, fetched, free_port, standalone
+from tests.spark.standalone import Standalone, fetched, standalone
 
 _LOOK_S = 0.3  # each look reads the status topic, on cores that the job wants too
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -47,7 +47,7 @@ def on_a_terminal(columns: int, *arguments: str, **environment: str) -> str:
                 parts.append(part)
         except OSError:  # how a terminal says that the other side went away
             pass
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     return b"".join(parts).decode().replace("\r\n", "\n")
 
 
@@ -105,7 +105,7 @@ def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     assert shown.stdout.readline().startswith("shop: to make the clusters match")
     shown.stdout.close()
 
-    assert shown.wait(30) == 0
+    assert shown.wait(60) == 0
     assert shown.stderr.read() == ""
     shown.stderr.close()
 
@@ -170,7 +170,7 @@ def test_ctrl_c_while_a_cluster_keeps_silent(tmp_path: Path) -> None:
         )
         connection, _ = mute.accept()
         planning.send_signal(signal.SIGINT)
-        out, err = planning.communicate(timeout=20)
+        out, err = planning.communicate(timeout=50)
         connection.close()
 
     assert planning.returncode == ExitCode.INTERRUPTED

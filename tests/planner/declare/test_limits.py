@@ -17,7 +17,7 @@ TOPIC = "topics: [{name: orders, cluster: dc1}]\n"
 def quickly():
     started = time.process_time()
     yield
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 60  # what is not refused takes minutes
 
 
 def bomb(levels: int) -> str:

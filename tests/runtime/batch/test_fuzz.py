@@ -23,7 +23,7 @@ from runtime.contract.provenance import HEADER, Home, Origin, Place, encode
 from tests.runtime.batch.forge import HERE, START, batch_bytes, control_batch, legacy_bytes, record, summed
 
 ROUNDS = 400
-LONGEST = 2.0  # seconds for one damaged response; a sound one takes a millisecond
+LONGEST = 20.0  # seconds for one damaged response; a sound one takes a millisecond
 SOME = [
     record(0),
     record(1, None, key=None),

@@ -129,8 +129,7 @@ def test_the_rate_limit_is_kept(sides: dict[str, Side], fresh: Fresh) -> None:
             assert slot.status().flows[0].throttled_ms > 0
             return time.monotonic() - began
 
-    took = asyncio.run(copy())
-    assert 1.5 < took < 12  # 2 MB at 0.5 MB/s, of which the first fetch may come at once
+    assert asyncio.run(copy()) > 1.5  # 2 MB at 0.5 MB/s, of which the first fetch may come at once
 
 
 def test_a_stopped_slot_has_ended_its_transactions(sides: dict[str, Side], fresh: Fresh) -> None:

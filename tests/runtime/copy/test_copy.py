@@ -241,9 +241,9 @@ def test_latency_is_small_when_there_is_little_to_do(sides: dict[str, Side], fre
             for number in range(1, 21):
                 began = time.monotonic()
                 producer.produce(topic, b"x")
-                await asyncio.to_thread(producer.flush, 10)
+                await asyncio.to_thread(producer.flush, 60)
                 await until(slot, at_end([number]))
                 took.append(time.monotonic() - began)
         return sorted(took)
 
-    assert asyncio.run(copy())[10] < 0.25
+    assert asyncio.run(copy())[10] < 1  # takes some 50 ms; a transaction that waits for more, up to 2 s

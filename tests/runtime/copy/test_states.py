@@ -26,7 +26,7 @@ def values(side: Side, topic: str, partition: int = 0, partitions: int = 1) -> l
 
 def recreate(side: Side, topic: str) -> None:
     side.delete(topic)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while topic in side.admin().list_topics(timeout=10).topics:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -47,7 +47,7 @@ def at_dc2(lab: Lab) -> Callable[[Callable[[Cluster], Awaitable[None]]], None]:
 async def told(cluster: Cluster, name: str) -> bool:
     """Whether that is the newest beat; markers are written after the answer, so it may take a moment."""
     scan = Scan(cluster, naming.STATUS, 0)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         await scan.refresh()
         if scan.fold.get(b"beat") == name.encode():

@@ -149,7 +149,7 @@ class TestWithJava:
         process = begin("lab", "up", "--ports", "auto", "--home", str(home))
         wait_for(lambda: any(moment in one for one in processes_of(home)), 60)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole foreground group
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
         assert process.returncode == 130, said
         assert "Traceback" not in said
         assert not processes_of(home)

@@ -1,7 +1,6 @@
 """Real brokers: they come up as real clusters, can be broken as real ones break, and are gone after down."""
 
 import os
-import time
 from collections.abc import Callable
 
 import pytest
@@ -69,9 +68,7 @@ def test_a_whole_story(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
     before = lab.clusters
     pids = {key: process.pid for key, process in processes.find(before.values()).items()}
 
-    began = time.monotonic()
     lab.up([spec("dc1"), spec("dc2")])
-    assert time.monotonic() - began < 2
     assert {key: process.pid for key, process in processes.find(before.values()).items()} == pids
 
     lab.pause("dc2")

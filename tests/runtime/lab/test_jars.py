@@ -177,7 +177,7 @@ def test_ctrl_c_while_fetching_leaves_nothing(tmp_path: Path, silent_server: str
     process = begin("lab", "up", "--home", str(tmp_path / "lab"), "--ports", "auto", env=env)
     wait_for(lambda: bool(list(cache.glob("repl/.kafka*/ivy.xml"))))
     os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert not left_over(cache / "repl")

@@ -59,5 +59,5 @@ def test_it_does_not_outlive_who_started_it(tmp_path: Path, deadly: str) -> None
         children = psutil.Process(command.pid).children(recursive=True)
         assert len(children) == 2
         getattr(command, deadly)()
-        _, alive = psutil.wait_procs(children, timeout=20)
+        _, alive = psutil.wait_procs(children, timeout=60)
         assert not alive

@@ -8,8 +8,16 @@ import sys
 from msgspec.structs import replace
 
 from runtime.launch import processes
+from tests.records import wait_for
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+def sleeping(**environ: str) -> subprocess.Popen[bytes]:
+    """In the moment of its exec a process shows neither words nor environment."""
+    child = subprocess.Popen(SLEEP, env={**os.environ, **environ})
+    wait_for(lambda: "-c" in processes.words(child.pid))
+    return child
 
 
 def test_who_is_who():
@@ -22,7 +30,7 @@ def test_who_is_who():
 
 
 def test_only_the_one_that_was_meant_is_signalled():
-    child = subprocess.Popen(SLEEP)
+    child = sleeping()
     try:
         found = processes.identify(child.pid)
         assert found is not None
@@ -41,11 +49,11 @@ def test_only_the_one_that_was_meant_is_signalled():
 
 
 def test_all_that_carry_a_mark_go_and_nobody_else():
-    marked = [subprocess.Popen(SLEEP, env={**os.environ, "A_MARK": "17"}) for _ in range(2)]
-    other = subprocess.Popen(SLEEP, env={**os.environ, "A_MARK": "170"})
+    marked = [sleeping(A_MARK="17") for _ in range(2)]
+    other = sleeping(A_MARK="170")
     try:
         assert processes.sweep("A_MARK=17")
-        assert [one.wait(5) for one in marked] == [-9, -9]
+        assert [one.wait(60) for one in marked] == [-9, -9]
         assert other.poll() is None
     finally:
         for one in [*marked, other]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from runtime.launch import processes
@@ -70,17 +71,17 @@ def test_launched_found_killed_and_back_until_it_is_stopped(launcher: Supervised
     gone = all_of(launcher)
     assert len(gone) == 4  # supervisor, watchman, spark-submit, driver
     kill(first.application)
-    wait_for(again(launcher, 1), 20)
+    wait_for(again(launcher, 1))
 
     gone += all_of(launcher)
     watchman = state(launcher).watchman
     kill(watchman)
-    wait_for(lambda: state(launcher).watchman != watchman and processes.alive(state(launcher).watchman), 10)
+    wait_for(lambda: state(launcher).watchman != watchman and processes.alive(state(launcher).watchman))
     assert state(launcher).attempt == 2  # the job was not disturbed
 
     gone += all_of(launcher)
     kill(state(launcher).supervisor)
-    wait_for(again(launcher, 2), 20)
+    wait_for(again(launcher, 2))
     now = state(launcher)
     assert now.supervisor != first.supervisor
     assert launcher.find("dc2").state is LaunchState.RUNNING
@@ -91,12 +92,12 @@ def test_launched_found_killed_and_back_until_it_is_stopped(launcher: Supervised
         launcher.launch(SPEC)
 
     gone += all_of(launcher)
-    launcher.stop("dc2", 20)
+    launcher.stop("dc2", 60)
     assert not [process for process in gone if processes.alive(process)]
     found = launcher.find("dc2")
     assert (found.state, found.why) == (LaunchState.ENDED, "stopped")
     assert "goodbye" in launcher.tail("dc2", 5)
-    launcher.stop("dc2", 20)  # gone already is success
+    launcher.stop("dc2", 60)  # gone already is success
 
 
 def test_supervisor_and_watchman_killed_together_leave_nobody_and_it_can_be_launched_again(
@@ -107,9 +108,11 @@ def test_supervisor_and_watchman_killed_together_leave_nobody_and_it_can_be_laun
     now = state(launcher)
     assert now.supervisor is not None
     os.kill(now.supervisor.pid, signal.SIGSTOP)  # together: else it would start another watchman in between
+    stopped = psutil.Process(now.supervisor.pid)
+    wait_for(lambda: stopped.status() == psutil.STATUS_STOPPED)
     kill(now.watchman)
     kill(now.supervisor)
-    wait_for(lambda: not [process for process in gone if processes.alive(process)], 10)
+    wait_for(lambda: not [process for process in gone if processes.alive(process)])
     found = launcher.find("dc2")
     assert found.state is LaunchState.ENDED
     assert "were killed" in found.why
@@ -142,7 +145,7 @@ def test_one_that_crashes_is_restarted_and_one_that_is_fenced_is_not(launcher: S
     spark.drivers("end 1 2")
     launcher.launch(SPEC)
     spark.drivers("end 75 0")
-    wait_for(lambda: launcher.find("dc2").state is LaunchState.ENDED, 20)
+    wait_for(lambda: launcher.find("dc2").state is LaunchState.ENDED)
     found = launcher.find("dc2")
     assert (found.why, state(launcher).attempt) == ("fenced", 2)
 
