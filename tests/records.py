@@ -66,16 +66,18 @@ def read(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENCE_S) 
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 50,  # an end is told when a fetch finds nothing
         }
     )
     try:
         partitions = consumer.list_topics(topic, timeout=timeout).topics[topic].partitions
         # Where records never stop coming, the end is where it was when we began to read.
-        ends = {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout)[1]
+        marks = {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout)
             for number in partitions
         }
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        ends = {number: end for number, (begin, end) in marks.items() if begin < end}
+        consumer.assign([TopicPartition(topic, number, marks[number][0]) for number in ends])
         return sorted(_until_ends(consumer, ends, time.monotonic() + timeout))
     finally:
         consumer.close()
@@ -89,15 +91,16 @@ def _until_ends(consumer: Consumer, ends: dict[int, int], deadline: float) -> li
         if message is None:
             continue
         problem = message.error()
+        if problem is not None and problem.code() != KafkaError._PARTITION_EOF:
+            assert passing(problem), problem
+            continue
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
         if problem is None and offset < ends.get(partition, 0):
             found.append(Record(partition, offset, message.key(), message.value()))
-        elif problem is None or problem.code() == KafkaError._PARTITION_EOF:
-            ends.pop(partition, None)
         else:
-            assert passing(problem), problem
+            ends.pop(partition, None)
     return found
 
 

@@ -210,9 +210,9 @@ def _(town: Town, word: str, cluster: str, count: int) -> None:
     eventually(lambda: town.partitions(word, cluster) == count, about=f"{word} grows")
 
 
-@then(parsers.parse("{key} of {word} at {cluster} is {value} within {seconds:d} seconds"))
-def _(town: Town, key: str, word: str, cluster: str, value: str, seconds: int) -> None:
-    eventually(lambda: town.config(word, cluster, key) == value, seconds, f"{key} follows")
+@then(parsers.parse("{key} of {word} at {cluster} becomes {value}"))
+def _(town: Town, key: str, word: str, cluster: str, value: str) -> None:
+    eventually(lambda: town.config(word, cluster, key) == value, about=f"{key} follows")
 
 
 @then(parsers.parse("the exit code is {code:d}"))

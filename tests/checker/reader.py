@@ -44,6 +44,7 @@ class Reader:
                 "enable.partition.eof": True,
                 "fetch.message.max.bytes": 10_000_000,
                 "queued.max.messages.kbytes": 65_536,
+                "fetch.wait.max.ms": 50,
             }
         )
         self._ended: set[int] = set()
@@ -67,7 +68,7 @@ class Reader:
         quiet = time.monotonic()
         while len(self._ended) < len(self.log) or time.monotonic() - quiet < settle:
             assert time.monotonic() < limit, f"{self._topic}: its end was not reached in {patience} s"
-            for message in self._consumer.consume(1000, timeout=min(settle, 0.2)):
+            for message in self._consumer.consume(1000, timeout=min(settle, 0.05)):
                 quiet = time.monotonic()
                 self._take(message)
         return self.log
@@ -81,14 +82,13 @@ class Reader:
             self.log.update((at, []) for at in new)
 
     def _take(self, message: Message) -> None:
-        partition = message.partition()
+        partition, error = message.partition(), message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            assert passing(error), error
+            return
         assert partition is not None
-        error = message.error()
         if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                self._ended.add(partition)
-            else:
-                assert passing(error), error
+            self._ended.add(partition)
             return
         self._ended.discard(partition)
         self.log[partition].append(_seen(message, self._hops))

@@ -126,14 +126,14 @@ class Side:
         consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in range(partitions)])
         open_ends, deadline = set(range(partitions)), time.monotonic() + within_s
         while open_ends and time.monotonic() < deadline:
-            for message in consumer.consume(1_000, 0.2):
+            for message in consumer.consume(1_000, 0.05):
                 error, partition = message.error(), message.partition()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    assert passing(error), error
+                    continue
                 assert partition is not None
                 if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        open_ends.discard(partition)
-                    else:
-                        assert passing(error), error
+                    open_ends.discard(partition)
                 else:
                     found[partition].append(_row(message))
         consumer.close()
