@@ -89,8 +89,9 @@ class Town:
 
     def values(self, word: str, cluster: str) -> list[list[bytes | None]]:
         """Of each partition, in order."""
+        records = self.records(word, cluster)  # first: partitions may be added meanwhile
         found: list[list[bytes | None]] = [[] for _ in range(self.partitions(word, cluster))]
-        for record in self.records(word, cluster):
+        for record in records:
             found[record.partition].append(record.value)
         return found
 
