@@ -23,7 +23,7 @@ from tests.planner.apply.test_steps import Notebook
 
 pytestmark = pytest.mark.integration
 
-HASTY = Patience(copies=6, heard=6, goodbye=2, grace=1, sign_of_life=2)
+HASTY = Patience(copies=30, heard=6, goodbye=2, grace=1, sign_of_life=2)
 
 
 class Here:

@@ -66,8 +66,9 @@ def test_a_leader_dies_and_another_takes_over(own_lab: MakeLab, fresh: Fresh) ->
             known = (await cluster.topics([topic]))[topic]
             leader = known.partitions[0].leader
             session = FetchSession(cluster, leader, FetchLimits(max_wait_ms=20_000))
-            session.want(known.id, 0, FetchFrom(1))
+            session.want(known.id, 0, FetchFrom(0))
             await session.fetch()
+            session.want(known.id, 0, FetchFrom(1))  # where nothing is yet
             waiting = asyncio.ensure_future(session.fetch())
 
             await asyncio.to_thread(lab.kill, f"dc1:{leader}")
