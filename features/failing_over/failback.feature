@@ -1,0 +1,31 @@
+Feature: Home again
+  The lost datacenter is back. Only what was written at the other side since then comes home, groups go on at the exact
+  record, what never left the old primary stays visible, and everything works a second time.
+
+  Scenario: Failback with only new data, and a second failover
+    Given orders at dc1 are copied to dc2 as dc1.orders
+    And 200 records are written to orders at dc1 and are at dc2
+    And billing read 90 of them at dc1, and dc2 knows
+    And audit read 60 of them at dc1, and dc2 knows
+    When dc1 is lost
+    And somebody runs repl failover dc1
+    And billing reads 110 more at dc2
+    And audit reads 40 more at dc2
+    And 50 records are written to dc1.orders at dc2
+    And dc1 is back, where a forgotten producer writes 7 records
+    And somebody runs repl failback dc1
+    Then the topology has a way home, and all that stood there before
+    And 50 records came home, and nothing else
+    When 20 records are written to dc1.orders at dc2
+    And somebody runs repl failback dc1 --switch
+    Then repl salvage lists the 7 records of the forgotten producer
+    And billing reads at dc1 exactly the 70 that it had not read
+    And audit reads at dc1 exactly the 170 that it had not read, and the 7 on its way
+    When 30 records are written to orders at dc1
+    Then both sides hold the same 300 records, each once and in order, and dc1 the 7
+    When billing reads 10 more at dc1, and dc2 knows
+    And dc1 is lost
+    And somebody runs repl failover dc1
+    And somebody applies the topology as it was before that
+    Then the exit code is 3
+    And billing reads at dc2 exactly the 20 that it had not read
