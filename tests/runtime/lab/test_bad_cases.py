@@ -3,11 +3,12 @@
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from planner.cli.app import run
 from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
@@ -23,6 +24,19 @@ def refused(*arguments: str, **more: object) -> str:
     assert "Traceback" not in done.stderr
     assert done.stderr.count("error:") == 1
     return done.stderr.partition("error: ")[2]
+
+
+@pytest.fixture
+def refused_here(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The same without a process of its own."""
+
+    def told(*arguments: str) -> str:
+        assert run(arguments) == 1
+        said = capsys.readouterr().err
+        assert said.count("error:") == 1
+        return said.partition("error: ")[2]
+
+    return told
 
 
 def processes_of(home: Path) -> list[str]:
@@ -71,17 +85,17 @@ def test_java_home_that_holds_no_java(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["a-file", "a-file/below", "/proc/lab"])
-def test_home_not_writable(tmp_path: Path, place: str) -> None:
+def test_home_not_writable(tmp_path: Path, place: str, refused_here: Callable[..., str]) -> None:
     (tmp_path / "a-file").touch()
     home = str(tmp_path / place)
-    said = refused("lab", "up", "--home", home)
+    said = refused_here("lab", "up", "--home", home)
     assert said.startswith(f"{home}: cannot be written to: ")
     assert "choose another --home" in said
 
 
-def test_unknown_cluster(tmp_path: Path) -> None:
+def test_unknown_cluster(tmp_path: Path, refused_here: Callable[..., str]) -> None:
     for action in ("kill", "start", "pause", "unpause"):
-        said = refused("lab", action, "dc9", "--home", str(tmp_path))
+        said = refused_here("lab", action, "dc9", "--home", str(tmp_path))
         assert "there is no cluster 'dc9' in this lab — bring it up first: repl lab up" in said
 
 
@@ -98,8 +112,10 @@ def test_unknown_cluster(tmp_path: Path) -> None:
         (("--clusters", "a,b,c,d,e,f"), "no more fixed ports for another cluster — use --ports auto"),
     ],
 )
-def test_flags_that_make_no_sense(tmp_path: Path, flags: tuple[str, ...], sentence: str) -> None:
-    assert sentence in refused("lab", "up", "--home", str(tmp_path / "lab"), *flags)
+def test_flags_that_make_no_sense(
+    tmp_path: Path, flags: tuple[str, ...], sentence: str, refused_here: Callable[..., str]
+) -> None:
+    assert sentence in refused_here("lab", "up", "--home", str(tmp_path / "lab"), *flags)
 
 
 def test_a_folder_that_holds_other_things_is_not_touched(tmp_path: Path) -> None:
