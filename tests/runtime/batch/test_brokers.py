@@ -71,13 +71,13 @@ def read(client: dict[str, Any], topic: str) -> list[Seen]:
     )
     try:
         here = TopicPartition(topic, 0, 0)
-        _, end = consumer.get_watermark_offsets(here, timeout=20)
+        _, end = consumer.get_watermark_offsets(here, timeout=60)
         consumer.assign([here])
         found: list[Seen] = []
         limit = time.monotonic() + DEADLINE
         while consumer.position([here])[0].offset < end:
             assert time.monotonic() < limit, "the end was not reached"
-            found += [seen(message) for message in consumer.consume(500, timeout=0.2)]
+            found += [seen(message) for message in consumer.consume(500, timeout=0.05)]
         return found
     finally:
         consumer.close()
@@ -94,7 +94,7 @@ def write(client: dict[str, Any], topic: str, count: int = 40, /, **config: Any)
     producer = Producer({**client, "linger.ms": 20, "enable.idempotence": True, **config})
     for at in range(count):
         produce(producer, topic, at)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def produce(producer: Producer, topic: str, at: int) -> None:
@@ -231,7 +231,7 @@ def keyed(client: dict[str, Any], topic: str, numbers: Sequence[int], codec: str
     for at in numbers:
         key = b"%d" % (at if at % 10 == 3 else at % 7)
         producer.produce(topic, None if at % 5 == 0 else b"value %d" % at, key, 0, timestamp=PAST + at * 1000)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def wait_until_compacted(client: dict[str, Any], topic: str) -> None:

@@ -223,7 +223,7 @@ def test_a_topic_made_anew_at_the_source_waits(sides: dict[str, Side], fresh: Fr
 
 def _again(side: Side, topic: str) -> None:
     """Deleting is done in the background: creating may be refused for a moment."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     admin = side.admin()
     while topic in admin.list_topics(timeout=10).topics:
         assert time.monotonic() < deadline
@@ -388,13 +388,13 @@ def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fr
     commit(sides["dc1"], f"{topic}-g", {(topic, 0): 12})
     commit(sides["dc2"], f"{topic}-g", {(there[0], 1): 0})
 
-    def told(source: Reach) -> GroupSeen:
+    def told(source: Reach, within_s: float = 60) -> GroupSeen:
         names = ("dc1", "dc2")
         route = Route(flow.name, *names, Rules((topic,)), Template("copy.{topic}"))
         here = Reach("dc2", sides["dc2"].bootstrap)
         return asyncio.run(
             group_offsets(
-                OffsetsAsked(flow.name, f"{topic}-g", True, Router([route]), source, here, within_s=3)
+                OffsetsAsked(flow.name, f"{topic}-g", True, Router([route]), source, here, within_s=within_s)
             )
         )
 
@@ -409,7 +409,7 @@ def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fr
     assert (absent.topic, absent.partition, absent.committed, absent.state) == (topic, 1, 0, "absent")
     look(sides, flow)
     assert told(alive).partitions[0].state == "translated"
-    seen = told(dead)
+    seen = told(dead, 3)
     (row,) = seen.partitions
     assert not seen.source_answers
     assert "127.0.0.1:1" in seen.source_why
