@@ -118,7 +118,7 @@ TIMESTAMPS = Record(
         Key(
             "retention",
             Duration(),
-            "How long a group is remembered that commits no more.",
+            "How long a group is remembered that is gone from the source.",
             default_doc="that of internal",
             example="90d",
         ),

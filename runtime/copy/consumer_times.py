@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 
 from runtime.batch.failure import BatchFailure
 from runtime.contract import consumer_times, naming
@@ -22,6 +23,7 @@ from runtime.copy.wire.errors import BrokerError, WireError
 from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 
 _TOGETHER = 8
+_AGAIN_MS = 5 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 
 Place = tuple[TopicPartition, int]  # a partition, and an offset or a time in it
@@ -38,6 +40,7 @@ class Times:
         self._scans: dict[int, Scan] = {}
         self._known: dict[TimesKey, ConsumerTimes] = {}
         self._unsaid: set[TimesKey] = set()
+        self._gone: dict[TimesKey, tuple[int, int]] = {}  # nothing tells of this offset; when to ask again
 
     async def refresh(self) -> None:
         """Raises WireError."""
@@ -54,22 +57,34 @@ class Times:
         known = self._known.get(self._key(item))
         return known.time_of(committed) if known is not None else None
 
-    async def learn(self, offsets: Mapping[Item, int]) -> None:
-        """Of commits that are not known: what the source's records tell. What can't be read is left out."""
+    async def learn(self, offsets: Mapping[Item, int], at_most: int | None = None) -> None:
+        """Of commits that are not known: what the source's records tell. What can't be read is left out; of
+        more than so many the rest is for the next time.
+        """
         if self._source is None:
             return
-        stale_ms = _now_ms() - _DAY_MS
-        wanted: dict[Place, list[Item]] = {}
-        for item, offset in offsets.items():
-            known = self._known.get(self._key(item))
-            if known is None or not known.has(offset):
-                wanted.setdefault((TopicPartition(item.topic, item.partition), offset), []).append(item)
-            elif known.at_ms < stale_ms:  # what is not said again is forgotten
-                self._unsaid.add(self._key(item))
-        source = self._source
+        source, wanted = self._source, self._not_known(offsets, at_most)
         for place, found in (await _together(wanted, lambda at, offset: time_at(source, at, offset))).items():
             for item in wanted[place]:
-                self._learned(item, Moment(place[1], found))
+                if found is not None:
+                    self._learned(item, Moment(place[1], found))
+                else:
+                    self._gone[self._key(item)] = (place[1], _now_ms() + _AGAIN_MS)
+
+    def _not_known(self, offsets: Mapping[Item, int], at_most: int | None) -> dict[Place, list[Item]]:
+        now_ms = _now_ms()
+        wanted: dict[Place, list[Item]] = {}
+        for item, offset in offsets.items():
+            key, place = self._key(item), (TopicPartition(item.topic, item.partition), offset)
+            known, gone = self._known.get(key), self._gone.get(key)
+            if known is not None and known.has(offset):
+                if known.at_ms < now_ms - _DAY_MS:  # what is not said again is forgotten
+                    self._unsaid.add(key)
+            elif gone is not None and gone[0] == offset and now_ms < gone[1]:
+                continue
+            elif place in wanted or at_most is None or len(wanted) < at_most:
+                wanted.setdefault(place, []).append(item)
+        return wanted
 
     def unsaid(self, partitions: int) -> dict[int, list[Record]]:
         """What was learned and is not kept yet, by partition of the topic."""
@@ -95,15 +110,13 @@ class Times:
                 when = EARLIEST if timestamp == NO_TIME else timestamp
                 asked.setdefault((wanted[item][0], when), []).append(item)
         found = await _together(asked, self._first)
-        return {
-            item: offset if offset >= 0 else None for place, offset in found.items() for item in asked[place]
-        }
+        return {item: offset for place, offset in found.items() for item in asked[place]}
 
-    async def _first(self, at: TopicPartition, timestamp: int) -> int:
+    async def _first(self, at: TopicPartition, timestamp: int) -> int | None:
         answer = (await list_offsets(self._destination, {at: timestamp}))[at]
         if not isinstance(answer, ListedOffset):
             raise BrokerError(answer, f"{at.topic}-{at.partition}")
-        return answer.offset
+        return answer.offset if answer.offset >= 0 else None
 
     async def _opened(self) -> Iterable[Scan]:
         topic = (await self._destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
@@ -133,19 +146,15 @@ class Times:
 
 async def _together(
     places: Iterable[Place], ask: Callable[[TopicPartition, int], Awaitable[int | None]]
-) -> dict[Place, int]:
-    """The answers, several at a time; of what does not answer, or answers with nothing, there is none."""
+) -> dict[Place, int | None]:
+    """The answers, several at a time; of what does not answer there is none."""
     turn = asyncio.Semaphore(_TOGETHER)
-    found: dict[Place, int] = {}
+    found: dict[Place, int | None] = {}
 
     async def one(place: Place) -> None:
         async with turn:
-            try:
-                answer = await ask(*place)
-            except (WireError, BatchFailure):
-                return
-        if answer is not None:
-            found[place] = answer
+            with suppress(WireError, BatchFailure):
+                found[place] = await ask(*place)
 
     await asyncio.gather(*(one(place) for place in places))
     return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 
 from runtime.contract import internal_topics
 from runtime.contract.checkpoint import CheckpointState as State
@@ -96,7 +95,7 @@ class GroupSync:
         await self._read(sides)
         await sides.refresh(self._router, self._shared.ledger, {item.topic for item in self._offsets})
         news = self._news(sides, began)
-        await self._keep_times(sides, news)
+        await self._keep_times(sides)
         placed = await sides.place({item: self._offsets[item].offset for item in news})
         moved = [item for item in news if self._moved(item, placed[item])]
         bringing = Bringing(self._flow, self._shared.pulse, sides, self._book, self._offsets, self.notes)
@@ -118,10 +117,11 @@ class GroupSync:
         await ensure(shared.clusters, self._flow.destination, [topic], self._job)
         return Times(self._flow.name, source, shared.destination, kept.max_per_partition)
 
-    async def _keep_times(self, sides: Sides, news: Sequence[Item]) -> None:
+    async def _keep_times(self, sides: Sides) -> None:
         """Consumer timestamps, so many in one look."""
         if sides.times is not None:
-            await sides.times.learn({item: self._offsets[item].offset for item in news[:_TIMES_AT_ONCE]})
+            committed = {item: one.offset for item, one in self._offsets.items()}
+            await sides.times.learn(committed, _TIMES_AT_ONCE)
             await keep_times(self._shared, sides.times)
 
     async def _read(self, sides: Sides) -> None:

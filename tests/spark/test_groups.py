@@ -14,11 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract import control
-from runtime.contract.jobspec import GroupsSpec, SelectionSpec, TemplateRule
+from runtime.contract.jobspec import AtOffsets, GroupsSpec, SelectionSpec, TemplateRule
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.records import create_topic, wait_for, write
-from tests.runtime.copy.workload import mixed
+from tests.runtime.copy.workload import LONG_AGO, mixed
 from tests.runtime.copy.world import Row, Side
 from tests.runtime.driver.groups_world import consumer_of
 from tests.spark.job import Running, flow_of, spec_of, start_job
@@ -48,7 +48,7 @@ def topology(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.write_text(
         f"apiVersion: repl/v1\nname: tests\nclusters:\n{clusters}flows:\n"
         f"  - {{name: {FLOW}, from: dc1, to: dc2, topics: {{include: ['resuming-.*']}}, "
-        "rename: 'dc1.{topic}'}\n"
+        "rename: 'dc1.{topic}', groups: {mode: timestamp}}\n"
     )
     return path
 
@@ -58,14 +58,27 @@ def job(sides: dict[str, Side], lab: Lab, tmp_path_factory: pytest.TempPathFacto
     """Every kind of source is there before it starts."""
     for name, config in (("plain", {}), ("mixed", {}), ("console", {}), ("compacted", COMPACTED)):
         create_topic(sides["dc1"].client, f"resuming-{name}", 2, config={"retention.ms": "-1", **config})
-    groups = GroupsSpec(selection=SelectionSpec(include=["resuming-.*"]), every_ms=500)
-    flow = flow_of(FLOW, ["resuming-.*"], rename=TemplateRule(text="dc1.{topic}"), groups=groups)
+    migrated(sides)
+    groups = GroupsSpec(selection=SelectionSpec(include=["resuming-.*"]), every_ms=500, mode="timestamp")
+    start = AtOffsets(offsets={"resuming-older": {"0": 20, "1": 20}})
+    rename = TemplateRule(text="dc1.{topic}")
+    flow = flow_of(FLOW, ["resuming-.*"], rename=rename, groups=groups, start=start)
     running = start_job(spec_of(lab, "resuming", [flow]), tmp_path_factory.mktemp("job"))
     try:
         running.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"])
         yield running
     finally:
         running.kill()
+
+
+def migrated(sides: dict[str, Side]) -> None:
+    """Another tool copied the first 40 of these 60; the flow goes on behind them."""
+    rows = [
+        {"value": b"%d" % at, "partition": at % 2, "timestamp": LONG_AGO + at * 1_000} for at in range(60)
+    ]
+    for side, topic, count in (("dc1", "resuming-older", 60), ("dc2", "dc1.resuming-older", 40)):
+        create_topic(sides[side].client, topic, 2, config={"retention.ms": "-1"})
+        sides[side].write(topic, rows[:count])
 
 
 def test_a_consumer_goes_on_where_it_stopped(job: Running, sides: dict[str, Side], topology: Path) -> None:
@@ -98,6 +111,13 @@ def test_over_the_holes_of_a_compacted_topic(job: Running, sides: dict[str, Side
         seen = [{row.value for row in some[partition]} for some in (first, rest)]
         assert not seen[0] & seen[1]
         assert {row.key: row.value for row in (*first[partition], *rest[partition])} == newest[partition]
+
+
+def test_over_data_that_another_tool_copied(job: Running, sides: dict[str, Side], topology: Path) -> None:
+    """By record time: the same place, as no two records were written at the same time."""
+    resumes(sides, topology, "resuming-older", "resuming-older-app", read=17)
+    shown = offsets(topology, "resuming-older-app")["partitions"]
+    assert {one["by"] for one in shown if one["source"] is not None} == {"time"}
 
 
 def test_kafkas_own_console_consumer(job: Running, lab: Lab, sides: dict[str, Side], topology: Path) -> None:

@@ -206,3 +206,26 @@ def test_when_nothing_more_arrives(found: Position, shared: bool, floor: int | N
 @pytest.mark.parametrize(("found", "offset"), [(None, 30), (20, 20), (40, 30)])
 def test_by_time_never_behind_what_the_flow_copied_itself(found: int | None, offset: int) -> None:
     assert by_time(found, 30) == At(offset, by_time=True)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.integers(0, 9)), max_size=30),
+    st.integers(0, 30),
+    st.integers(1, 5),
+)
+def test_by_time_none_is_skipped_whatever_the_order(
+    made: list[tuple[int, bool, int]], at: int, window: int
+) -> None:
+    """Each record of the source with its time, and whether a foreign one of another time was written before
+    its copy. The group goes on by the earliest time in a window of what it has not read.
+    """
+    there: list[tuple[int, int]] = []
+    for number, (timestamp, foreign, other) in enumerate(made):
+        there += [(-1, other)] if foreign else []
+        there.append((number, timestamp))
+    committed = min(at, len(made))
+    unread_times = [timestamp for timestamp, _, _ in made[committed : committed + window]]
+    time = min(unread_times, default=10)
+    first = next((offset for offset, (_, timestamp) in enumerate(there) if timestamp >= time), None)
+    skipped = there[: by_time(first, len(there)).offset]
+    assert not [number for number, _ in skipped if number >= committed]
