@@ -56,6 +56,7 @@ def done(parts: Sequence[ReplayedPart], width: int | None) -> Iterator[Text]:
         [one.topic, str(one.partition), f"{one.records:,}", one.into, Cell(one.unread, "red")]
         for one in parts
     ]
+    yield Text("")
     yield from table(_DONE, rows, width)
     yield Text("")
     left = sum(bool(one.unread) for one in parts)

@@ -87,6 +87,7 @@ class Replay:
         self._to = TopicPartition(part.into, part.partition)
         self._spec = rewrite_spec(asked.flow, part, source.cluster_id, destination.cluster_id)
         self._producers: Mapping[int, Producer] = {}
+        self._before: int | None = None  # records on record when this began
 
     async def run(self) -> None:
         """Anything that fails begins anew from what is committed (fencing 1), while it moves on."""
@@ -121,12 +122,21 @@ class Replay:
         if progress is None:
             raise Stopped("the ledger does not know it")
         topic = (await self._source.topics([self._key.topic], fresh=True))[self._key.topic]
+        if topic.id != progress.source_topic_id:
+            raise Stopped(f"{self._key.topic} is not the topic that was copied: it was recreated")
         start, end = await self._log()
         orphans = ledger.orphans(self._key.flow).get(self._key, NONE)
+        self._count(sum(one.records for _, one in orphans.replayed))
         # Beyond its position the flow may copy by itself some day: nothing of that is touched.
         for one in left(progress, orphans, maps.get(self._key), topic.id, min(end, progress.position)):
             if one.end > start:
                 await self._stretch(writer, one._replace(low=max(one.low, start)), topic.id)
+
+    def _count(self, on_record: int) -> None:
+        """A transaction whose answer was lost counts where the ledger has it."""
+        if self._before is None:
+            self._before = on_record
+        self.records = on_record - self._before
 
     async def _log(self) -> tuple[int, int]:
         within, found = self._asked.within_s, []
@@ -150,9 +160,7 @@ class Replay:
             done = Replayed(position, topic_id, self._to.topic, copied, now_ms())
             await writer.carry(self._to, batches, {ReplayedKey(self._key, stretch.low): done})
             self.records += sum(batch.records for batch in batches)
-            _say(
-                f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to offset {position}"
-            )
+            _say(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")
             if kept.failure is not None:
                 raise kept.failure
 

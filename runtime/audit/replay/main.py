@@ -51,8 +51,14 @@ def _outcome(asked: ReplayRequest) -> ReplayOutcome:
     except NotEnded as refused:
         return ReplayOutcome(refused=str(refused))
     except (Py4JError, PySparkException) as error:
-        first = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
-        return ReplayOutcome(cluster="Spark", why=first[:500])
+        return ReplayOutcome(cluster="Spark", why=_cause(error))
+
+
+def _cause(error: Exception) -> str:
+    """Java's own words, where there are some: they stand behind a colon in the second line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    java = (line.removeprefix(": ") for line in lines if line.startswith(": "))
+    return next(java, lines[0])[:500]
 
 
 async def _let_go(asked: ReplayRequest) -> None:

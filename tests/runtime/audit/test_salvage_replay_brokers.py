@@ -1,0 +1,125 @@
+"""`repl salvage --replay` on real brokers and real Spark: each orphan once, whatever dies (R1, R2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.contract.provenance import HEADER, decode
+from runtime.lab.lab import Lab
+from tests.commands import repl
+from tests.runtime.audit.ended import end_flow
+from tests.runtime.copy.workload import mixed
+from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, flow_spec
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+Fresh = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def sides(lab: Lab) -> Mapping[str, Side]:
+    found = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
+    for side in found.values():
+        side.create_internal()
+    return found
+
+
+def topology(sides: Mapping[str, Side], folder: Path, flow: str, *topics: str) -> Path:
+    body = {
+        "apiVersion": "repl/v1",
+        "name": "replayed",
+        "clusters": {name: {"bootstrap": side.bootstrap} for name, side in sides.items()},
+        "flows": [
+            {
+                "name": flow,
+                "from": "dc1",
+                "to": "dc2",
+                "topics": {"include": list(topics)},
+                "state": "failed_over",
+            }
+        ],
+    }
+    file = folder / "replayed.yaml"
+    file.write_text(json.dumps(body))
+    return file
+
+
+def replayed(file: Path, flow: str, *options: str, code: int = 0, **env: str) -> dict[str, Any]:
+    options = ("--path", str(file), "--replay", "--auto-approve", "--json", *options)
+    done = repl("salvage", flow, *options, env=env, timeout=180)
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"said": done.stderr}
+    return found
+
+
+def place(row: Row) -> tuple[str, int, int] | None:
+    """Where a record's header says it came from."""
+    origin = decode(dict(row.headers).get(HEADER))
+    return (origin.topic, origin.partition, origin.offset) if origin is not None else None
+
+
+def own(row: Row) -> Row:
+    return Row(
+        row.offset, row.timestamp, row.key, row.value, tuple(one for one in row.headers if one[0] != HEADER)
+    )
+
+
+def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_doubled(
+    sides: Mapping[str, Side], fresh: Fresh, tmp_path: Path
+) -> None:
+    flow, orders, late = fresh("flow"), fresh("orders"), fresh("late")
+    here, there = sides["dc1"], sides["dc2"]
+    for side in sides.values():
+        side.create(orders, 2)
+    mixed(here, orders, 2, seed=21, count=100)
+    job = Driver(sides, job=fresh("job"))
+    copy_through(job, flow_spec(flow), assigned(flow, orders, 2))
+    copied = [len(rows) for rows in here.read(orders, 2)]
+    mixed(here, orders, 2, seed=22, count=200)
+    here.write(orders, [{"value": bytes(9_000), "partition": at % 2} for at in range(1_400)])
+    left = [rows[copied[number] :] for number, rows in enumerate(here.read(orders, 2))]
+    here.create(late)  # the flow never came to it, and retention took a part
+    here.write(late, [{"key": b"k", "value": b"late %d" % at} for at in range(5)])
+    here.forget(late, 3)
+    end_flow(job, flow)
+    file = topology(sides, tmp_path, flow, orders, late)
+    assert f"there is no topic {late}" in replayed(file, flow, code=1)["said"]
+    there.create(late)
+
+    died = replayed(file, flow, code=1, REPL_FAILPOINT="after_ledger:3")
+    assert "run it again" in died["said"]
+    between = [len(rows) for rows in (*there.read(orders, 2), *there.read(late))]
+    assert sum(copied) < sum(between) < sum(copied) + sum(map(len, left)) + 2
+    again = replayed(file, flow)
+    assert again["records"] == sum(copied) + sum(map(len, left)) + 2 - sum(between)
+    for number, rows in enumerate(there.read(orders, 2)):
+        behind = rows[copied[number] :]
+        assert [own(row) for row in behind] == left[number]
+        assert [place(row) for row in behind] == [(orders, number, row.offset) for row in left[number]]
+    assert [(row.value, place(row)) for row in there.read(late)[0]] == [
+        (b"late 3", (late, 0, 3)),
+        (b"late 4", (late, 0, 4)),
+    ]
+
+    shown = repl("salvage", flow, "--path", str(file), "--replay")
+    assert shown.returncode == 0
+    assert f"{late}-0: retention took 3 offsets: they are lost" in shown.stdout
+    assert "Nothing is left to replay" in shown.stdout
+    none_comes_home(sides, fresh, orders)
+
+
+def none_comes_home(sides: Mapping[str, Side], fresh: Fresh, orders: str) -> None:
+    """A way home takes what was born at dc2, and nothing that is at dc1 already (R5)."""
+    back = fresh("back")
+    before = [len(rows) for rows in sides["dc1"].read(orders, 2)]
+    sides["dc2"].write(orders, [{"value": b"born there", "partition": 1}])
+    backward = Driver(sides, "dc1", job=fresh("job"))
+    spec = flow_spec(back, "dc2", "dc1", provenance="batch", shared=True)
+    copy_through(backward, spec, assigned(back, orders, 2))
+    after = sides["dc1"].read(orders, 2)
+    assert [len(rows) for rows in after] == [before[0], before[1] + 1]
+    assert after[1][-1].value == b"born there"
