@@ -6,12 +6,10 @@ Feature: Home again
     Given orders at dc1 are copied to dc2 as dc1.orders
     And 200 records are written to orders at dc1 and are at dc2
     And billing read 90 of them at dc1, and dc2 knows
-    And audit read 60 of them at dc1, and dc2 knows
     When dc1 is lost
     And somebody runs repl failover dc1
-    And billing reads 110 more at dc2
-    And audit reads 40 more at dc2
-    And 50 records are written to dc1.orders at dc2
+    Then billing reads at dc2 exactly the 110 that it had not read
+    When 50 records are written to dc1.orders at dc2
     And dc1 is back, where a forgotten producer writes 7 records
     And somebody runs repl failback dc1
     Then the topology has a way home, and all that stood there before
@@ -19,13 +17,11 @@ Feature: Home again
     When 20 records are written to dc1.orders at dc2
     And somebody runs repl failback dc1 --switch
     Then repl salvage lists the 7 records of the forgotten producer
-    And billing reads at dc1 exactly the 70 that it had not read
-    And audit reads at dc1 exactly the 170 that it had not read, and the 7 on its way
+    And billing reads at dc1 exactly the 70 that it had not read, and dc2 knows
     When 30 records are written to orders at dc1
     Then both sides hold the same 300 records, each once and in order, and dc1 the 7
-    When billing reads 10 more at dc1, and dc2 knows
-    And dc1 is lost
+    When dc1 is lost
     And somebody runs repl failover dc1
     And somebody applies the topology as it was before that
     Then the exit code is 3
-    And billing reads at dc2 exactly the 20 that it had not read
+    And billing reads at dc2 exactly the 30 that it had not read

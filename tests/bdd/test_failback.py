@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
-from tests.bdd.consuming import eat
+from tests.bdd.consuming import eat, place
 from tests.bdd.running import QUICK, Town, eventually
 from tests.labs import spec
 from tests.records import read
@@ -32,7 +32,7 @@ class World:
     town: Town
     written: dict[str, list[bytes]] = field(default_factory=lambda: {"dc1": [], "dc2": []})
     orphans: list[bytes] = field(default_factory=list)
-    read: dict[str, list[bytes]] = field(default_factory=dict)
+    read: list[bytes] = field(default_factory=list)
     before: str = ""
 
     def write(self, cluster: str, count: int) -> list[bytes]:
@@ -53,22 +53,22 @@ class World:
     def count(self, cluster: str) -> int:
         return sum(map(len, self.held(cluster).values()))
 
-    def eat(self, group: str, cluster: str, count: int, more_s: float = 0) -> list[bytes]:
+    def eat(self, cluster: str, count: int, more_s: float = 0) -> list[bytes]:
         """With `more_s`, nothing comes after them for that long."""
-        settings = {"group.id": group, "enable.auto.commit": "false", "auto.offset.reset": "earliest"}
+        settings = {"group.id": "billing", "enable.auto.commit": "false", "auto.offset.reset": "earliest"}
         consumer = Consumer({**self.town.client(cluster), **settings, "isolation.level": "read_committed"})
         consumer.subscribe([TOPIC[cluster]])
         found = eat(consumer, count)
         more = consumer.poll(more_s) if more_s else None
         consumer.close()
         assert more is None, more.value()
-        self.read.setdefault(group, []).extend(found)
+        self.read += found
         return found
 
-    def unread(self, group: str) -> list[bytes]:
-        """Records that the group is still to read, wherever it goes."""
+    def unread(self) -> list[bytes]:
+        """Records that billing is still to read, wherever it goes."""
         every = Counter(self.written["dc1"] + self.written["dc2"])
-        return sorted((every - Counter(self.read[group])).elements())
+        return sorted((every - Counter(self.read)).elements())
 
     def repl(self, *arguments: str) -> None:
         done = self.town.run(*arguments, "--path", str(self.town.topology.file))
@@ -117,17 +117,12 @@ def _(world: World, count: int) -> None:
     eventually(lambda: world.count("dc2") == count, about="records at dc2")
 
 
-@given(parsers.parse("{group} read {count:d} of them at dc1, and dc2 knows"))
-@when(parsers.parse("{group} reads {count:d} more at dc1, and dc2 knows"))
-def _(world: World, group: str, count: int) -> None:
-    world.eat(group, "dc1", count)
-    eventually(lambda: _told(world, group), about=f"the place of {group} at dc2")
-
-
-def _told(world: World, group: str) -> bool:
-    told = world.town.run("offsets", "there", group, "--path", str(world.town.topology.file), "--json")
-    found = json.loads(told.stdout)["partitions"]
-    return not {"waiting", "pending"} & {one["state"] for one in found}
+@given(parsers.parse("billing read {count:d} of them at dc1, and dc2 knows"))
+def _(world: World, count: int) -> None:
+    world.eat("dc1", count)
+    eventually(
+        lambda: bool(place(world.town, "billing", "dc2", TOPIC["dc2"])), about="the place of billing at dc2"
+    )
 
 
 # When
@@ -142,11 +137,6 @@ def _(world: World) -> None:
 def _(world: World, command: str) -> None:
     world.before = world.town.topology.file.read_text()
     world.repl(*command.split(), "--auto-approve")
-
-
-@when(parsers.parse("{group} reads {count:d} more at dc2"))
-def _(world: World, group: str, count: int) -> None:
-    world.eat(group, "dc2", count)
 
 
 @when(parsers.parse("{count:d} records are written to {topic} at {cluster}"))
@@ -205,19 +195,22 @@ def _(world: World, count: int) -> None:
     assert len(lines) == count
 
 
-@then(parsers.parse("{group} reads at {cluster} exactly the {count:d} that it had not read"))
-def _(world: World, group: str, cluster: str, count: int) -> None:
-    unread = world.unread(group)
+@then(parsers.parse("billing reads at {cluster} exactly the {count:d} that it had not read"))
+def _(world: World, cluster: str, count: int) -> None:
+    unread = world.unread()
     assert len(unread) == count
-    assert sorted(world.eat(group, cluster, count, more_s=2)) == unread
+    assert sorted(world.eat(cluster, count, more_s=2)) == unread
 
 
-@then(parsers.parse("{group} reads at dc1 exactly the {count:d} that it had not read, and the 7 on its way"))
-def _(world: World, group: str, count: int) -> None:
-    """They lie in the log of dc1, before all that came home."""
-    unread = world.unread(group)
+@then(parsers.parse("billing reads at dc1 exactly the {count:d} that it had not read, and dc2 knows"))
+def _(world: World, count: int) -> None:
+    unread, before = world.unread(), place(world.town, "billing", "dc2", TOPIC["dc2"])
+    assert sorted(world.eat("dc1", count, more_s=2)) == unread
     assert len(unread) == count
-    assert sorted(world.eat(group, "dc1", count + 7, more_s=2)) == sorted(unread + world.orphans)
+    eventually(
+        lambda: place(world.town, "billing", "dc2", TOPIC["dc2"]) != before,
+        about="the place of billing at dc2",
+    )
 
 
 @then(parsers.parse("both sides hold the same {count:d} records, each once and in order, and dc1 the 7"))
