@@ -14,6 +14,7 @@ from runtime.copy.slot import Slot
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec
+from tests.records import wait_for
 from tests.runtime.copy.conftest import sides_of
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
@@ -127,16 +128,28 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
     _place(sides["dc2"], topic, [[keeper]] * 3)
     _place(sides["dc2"], lonely, [[keeper, victim]], **{"min.insync.replicas": "2"})
 
+    partitions = [*assigned(flow.name, topic, 3), *assigned(flow.name, lonely, min_in_sync=2)]
+
     async def feed(name: str, partitions: int) -> None:
         rows = [{"value": b"x" * 100, "partition": one % partitions} for one in range(30)]
         await asyncio.to_thread(sides["dc1"].write, name, rows)
 
-    async def copy() -> None:
-        partitions = [*assigned(flow.name, topic, 3), *assigned(flow.name, lonely, min_in_sync=2)]
+    async def looks_first() -> None:
+        """It is seen that replicas are missing before anything is written: no lane gets stuck at all."""
+        await by_hand(lab.kill, f"dc2:{victim}")
+        await asyncio.to_thread(_await_in_sync, sides["dc2"], lonely, [keeper])
         assignment = await driver.take_over(flow, partitions)
         async with driver.running(assignment) as slot:
             await asyncio.gather(feed(topic, 3), feed(lonely, 1))
-            await until(slot, lambda one: one.position == (30 if one.topic == lonely else 10))
+            seen = await until(slot, lambda one: one.position == 10 or "1 of 2 in-sync replicas" in one.why)
+            assert [one.position for one in seen if one.topic == lonely] == [0]
+            assert not slot.status().flows[0].stuck_lanes
+            await by_hand(lab.start, f"dc2:{victim}")
+            await until(slot, lambda one: one.position == (30 if one.topic == lonely else 10), 90)
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, partitions)
+        async with driver.running(assignment) as slot:
             killing = asyncio.create_task(by_hand(lab.kill, f"dc2:{victim}"))
             for _ in range(20):  # while it dies: some transaction is open then, with both topics in it
                 await asyncio.gather(feed(topic, 3), feed(lonely, 1))
@@ -148,6 +161,7 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
             await by_hand(lab.start, f"dc2:{victim}")
             await until(slot, lambda one: one.position == (630 if one.topic == lonely else 220), 90)
 
+    asyncio.run(looks_first())
     asyncio.run(copy())
     assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
     assert sides["dc2"].read(lonely) == sides["dc1"].read(lonely)
@@ -185,6 +199,16 @@ def test_an_unclean_election_that_truncates_stops_the_partition(
             await until(slot, in_state(State.DIVERGED), 90)
 
     asyncio.run(copy())
+
+
+def _await_in_sync(side: Side, topic: str, wanted: list[int]) -> None:
+    admin = side.admin()
+    wait_for(
+        lambda: (
+            [one.isrs for one in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()]
+            == [wanted]
+        )
+    )
 
 
 def _place(side: Side, topic: str, replicas: list[list[int]], **config: str) -> None:
