@@ -4,7 +4,9 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from pytest_bdd import given, parsers, scenarios, then, when
@@ -16,7 +18,7 @@ from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-scenarios("failing_over")
+scenarios(*(f"failing_over/{name}.feature" for name in ("losing", "switching")))
 
 Eaten = dict[str, list[bytes]]
 
@@ -158,8 +160,14 @@ def _(town: Town) -> None:
 
 @when("the machine of the job is lost")
 def _(town: Town) -> None:
+    """Driver and workers, too; who acts next sits at another one, and has the topology alone."""
+    running = town.processes("dc2")["application"].children(recursive=True)
     town.kill("dc2", "supervisor", "watchman", "application")
+    for process in running:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     shutil.rmtree(town.home)
+    town.home = town.home.with_name("elsewhere")
 
 
 @when(parsers.parse("somebody runs repl {command} {word}"))
