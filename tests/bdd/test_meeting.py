@@ -1,0 +1,269 @@
+"""Steps of failing_over/meeting.feature: three clusters and one topology with three jobs, shared."""
+
+import json
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from pytest_bdd import given, parsers, scenarios, then, when
+
+from runtime.lab.lab import Lab
+from tests.bdd.console import read_on, read_rest
+from tests.bdd.running import QUICK, Town, eventually
+from tests.labs import spec
+from tests.topologies import at
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+scenarios("failing_over/meeting.feature")
+
+CLUSTERS = ("dc1", "hub", "dc2")
+Eaten = dict[str, list[bytes]]
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    folder, base = tmp_path_factory.mktemp("meeting"), uuid.uuid4().hex[:6]
+    lab = Lab(folder / "lab")
+
+    def name(word: str) -> str:
+        return f"{word}-{base}"
+
+    def flow(word: str, source: str, destination: str, topic: str, provenance: str) -> dict[str, object]:
+        quick = {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}, "heartbeats": False}
+        way = {"from": source, "to": destination, "topics": {"include": [name(topic)]}}
+        return {
+            "name": name(word),
+            **way,
+            "provenance": provenance,
+            "job": name(f"into-{destination}"),
+            **quick,
+        }
+
+    try:
+        lab.up([spec(cluster) for cluster in CLUSTERS])
+        topology = at(lab, name("town"), folder, CLUSTERS)
+        topology.more["flows"] = [
+            flow("payments-to-dc2", "dc1", "dc2", "payments", "batch"),
+            flow("payments-to-dc1", "dc2", "dc1", "payments", "batch"),
+            flow("to-the-hub", "dc1", "hub", "orders", "headers"),
+            flow("onward", "hub", "dc2", "orders", "headers"),
+        ]
+        job = {"slots": 1, "memory": "512m", "metrics": False}
+        job["conf"] = {"spark.driver.extraJavaOptions": QUICK}
+        topology.more["jobs"] = {name(f"into-{cluster}"): job for cluster in CLUSTERS}
+        for cluster, topic in (("dc1", "payments"), ("dc2", "payments"), ("dc1", "orders")):
+            topology.topics.append({"name": name(topic), "cluster": cluster, "partitions": 2})
+        made = Town(lab, topology, folder / "home", name)
+        topology.write()
+        try:
+            made.apply()
+            yield made
+        finally:
+            for cluster in CLUSTERS:
+                for process in made.processes(cluster).values():
+                    process.kill()
+    finally:
+        lab.down(purge=True)
+
+
+@pytest.fixture
+def eaten() -> Eaten:
+    """What each group read, wherever it was."""
+    return {}
+
+
+def held(town: Town, word: str, cluster: str) -> Counter[bytes]:
+    return Counter(value or b"" for values in town.values(word, cluster) for value in values)
+
+
+def all_of(town: Town, word: str) -> Counter[bytes]:
+    return Counter(value for (topic, _), values in town.written.items() if topic == word for value in values)
+
+
+def arrived(town: Town, word: str, *clusters: str) -> None:
+    wanted = all_of(town, word)
+    eventually(lambda: all(held(town, word, one) == wanted for one in clusters), about=f"all {word}")
+
+
+def flows(town: Town) -> dict[str, dict[str, object]]:
+    done = town.run("status", str(town.topology.file), "--json", "--over", "0s")
+    return {str(one["name"]): one for one in json.loads(done.stdout)["flows"]}
+
+
+# Given
+
+
+@given("dc1, the hub and dc2 replicate")
+def _(town: Town) -> None:
+    assert "Apply complete!" in town.last().stdout or town.written
+
+
+@given(
+    parsers.parse("{one:d} payments are taken at dc1 and {two:d} at dc2, and both sides hold all of them"),
+)
+def _(town: Town, one: int, two: int) -> None:
+    town.write("payments", "dc1", one)
+    town.write("payments", "dc2", two)
+    arrived(town, "payments", "dc1", "dc2")
+
+
+@given(parsers.parse("{count:d} orders are written at dc1 and arrived at dc2"))
+def _(town: Town, count: int) -> None:
+    town.write("orders", "dc1", count)
+    arrived(town, "orders", "hub", "dc2")
+
+
+@given(
+    parsers.re(
+        r"(?P<group>\w+) reads (?P<count>\d+) (?P<word>\w+) at (the )?(?P<cluster>\w+) with Kafka's .*"
+    )
+)
+def _(town: Town, eaten: Eaten, group: str, count: str, word: str, cluster: str) -> None:
+    eaten[group] = read_on(town, group, word, cluster, int(count))
+
+
+@given(parsers.parse("its place is known at dc2"))
+def _(town: Town, eaten: Eaten) -> None:
+    """And the job knows that nothing is missing."""
+    (group,) = eaten
+    flow = town.name("payments-to-dc2" if group == "billing" else "onward")
+
+    def known() -> bool:
+        done = town.run("offsets", flow, town.name(group), "--path", str(town.topology.file), "--json")
+        return {one["state"] for one in json.loads(done.stdout)["partitions"]} == {"translated"}
+
+    eventually(known, about="places")
+    eventually(lambda: flows(town)[flow]["states"] == {"caught_up": 2}, about="caught up")
+
+
+# When
+
+
+@when("the job into dc2 dies")
+def _(town: Town) -> None:
+    town.kill("dc2", "application")
+
+
+@when(parsers.parse("{count:d} {word} are taken at dc1"))
+@when(parsers.parse("{count:d} {word} are written at dc1"))
+def _(town: Town, count: int, word: str) -> None:
+    town.write(word, "dc1", count)
+
+
+@when(
+    parsers.parse(
+        "{one:d} payments are taken at dc2 by the producer of dc2 and {two:d} by the producer of dc1"
+    )
+)
+def _(town: Town, one: int, two: int) -> None:
+    town.write("payments", "dc2", one)
+    town.write("payments", "dc2", two)
+
+
+@when("dc1 is lost")
+def _(town: Town) -> None:
+    town.lab.kill("dc1")
+
+
+@when("dc1 is back")
+def _(town: Town) -> None:
+    town.lab.start("dc1")
+
+
+@when("the hub is lost")
+def _(town: Town) -> None:
+    town.lab.kill("hub")
+
+
+@when("somebody runs repl failover hub")
+def _(town: Town) -> None:
+    town.run("failover", "hub", "--path", str(town.topology.file), "--auto-approve")
+
+
+@when("somebody declares a flow past the hub, from where the records at dc2 say that they come from")
+def _(town: Town) -> None:
+    read = (
+        "read",
+        "dc2",
+        town.name("orders"),
+        "--limit",
+        "1000",
+        "--json",
+        "--path",
+        str(town.topology.file),
+    )
+    records = json.loads(town.run(*read).stdout)["records"]
+    ends = {one["partition"]: one["hops"][0]["offset"] + 1 for one in records}
+    onward = town.flow("onward")
+    onward["state"] = "failed_over"
+    past = {**onward, "name": town.name("past-the-hub"), "from": "dc1", "state": "active"}
+    town.topology.more["flows"].append({**past, "start": {"offsets": {town.name("orders"): ends}}})
+    file = town.topology.write()
+    file.write_text(re.sub(r'"(\d+)":', r"\1:", file.read_text()))  # in YAML a partition is a number
+    town.run("apply", str(file), "--auto-approve")
+
+
+# Then
+
+
+@then(parsers.parse("the exit code is {code:d}"))
+def _(town: Town, code: int) -> None:
+    done = town.last()
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+
+
+@then(parsers.parse('the output says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.last().stdout
+
+
+@then("the flow onward is failed_over, and the flow to the hub tells that the hub does not answer")
+def _(town: Town) -> None:
+    seen = flows(town)
+    assert seen[town.name("onward")]["state"] == "failed_over"
+    assert seen[town.name("to-the-hub")]["destination_answers"] is False
+    assert seen[town.name("payments-to-dc2")]["states"] == {"caught_up": 2}
+
+
+@then("billing reads at dc2, with Kafka's console consumer, all that it had not read and dc2 holds")
+def _(town: Town, eaten: Eaten) -> None:
+    """Some may be read again, for both sides write the topic; none is skipped."""
+    unread = held(town, "payments", "dc2").keys() - set(eaten["billing"])
+    eaten["billing"] += read_rest(town, "billing", "payments", "dc2", lambda found: unread <= set(found))
+
+
+@then("billing reads at dc2, with Kafka's console consumer, the payments that arrived late")
+def _(town: Town, eaten: Eaten) -> None:
+    late = all_of(town, "payments").keys() - set(eaten["billing"])
+    assert late
+    found = read_rest(town, "billing", "payments", "dc2", lambda found: len(found) >= len(late))
+    assert sorted(found) == sorted(late)
+
+
+@then(
+    parsers.parse("{group} reads at dc2, with Kafka's console consumer, exactly the other {count:d} orders")
+)
+def _(town: Town, eaten: Eaten, group: str, count: int) -> None:
+    found = read_rest(town, group, "orders", "dc2", lambda found: len(found) >= count)
+    assert sorted(eaten[group] + found) == sorted(town.written["orders", "dc1"])
+
+
+@then(parsers.parse("dc1 and dc2 hold all {count:d} payments, each once, and those of one producer in order"))
+def _(town: Town, count: int) -> None:
+    assert all_of(town, "payments").total() == count
+    arrived(town, "payments", "dc1", "dc2")
+    for cluster in ("dc1", "dc2"):
+        for values in town.values("payments", cluster):
+            for producer in (b"dc1", b"dc2"):
+                numbers = [int(one.split(b"-")[1]) for one in values if one and one.startswith(producer)]
+                assert numbers == sorted(numbers)
+
+
+@then(parsers.parse("dc2 holds all {count:d} orders, each once and in order"))
+def _(town: Town, count: int) -> None:
+    expected = town.values("orders", "dc1")
+    assert sum(map(len, expected)) == count
+    eventually(lambda: town.values("orders", "dc2") == expected, about="orders")
