@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runtime.audit.salvage_request import (
+    Part,
+    ReplayRequest,
+    decode_replayed,
+    encode_part,
+    encode_request,
+)
+from runtime.audit.salvage_task import run_task
 from runtime.contract.provenance import HEADER, decode
+from runtime.contract.seen_salvage import ReplayedPart
 from runtime.lab.lab import Lab
 from tests.commands import repl
-from tests.runtime.audit.ended import end_flow
+from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, flow_spec
 
@@ -110,6 +120,43 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_doubled(
     assert f"{late}-0: retention took 3 offsets: they are lost" in shown.stdout
     assert "Nothing is left to replay" in shown.stdout
     none_comes_home(sides, fresh, orders)
+
+
+def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> None:
+    """Who comes later fences who came before; what neither finished, the next one does (R3)."""
+    flow, orders = fresh("flow"), fresh("orders")
+    here, there = sides["dc1"], sides["dc2"]
+    for side in sides.values():
+        side.create(orders)
+    here.write(orders, [{"value": b"copied"}])
+    job = Driver(sides, job=fresh("job"))
+    copy_through(job, flow_spec(flow), assigned(flow, orders))
+    here.write(orders, [{"value": b"%d" % at + bytes(2_000)} for at in range(1_000)], batch_size=20_000)
+    end_flow(job, flow)
+    leave(sides, flow)
+    clusters = job.spec().clusters
+    part = Part(orders, 0, orders, orders, 1_000_000, begun=True)
+    request = encode_request(
+        ReplayRequest(
+            flow=flow_spec(flow),
+            source=clusters["dc1"],
+            destination=clusters["dc2"],
+            parts=[part],
+            bytes=30_000,
+        )
+    )
+
+    def one() -> ReplayedPart:
+        (told,) = run_task(request, [encode_part(part)])
+        return decode_replayed(told)
+
+    with ThreadPoolExecutor(3) as threads:
+        ended = [each.result() for each in [threads.submit(one) for _ in range(3)]]
+    assert [each.unread for each in ended].count("") >= 1
+    assert there.read(orders)[0] == [
+        Row(row.offset, row.timestamp, row.key, row.value, found.headers)
+        for row, found in zip(here.read(orders)[0], there.read(orders)[0], strict=True)
+    ]
 
 
 def none_comes_home(sides: Mapping[str, Side], fresh: Fresh, orders: str) -> None:
