@@ -16,12 +16,12 @@ Feature: What a lost datacenter still held comes over after all
     And the failover cost at least 60 records
     When dc1 is back
     Then salvage lists exactly the records that the failover cost
-    When somebody writes 5 records to orders at dc2
-    And somebody replays what is left
+    When somebody replays what is left into aside
     Then the exit code is 0
     And the output says "60 records replayed."
-    And orders at dc2 holds the first 100 records, then those 5, then the 60, each once
-    And repl read says of 60 records at dc2 where they came from
+    And aside at dc2 holds exactly those, each once and in order
+    And repl read says of 60 records of aside where they came from
+    And orders at dc2 holds 100 records
     When somebody replays what is left
     Then the exit code is 0
     And the output says "Nothing is left to replay from dc1 into dc2."
