@@ -67,4 +67,4 @@ def _words(told: dict[str, object]) -> Iterator[str]:
     most = sorted(topics.items(), key=lambda item: -item[1])
     some = ", ".join(f"{topic} {records:,}" for topic, records in most[:3])
     more = f", and {len(most) - 3} more topics" if len(most) > 3 else ""
-    yield f"{told['records']:,} records ({some}{more}); repl salvage {told['flow']} shows them"
+    yield f"up to {told['records']:,} records ({some}{more}); repl salvage {told['flow']} shows them"
