@@ -20,6 +20,7 @@ from runtime.contract.naming import HISTORY, LEASE, REGISTRY
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.planner.apply.cut import registry, topic_ids
+from tests.records import wait_for
 from tests.topologies import Topology, at, secured
 
 pytestmark = pytest.mark.integration
@@ -117,6 +118,7 @@ def raw(lab: Lab, topic: str) -> str:
 
 
 def rules(lab: Lab, topic: str) -> set[tuple[str, str, str]]:
+    """As a broker knows them: it learns of a change a moment after the answer."""
     anybody: Any = None
     every = AclBindingFilter(
         ResourceType.TOPIC,
@@ -143,13 +145,13 @@ def test_declared_acls_come_converge_and_go(lab_sasl, fresh, tmp_path):
     made = repl("apply", str(topology.write()), "--auto-approve")
     assert made.returncode == 0, made.stderr
     allowed = {("User:shop", operation, "ALLOW") for operation in ("READ", "DESCRIBE")}
-    assert rules(lab_sasl, topic) == allowed | {("User:shop", "WRITE", "DENY")}
+    wait_for(lambda: rules(lab_sasl, topic) == allowed | {("User:shop", "WRITE", "DENY")})
     again = repl("plan", str(topology.file), "--detailed-exitcode")
     assert again.returncode == 0, again.stdout
     topology.more["acls"] = [{**rule, "allow": ["READ"]}]
     fewer = repl("apply", str(topology.write()), "--auto-approve")
     assert fewer.returncode == 0, fewer.stderr
-    assert rules(lab_sasl, topic) == {("User:shop", "READ", "ALLOW")}
+    wait_for(lambda: rules(lab_sasl, topic) == {("User:shop", "READ", "ALLOW")})
     assert "2 destroyed" in fewer.stdout
 
 

@@ -25,6 +25,7 @@ from planner.model.step import (
 )
 from planner.model.topology import AclRule
 from tests.endpoints import endpoint
+from tests.records import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -178,8 +179,12 @@ def test_acls_are_created_and_deleted_each_exactly(lab_sasl, fresh):
     gone = DeleteAcl(rules[0].name, creates[0].address, "dc1", rules[0])
     assert perform(hands, gone) == [DONE]
     assert perform(hands, gone) == [DONE]
-    left = hands.client.describe_acls(AclBindingFilter(*_any(name))).result()
-    assert [binding.operation.name for binding in left] == ["DESCRIBE"]
+
+    def left() -> list[str]:
+        found = hands.client.describe_acls(AclBindingFilter(*_any(name))).result()
+        return [binding.operation.name for binding in found]
+
+    wait_for(lambda: left() == ["DESCRIBE"])  # a broker learns of a change a moment after the answer
 
 
 def _any(name: str):

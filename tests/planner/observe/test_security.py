@@ -19,7 +19,7 @@ from planner.model.topology import AclRule, Cluster
 from planner.observe import Observer
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
-from tests.records import create_topic
+from tests.records import create_topic, wait_for
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -76,9 +76,12 @@ def allow(lab: Lab, user: str, topic: str, *operations: AclOperation) -> None:
 def test_scram_logs_in_and_the_acls_are_read(lab_sasl: Lab, fresh: Fresh) -> None:
     name = fresh("orders")
     allow(lab_sasl, "app", name, AclOperation.READ)
-    found = cluster(observe(endpoint(lab_sasl, "dc1"), Wanted(acls=True)))
-    assert found.acls is not None
-    assert AclRule("dc1", "TOPIC", name, "LITERAL", "User:app", "*", "READ", "ALLOW") in found.acls
+    rule = AclRule("dc1", "TOPIC", name, "LITERAL", "User:app", "*", "READ", "ALLOW")
+
+    def known() -> bool:  # a broker learns of a change a moment after the answer
+        return rule in (cluster(observe(endpoint(lab_sasl, "dc1"), Wanted(acls=True))).acls or ())
+
+    wait_for(known)
 
 
 @pytest.mark.parametrize(
