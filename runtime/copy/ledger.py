@@ -65,6 +65,10 @@ class Ledger:
         value = self._scan(flow).fold.get(encode_key(GenerationKey(flow)))
         return decode_generation(value) if value is not None else None
 
+    def undecided(self, flow: str) -> bool:
+        """Whether a transaction that is not decided yet has written the flow's generation."""
+        return self._scan(flow).fold.undecided(encode_key(GenerationKey(flow)))
+
     def progress(self, key: PartitionKey) -> Progress | Undecided | None:
         fold = self._scan(key.flow).fold
         stored = encode_key(ProgressKey(key))

@@ -216,7 +216,7 @@ class FlowWork:
     def _taken_away(self) -> bool:
         """Another job has the flow now: it is not this driver's any more."""
         generation = self._shared.ledger.generation(self.name)
-        if generation is None or generation.number == self.generation:
+        if generation is None or generation.number <= (self.generation or 0):
             return False
         self._superseded = True
         self._why = f"job {generation.job} has it now, as generation {generation.number}"

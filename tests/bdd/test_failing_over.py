@@ -8,10 +8,11 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
+from tests.bdd.consuming import consumer_of, eat, place
 from tests.bdd.running import QUICK, Town, eventually, lives
 from tests.labs import spec
 from tests.topologies import at
@@ -76,35 +77,6 @@ def connected() -> Iterator[list[Consumer]]:
     yield consumers
     for consumer in consumers:
         consumer.close()
-
-
-def consumer_of(town: Town, group: str, cluster: str) -> Consumer:
-    settings = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-    settings |= {"group.id": town.name(group), "enable.auto.commit": "false"}
-    consumer = Consumer({**town.client(cluster), **settings})
-    consumer.subscribe([town.name("orders")])
-    return consumer
-
-
-def eat(consumer: Consumer, count: int) -> list[bytes]:
-    found: list[bytes] = []
-
-    def done() -> bool:
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
-            found.append(message.value() or b"")
-        return len(found) >= count
-
-    eventually(done, about=f"{count} records")
-    consumer.commit(asynchronous=False)
-    return found
-
-
-def place(town: Town, group: str, cluster: str) -> dict[int, int]:
-    admin = town.admin(cluster)
-    asked = ConsumerGroupTopicPartitions(town.name(group))
-    (answer,) = admin.list_consumer_group_offsets([asked]).values()
-    return {one.partition: one.offset for one in answer.result(30).topic_partitions if one.offset >= 0}
 
 
 # Given

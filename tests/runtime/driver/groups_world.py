@@ -28,7 +28,7 @@ async def syncing(
     sides: Mapping[str, Side], flow: FlowSpec, *others: FlowSpec, job: str = "groups"
 ) -> AsyncIterator[GroupSync]:
     """The duty of one flow; `others` are the topology's other flows. `look` does one round."""
-    async with _driver(sides, flow, others, job) as (spec, shared):
+    async with driving(sides, flow, others, job) as (spec, shared):
         yield GroupSync(spec, flow, shared, Reader())
 
 
@@ -37,14 +37,15 @@ async def last_look(
 ) -> tuple[str, ...]:
     """Groups translated a last time, when nobody listens any more where cluster `lost` was."""
     dead = replace(sides[lost], bootstrap="127.0.0.1:1", client={"bootstrap.servers": "127.0.0.1:1"})
-    async with _driver({**sides, lost: dead}, flow, others, "last") as (spec, shared):
+    async with driving({**sides, lost: dead}, flow, others, "last") as (spec, shared):
         return await LastSync(spec, flow, shared, set).run()
 
 
 @asynccontextmanager
-async def _driver(
+async def driving(
     sides: Mapping[str, Side], flow: FlowSpec, others: Sequence[FlowSpec], job: str
 ) -> AsyncIterator[tuple[JobSpec, Shared]]:
+    """One life of a driver without slots; the next one of the same job fences it."""
     specs = Driver(sides, flow.destination).spec().clusters
     spec = JobSpec(
         job=f"{job}-{flow.name}",
@@ -116,7 +117,7 @@ def member(side: Side, group: str, topics: Sequence[str], **config: Any) -> Cons
     """Connected, and assigned something, when this returns."""
     consumer = consumer_of(side, group, **config)
     consumer.subscribe(list(topics))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not consumer.assignment():
         assert time.monotonic() < deadline, "no partition was assigned"
         consumer.poll(0.1)

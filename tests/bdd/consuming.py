@@ -1,0 +1,37 @@
+"""Consumers of a scenario: real clients that read a number of records and commit, and where they stand."""
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+
+from tests.bdd.running import Town, eventually
+
+
+def consumer_of(town: Town, group: str, cluster: str, word: str = "orders") -> Consumer:
+    settings = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    settings |= {"group.id": town.name(group), "enable.auto.commit": "false"}
+    consumer = Consumer({**town.client(cluster), **settings})
+    consumer.subscribe([town.name(word)])
+    return consumer
+
+
+def eat(consumer: Consumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+
+    def done() -> bool:
+        while len(found) < count and (message := consumer.poll(0.2)) is not None:
+            if message.error() is None:
+                found.append(message.value() or b"")
+        return len(found) >= count
+
+    eventually(done, about=f"{count} records")
+    consumer.commit(asynchronous=False)
+    return found
+
+
+def place(town: Town, group: str, cluster: str, word: str = "orders") -> dict[int, int]:
+    admin = town.admin(cluster)
+    asked = ConsumerGroupTopicPartitions(town.name(group))
+    (answer,) = admin.list_consumer_group_offsets([asked]).values()
+    partitions = answer.result(30).topic_partitions
+    return {
+        one.partition: one.offset for one in partitions if one.topic == town.name(word) and one.offset >= 0
+    }

@@ -1,0 +1,226 @@
+"""Steps of features/failing_over/promoting: one job for all scenarios; each ends a part of its flow."""
+
+import json
+import signal
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer
+from pytest_bdd import given, parsers, scenarios, then, when
+
+from runtime.lab.lab import Lab
+from tests.bdd.consuming import consumer_of, eat, place
+from tests.bdd.running import QUICK, Town, eventually, lives
+from tests.commands import begin
+from tests.topologies import at
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+scenarios("failing_over/promoting.feature")
+
+TOPICS = ("orders", "payments", "refunds")
+Eaten = dict[tuple[str, str], list[bytes]]
+
+
+@pytest.fixture(scope="module")
+def town(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    folder = tmp_path_factory.mktemp("town")
+    base = uuid.uuid4().hex[:6]
+
+    def name(word: str) -> str:
+        return f"{word}-{base}"
+
+    topology = at(lab, name("town"), folder, ("dc1", "dc2"))
+    there: dict[str, object] = {"name": name("there"), "from": "dc1", "to": "dc2", "job": name("into-dc2")}
+    there |= {"follow": {"every": "500ms"}, "groups": {"every": "300ms", "include": [f".*-{base}"]}}
+    topology.more["flows"] = [{**there, "topics": {"include": [name(word) for word in TOPICS]}}]
+    job = {"slots": 1, "memory": "512m", "metrics": False, "conf": {"spark.driver.extraJavaOptions": QUICK}}
+    topology.more["jobs"] = {name("into-dc2"): job}
+    for word in TOPICS:
+        topology.topics.append({"name": name(word), "cluster": "dc1", "partitions": 2})
+    made = Town(lab, topology, folder / "home", name)
+    try:
+        made.apply()
+        yield made
+    finally:
+        made.over()
+
+
+@pytest.fixture
+def eaten() -> Eaten:
+    """What each group read of each topic, at either side."""
+    return {}
+
+
+@pytest.fixture
+def connected() -> Iterator[list[Consumer]]:
+    consumers: list[Consumer] = []
+    yield consumers
+    for consumer in consumers:
+        consumer.close()
+
+
+def topic_state(town: Town, word: str) -> str:
+    done = town.run("status", str(town.topology.file), "--json", "--over", "0s")
+    (flow,) = json.loads(done.stdout)["flows"]
+    return str(next(one["state"] for one in flow["topics"] if one["topic"] == town.name(word)))
+
+
+def read_at(town: Town, eaten: Eaten, group: str, word: str, cluster: str, count: int) -> Consumer:
+    consumer = consumer_of(town, group, cluster, word)
+    eaten.setdefault((group, word), []).extend(eat(consumer, count))
+    return consumer
+
+
+# Given
+
+
+@given("orders, payments and refunds are copied from dc1 to dc2")
+def _(town: Town) -> None:
+    assert town.topology.file.exists()
+
+
+@given(parsers.parse("{count:d} records are written to {word} at {cluster}"))
+@when(parsers.parse("{count:d} records are written to {word} at {cluster}"))
+def _(town: Town, count: int, word: str, cluster: str) -> None:
+    town.write(word, cluster, count)
+
+
+@given(parsers.parse("{group} read {count:d} of {word} at dc1"))
+def _(town: Town, eaten: Eaten, group: str, count: int, word: str) -> None:
+    read_at(town, eaten, group, word, "dc1", count).close()
+
+
+@given(parsers.parse("the place of {group} in {word} is known at dc2"))
+def _(town: Town, group: str, word: str) -> None:
+    """For the first time: that it is the right one is seen when the group reads on."""
+    here = place(town, group, "dc1", word).keys()
+    eventually(lambda: place(town, group, "dc2", word).keys() == here, about="places")
+
+
+@given(parsers.parse("{group} reads {count:d} more of {word} at dc2 and stays connected"))
+def _(town: Town, eaten: Eaten, connected: list[Consumer], group: str, count: int, word: str) -> None:
+    connected.append(read_at(town, eaten, group, word, "dc2", count))
+
+
+# When
+
+
+@when(parsers.parse("somebody promotes {word}"))
+def _(town: Town, word: str) -> None:
+    flow, file = town.name("there"), str(town.topology.file)
+    town.run("promote", flow, "--topics", town.name(word), "--path", file, "--auto-approve")
+
+
+@when("somebody applies the topology as it was before")
+def _(town: Town) -> None:
+    """And puts it right afterwards."""
+    now = town.topology.file.read_text()
+    town.run("apply", str(town.topology.write()), "--auto-approve")
+    town.topology.file.write_text(now)
+
+
+@when("somebody runs repl failover dc1 and presses Ctrl-C once the job is told")
+def _(town: Town) -> None:
+    arguments = ["failover", "dc1", "--path", str(town.topology.file), "--auto-approve"]
+    process = begin(*arguments, env={"REPL_HOME": str(town.home)})
+    assert process.stderr is not None
+    said = ""
+    while "being told" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGINT)
+    out, more = process.communicate(timeout=120)
+    town.ended(process, out, said + more)
+
+
+@when("somebody runs repl failover dc1")
+def _(town: Town) -> None:
+    town.run("failover", "dc1", "--path", str(town.topology.file), "--auto-approve")
+
+
+# Then
+
+
+@then(parsers.parse("the exit code is {code:d}"))
+def _(town: Town, code: int) -> None:
+    done = town.last()
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+
+
+@then(parsers.parse('the output says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.said(town.last().stdout)
+
+
+@then(parsers.parse('the message says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.said(town.last().stderr)
+
+
+@then(parsers.parse("{word} at dc2 holds all {count:d}, each once and in order"))
+def _(town: Town, word: str, count: int) -> None:
+    values = town.values(word, "dc2")
+    assert values == town.values(word, "dc1")
+    assert sum(map(len, values)) == count
+
+
+@then(parsers.parse("{word} at dc2 holds what dc1 has, each once and in order"))
+def _(town: Town, word: str) -> None:
+    assert town.values(word, "dc2") == town.values(word, "dc1")
+
+
+@then(parsers.parse("{group} reads exactly the other {count:d} of {word} at dc2"))
+def _(town: Town, eaten: Eaten, group: str, count: int, word: str) -> None:
+    read_at(town, eaten, group, word, "dc2", count).close()
+    assert sorted(eaten[group, word]) == sorted(town.written[word, "dc1"])
+
+
+@then(parsers.parse("{group} reads exactly the rest of {word} at dc2"))
+def _(town: Town, eaten: Eaten, group: str, word: str) -> None:
+    rest = len(town.written[word, "dc1"]) - len(eaten[group, word])
+    read_at(town, eaten, group, word, "dc2", rest).close()
+    assert sorted(eaten[group, word]) == sorted(town.written[word, "dc1"])
+
+
+@then(parsers.parse("the place of {group} in {word} at dc2 was not touched"))
+def _(town: Town, eaten: Eaten, group: str, word: str) -> None:
+    assert sum(place(town, group, "dc2", word).values()) == len(eaten[group, word])
+
+
+@then(parsers.parse("repl status says that {word} is promoted"))
+def _(town: Town, word: str) -> None:
+    assert topic_state(town, word) == "promoted"
+
+
+@then("repl status says that the flow is failed_over")
+def _(town: Town) -> None:
+    assert topic_state(town, "orders") == "failed_over"
+    assert topic_state(town, "payments") == "promoted"
+
+
+@then(parsers.parse("{word} go on arriving at dc2"))
+def _(town: Town, word: str) -> None:
+    town.write(word, "dc1", 2)
+    last = town.written[word, "dc1"][-1]
+    eventually(lambda: any(last in values for values in town.values(word, "dc2")), about=word)
+
+
+@then(parsers.parse("of the {count:d} records nothing arrives in {word}"))
+def _(town: Town, count: int, word: str) -> None:
+    late = set(town.written[word, "dc1"][-count:])
+    assert not late.intersection(value for values in town.values(word, "dc2") for value in values)
+
+
+@then(parsers.parse("repl salvage lists {count:d} records of {word}"))
+def _(town: Town, count: int, word: str) -> None:
+    done = town.run("salvage", town.name("there"), "--path", str(town.topology.file), "--json")
+    found = json.loads(done.stdout)["partitions"]
+    assert sum(one["records"] for one in found if one["topic"] == town.name(word)) == count
+
+
+@then("no job is left")
+def _(town: Town) -> None:
+    assert not [process for process in town.processes("dc2").values() if lives(process)]
