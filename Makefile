@@ -13,7 +13,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java prometheus demo demo-down test fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-failover bench-offsets chaos
+.PHONY: help setup java prometheus demo demo-failover demo-down test fast lint format types imports unit unit-covered integration bench-plan bench-apply lock clean bench-copy bench-failover bench-offsets chaos
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,34 @@ demo: setup ## two real Kafka clusters on this machine that replicate to each ot
 	@echo 'Change something in $(DEMO), then:  $(BIN)/repl plan $(DEMO)'
 	@echo 'Lose a datacenter:          $(BIN)/repl lab kill dc1; $(BIN)/repl status $(DEMO); $(BIN)/repl lab start dc1'
 	@echo 'Stop it all:                make demo-down'
+
+# The topology that it edits is a copy; the jobs are those of the demo.
+FAILOVER := build/failover.yaml
+ON_FAILOVER := --path $(FAILOVER) --auto-approve
+demo-failover: export REPL_HOME := $(CURDIR)/$(dir $(DEMO)).repl
+show = echo; echo '$$ repl $(1)'; $(BIN)/repl $(1)
+read_on = echo; echo '$$ kafka-console-consumer at $(1): billing reads $(3) records of $(2), the last of them:'; \
+  $(BIN)/repl lab tool $(1) ConsoleConsumer --topic $(2) --group billing --from-beginning --max-messages $(3) --timeout-ms 30000 2>/dev/null | tail -1
+
+demo-failover: setup ## the demo continued: dc1 is lost, consumers go on at dc2, and everything comes home
+	@$(BIN)/repl plan $(DEMO) --detailed-exitcode >/dev/null 2>&1 || $(MAKE) --no-print-directory demo
+	@mkdir -p build && cp $(DEMO) $(FAILOVER)
+	@$(call read_on,dc1,topic2,100)
+	@$(call show,lab load dc1:topic1 dc2:topic1 dc1:topic2 --seconds 6)
+	@echo; echo '# dc1 is lost.'; $(call show,lab kill dc1)
+	@$(call show,failover dc1 $(ON_FAILOVER))
+	@$(call read_on,dc2,topic2.replica,50)
+	@echo; echo '# Its producers go on at dc2.'; $(call show,lab load dc2:topic1 dc2:topic2.replica --seconds 4)
+	@echo; echo '# dc1 is back, and a forgotten producer writes there for a second: nobody copies that any more.'
+	@$(call show,lab start dc1)
+	@$(call show,lab load dc1:topic2 --seconds 1)
+	@$(call show,salvage dc1-to-dc2-topic2 --path $(FAILOVER))
+	@$(call show,failback dc1 $(ON_FAILOVER))
+	@echo; echo '# The producers at dc2 stop. What came home, and the flows as they were:'
+	@$(call show,failback dc1 --switch $(ON_FAILOVER))
+	@$(call read_on,dc1,topic2,50)
+	@$(call show,status $(FAILOVER))
+	@echo; echo 'What the topology says now: $(FAILOVER)     Stop it all: make demo-down'
 
 # The jobs first: they would go on asking for clusters that are gone.
 demo-down: $(READY) ## stop everything the demo started
