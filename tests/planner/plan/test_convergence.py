@@ -38,7 +38,7 @@ REFUSED = frozenset({"owned", "protect", "partition-decrease", "transition"})
 SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(topologies(), states())
 def test_a_plan_after_apply_is_empty(shop: Topology, seen: Observed) -> None:
     _, plan = planned(shop, seen)
