@@ -1,7 +1,7 @@
 """Groups of data that another tool copied before the flow: by the time of their records, none is skipped."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from runtime.driver.groups_book import GroupNumbers
 from runtime.lab.lab import Lab
 from tests.runtime.copy.conftest import sides_of
 from tests.runtime.copy.workload import LONG_AGO
-from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
 
 pytestmark = pytest.mark.integration
@@ -33,7 +33,7 @@ def sides(lab: Lab) -> dict[str, Side]:
     return sides_of(lab)
 
 
-def rows(start: int, end: int) -> list[dict[str, Any]]:
+def numbered(start: int, end: int) -> list[dict[str, Any]]:
     """Two of them in each second."""
     return [
         {"value": b"%d" % one, "timestamp": LONG_AGO + SWAPPED.get(one, one) // 2 * 1_000}
@@ -53,9 +53,9 @@ def migrated(sides: dict[str, Side], fresh: Fresh) -> tuple[FlowSpec, tuple[str,
     here, there = (topic, 0), (f"copy.{topic}", 0)
     for side, name in (("dc1", here[0]), ("dc2", there[0])):
         sides[side].create(name)
-    sides["dc1"].write(topic, rows(0, ALL))
+    sides["dc1"].write(topic, numbered(0, ALL))
     own = {"value": b"own", "timestamp": LONG_AGO}
-    sides["dc2"].write(there[0], [own, *rows(0, 20), own, *rows(20, OLDER)])
+    sides["dc2"].write(there[0], [own, *numbered(0, 20), own, *numbered(20, OLDER)])
     driver = Driver(sides, "dc2", fresh("job"))
     start = AtOffsets(offsets={topic: {"0": OLDER}})
     copy_through(driver, flow, assigned(flow.name, topic, 1, destination_topic=there[0]), start=start)
@@ -72,8 +72,8 @@ def look(sides: dict[str, Side], flow: FlowSpec) -> GroupNumbers:
     return asyncio.run(once())
 
 
-def left(side: Side, at: tuple[str, int], offset: int) -> list[bytes | None]:
-    return [row.value for row in side.read(at[0])[0] if row.offset >= offset and row.value != b"own"]
+def left(rows: Sequence[Row], offset: int) -> list[bytes | None]:
+    return [row.value for row in rows if row.offset >= offset and row.value != b"own"]
 
 
 def told(sides: dict[str, Side], flow: FlowSpec, group: str, source: str) -> GroupSeen:
@@ -91,9 +91,10 @@ def test_older_data_is_placed_by_record_time(sides: dict[str, Side], fresh: Fres
         commit(sides["dc1"], group, {here: offset})
     numbers = look(sides, flow)
     assert (numbers.translated, numbers.unmapped) == (len(groups), 0)
+    at_source, at_destination = sides["dc1"].read(here[0])[0], sides["dc2"].read(there[0])[0]
     for group, offset in groups.items():
-        unread = left(sides["dc1"], here, offset)
-        rest = left(sides["dc2"], there, committed(sides["dc2"], group)[there])
+        unread = left(at_source, offset)
+        rest = left(at_destination, committed(sides["dc2"], group)[there])
         assert rest[len(rest) - len(unread) :] == unread  # none is skipped
         assert len(rest) - len(unread) <= (0 if offset >= OLDER else 5)
 
@@ -115,7 +116,8 @@ def test_a_time_is_remembered_when_its_record_is_gone(sides: dict[str, Side], fr
     commit(sides["dc1"], unknown, {here: 24})
     numbers = look(sides, flow)
     assert (numbers.translated, numbers.ahead, numbers.unmapped) == (2, 0, 1)
-    rest = left(sides["dc2"], there, committed(sides["dc2"], group)[there])
+    rows = sides["dc2"].read(there[0])[0]
+    rest = left(rows, committed(sides["dc2"], group)[there])
     assert rest == [b"%d" % one for one in range(20, ALL)]
     assert committed(sides["dc2"], unknown) == {}
 
@@ -123,7 +125,7 @@ def test_a_time_is_remembered_when_its_record_is_gone(sides: dict[str, Side], fr
     for done in admin.delete_consumer_groups([behind]).values():
         done.result(30)
     assert asyncio.run(last_look(sides, flow, lost="dc1")) == ()
-    rest = left(sides["dc2"], there, committed(sides["dc2"], behind)[there])
+    rest = left(rows, committed(sides["dc2"], behind)[there])
     assert rest == [b"%d" % one for one in range(30, ALL)]
     seen = told(sides, flow, behind, "127.0.0.1:1").partitions[0]
     assert (seen.by, seen.exact) == ("time", False)
