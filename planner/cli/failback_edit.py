@@ -87,5 +87,5 @@ def really_home(topology: Topology, homecomings: Iterable[Homecoming]) -> None:
     """Raises Failure where the edit did not come to what was meant."""
     for one in homecomings:
         back = topology.flows.get(one.name)
-        if back is None or back.reverse_of is None or back.state is not FlowState.ACTIVE:
+        if back is None or back.state is not FlowState.ACTIVE:
             raise Failure(error(f"the state of flow {one.name} comes from elsewhere", "edit it by hand"))
