@@ -5,7 +5,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -95,10 +95,10 @@ def test_what_it_copied_is_counted_once(job: Running, prometheus: Prometheus):
     until(lambda: prometheus.value(f'max(repl_partition_lag_seconds{{topic="{TOPIC}"}})') == 0)
     until(lambda: (prometheus.value("sum(repl_slot_records_total)") or 0) >= COUNT)
     until(lambda: (prometheus.value("sum(repl_slot_record_latency_seconds_count)") or 0) >= COUNT)
-    assert prometheus.value("repl_job_up") == 1
-    assert prometheus.value('repl_job_slots{state="running"}') == 2
-    assert (prometheus.value("min(repl_slot_resident_memory_bytes)") or 0) > 10 << 20
-    assert prometheus.value('sum(repl_flow_partitions{state="caught_up"})') == 5
+    until(lambda: prometheus.value("repl_job_up") == 1)
+    until(lambda: prometheus.value('repl_job_slots{state="running"}') == 2)
+    until(lambda: (prometheus.value("min(repl_slot_resident_memory_bytes)") or 0) > 10 << 20)
+    until(lambda: prometheus.value('sum(repl_flow_partitions{state="caught_up"})') == 5)
 
 
 def test_what_is_served_is_as_prometheus_wants_it(job: Running, prometheus: Prometheus):
@@ -107,17 +107,22 @@ def test_what_is_served_is_as_prometheus_wants_it(job: Running, prometheus: Prom
     assert not ours, checked.stdout
 
 
-def test_every_panel_has_series(prometheus: Prometheus):
+def await_series(prometheus: Prometheus, wanted: Sequence[tuple[str, str]]) -> None:
     deadline = time.monotonic() + 60
-    while missing := [(where, one) for where, one in panels("15s") if not prometheus.query(one)]:
+    while missing := [(where, one) for where, one in wanted if not prometheus.query(one)]:
         assert time.monotonic() < deadline, missing
         time.sleep(0.5)
 
 
+def test_every_panel_has_series(prometheus: Prometheus):
+    await_series(prometheus, list(panels("15s")))
+
+
 def test_every_alert_speaks_of_series(prometheus: Prometheus):
-    for rule in alerts():
-        for selector in _SELECTOR.findall(rule["expr"]):
-            assert prometheus.query(selector), rule["alert"]
+    await_series(
+        prometheus,
+        [(rule["alert"], selector) for rule in alerts() for selector in _SELECTOR.findall(rule["expr"])],
+    )
     until(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()))
     assert {rule["name"] for rule in prometheus.rules()} == {rule["alert"] for rule in alerts()}
 

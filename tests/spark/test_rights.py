@@ -161,9 +161,12 @@ def test_a_job_does_all_its_duties(scene: Scene, job: Running):
     until(job, lambda: len(there.list_topics(LATER, timeout=10).topics[LATER].partitions) == 3)
     until(job, lambda: committed(lab, "dc2", GROUP) == 4)
     until(job, lambda: committed(lab, "dc1", "repl.rights") == 10)
-    status = job.wait_for(lambda status: status.state == "running")
-    assert not status.trouble
-    assert [(view.why, view.notes) for view in status.flows] == [("", [])]
+    job.wait_for(
+        lambda status: (
+            (status.state, status.trouble, [(view.why, view.notes) for view in status.flows])
+            == ("running", "", [("", [])])
+        )
+    )
     assert job.stop() == 0, job.tail()
 
 
