@@ -5,6 +5,7 @@ R7).
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import NewTopic
@@ -12,10 +13,12 @@ from confluent_kafka.admin import NewTopic
 from runtime.contract.status import PartitionState as State
 from runtime.copy.slot import Slot
 from runtime.lab.lab import Lab
+from runtime.lab.spec import Listener
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import wait_for
 from tests.runtime.copy.conftest import sides_of
+from tests.runtime.copy.lost_ends import Lost, losing_ends
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
 
@@ -85,6 +88,36 @@ async def _trickle(side: Side, topic: str, seed: int, *, pause: bool) -> None:
             side.write, topic, [{"value": b"%d-%d-%d" % (seed, step, one)} for one in range(50)]
         )
         await asyncio.sleep(0.2)
+
+
+def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fresh: Fresh) -> None:
+    """Fencing 5: the request is lost and the transaction aborted; the answer is lost and it was committed."""
+    with losing_ends() as proxy:
+        there = replace(spec("dc2"), listeners=(Listener("PROXY", {1: proxy.address}),))
+        lab = own_lab(spec("dc1"), there)
+        proxy.there = lab.clusters["dc2"].listener("PROXY")[1]
+        sides = sides_of(lab)
+        client = {**sides["dc2"].client, "bootstrap.servers": proxy.address}
+        through = {**sides, "dc2": replace(sides["dc2"], bootstrap=proxy.address, client=client)}
+        topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+        for side in sides.values():
+            side.create(topic)
+        driver = Driver(through, job=fresh("job"))
+        lost: list[Lost] = ["request", "answer"]
+
+        async def copy() -> None:
+            assignment = await driver.take_over(flow, assigned(flow.name, topic))
+            async with driver.running(assignment) as slot:
+                for number, what in enumerate(lost):
+                    proxy.lose(what)
+                    rows = [{"value": b"%d-%d" % (number, one)} for one in range(50)]
+                    await asyncio.to_thread(sides["dc1"].write, topic, rows)
+                    await asyncio.to_thread(proxy.await_lost)
+                    await until(slot, at_end([50 * (number + 1)]), 90)
+                assert slot.status().flows[0].aborts == len(lost)
+
+        asyncio.run(copy())
+        assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
 
 
 def test_leaders_move_at_both_sides(own_lab: MakeLab, fresh: Fresh) -> None:
