@@ -143,13 +143,13 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> F
     found: DesiredFlow | FlowSpec = desired
     if not desired.selection_known and known is not None:
         found = known  # the source does not answer: what followed from its topics stays as it was
-    rules = route_of(flow, topology).rules
+    route = route_of(flow, topology)
     return FlowSpec(
         name=flow.name,
         source=flow.source_cluster,
         destination=flow.destination_cluster,
-        topics=_selection(rules),
-        rename=jobspec.rename_rule(flow.rename),
+        topics=_selection(route.rules),
+        rename=jobspec.rename_rule(route.rename),
         provenance=found.provenance,  # type: ignore[arg-type]  # what `auto` came to is one of its words
         native_only=found.native_only,
         shared=found.shared,

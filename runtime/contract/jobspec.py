@@ -110,7 +110,7 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`provenance` is what `auto` came to. `native_only` copies no record that any flow wrote at the source.
 
     `shared` says that others write to the destination's topics by design (a two-way flow, an identity merge),
-    so foreign writers are no news there.
+    so foreign writers are no news there. `rename` of a way home (`reverse_of`) is the rule that it undoes.
     """
 
     name: str

@@ -19,7 +19,8 @@ _VERSION = b"\x01"
 
 class Producer(msgspec.Struct, frozen=True):
     """The flow that a producer id writes for, and where that flow's records come from. `only`: the one topic
-    in which they are what the flow would have brought there.
+    in which they are what the flow would have brought there. `undoes`: the cluster that it brings home to,
+    where the rule is the one of the flow that it brings home.
     """
 
     flow: str
@@ -27,12 +28,18 @@ class Producer(msgspec.Struct, frozen=True):
     source_cluster_id: str
     rename: RenameRule
     only: str | None = None
+    undoes: str | None = None
 
     def home(self, topic: str) -> Home | None:
         """Where what this id wrote to `topic` came from; None when the flow does not write such a topic."""
         if self.only not in (None, topic):
             return None
-        origin = rename.backward(as_rename(self.rename), topic, self.source)
+        rule = as_rename(self.rename)
+        origin: str | None = (
+            rename.backward(rule, topic, self.source)
+            if self.undoes is None
+            else rename.forward(rule, topic, self.undoes)
+        )
         return Home(self.source_cluster_id, origin) if origin is not None else None
 
 

@@ -224,7 +224,9 @@ class FlowCopy:
         self._reading.drained(copy)
 
     async def register(self, identity: ProducerIdentity) -> None:
-        producer = Producer(self.name, self.spec.source, self._source.cluster_id, self.spec.rename)
+        spec = self.spec
+        undoes = spec.destination if spec.reverse_of is not None else None
+        producer = Producer(self.name, spec.source, self._source.cluster_id, spec.rename, undoes=undoes)
         await register(self._around.destination, identity.producer_id, producer, now_ms())
 
     async def confirm(self, lane: Lane) -> None:

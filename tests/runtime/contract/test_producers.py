@@ -23,6 +23,12 @@ def test_what_a_flow_wrote_leads_back_to_where_it_was_read(
     assert Producer("flow", "dc1", "id-1", rule).home(written) == home
 
 
+def test_a_way_home_undoes_the_rule_of_its_flow() -> None:
+    producer = Producer("back", "dc2", "id-2", TemplateRule(text="{source}.{topic}"), undoes="dc1")
+    assert producer.home("orders") == Home("id-2", "dc1.orders")
+    assert decode(encode(producer)) == producer
+
+
 def test_one_that_is_at_home_in_one_topic_alone() -> None:
     rule = TableRule(names={"orders": "dc1.orders"})
     producer = Producer("flow", "dc1", "id-1", rule, only="dc1.orders")

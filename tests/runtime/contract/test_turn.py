@@ -1,6 +1,6 @@
 """A flow begins where its opposite ended: positions, and one map read both ways."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -127,6 +127,7 @@ def test_what_others_wrote_to_the_old_primary_meanwhile_is_told() -> None:
     assert strangers(there, again) == [(10, 12)]
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), max_size=400))
 def test_both_ways_it_is_one_map(gaps: list[tuple[int, int, int]]) -> None:
     runs, source, destination = [], 0, 0
