@@ -87,8 +87,9 @@ def _bring_home(topology: Topology, cluster: str, how: How, seconds: float) -> i
         for one in coming:
             asyncio.run(copied(after, after.flows[one.name], seconds, _not_home))
             click.echo(f"flow.{one.name}: everything is home", err=True)
-    other = coming[0].flow.destination_cluster
-    click.echo(f"Next: stop the producers at {other}, then repl failback {cluster} --switch", err=True)
+    if any(one.flow.reverse_of is None for one in coming):
+        other = coming[0].flow.destination_cluster
+        click.echo(f"Next: stop the producers at {other}, then repl failback {cluster} --switch", err=True)
     return code
 
 
@@ -107,7 +108,8 @@ def _switch(topology: Topology, cluster: str, how: How, seconds: float) -> int:
 
 
 def _to_switch(topology: Topology, cluster: str) -> Sequence[Homecoming]:
-    coming = homecomings(topology, cluster) or came_home(topology, cluster)
+    ended = [one for one in homecomings(topology, cluster) if one.flow.reverse_of is None]
+    coming = ended or came_home(topology, cluster)
     if not coming:
         raise Failure(
             error(f"no flow out of {cluster} was promoted or failed over", "look at repl status"),
