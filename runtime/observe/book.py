@@ -6,6 +6,8 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from runtime.contract.job_status import SlotReport
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
@@ -133,7 +135,8 @@ class Book:
         known = self._partitions.get(key)
         if known is None:
             known = self._partitions[key] = _Partition(status, at_ms)
-        known.status, known.slot, known.attempt = status, report.status.slot, report.attempt
+        known.status = _with_totals(status, known.status)
+        known.slot, known.attempt = report.status.slot, report.attempt
         known.at_ms = at_ms
         known.counts.take((known.slot, known.attempt), (status.transactions, status.aborts))
         if status.state in _MOVES:
@@ -145,6 +148,15 @@ class Book:
             counted = self._incidents.get((status.flow, status.state), 0)
             self._incidents[status.flow, status.state] = counted + 1
         return key
+
+
+def _with_totals(status: PartitionStatus, before: PartitionStatus) -> PartitionStatus:
+    """A new life of a slot has not read its ledger yet and knows no totals: those of before stand."""
+    if status.position >= 0:
+        return status
+    return replace(
+        status, records=before.records, bytes=before.bytes, dropped=before.dropped, lost=before.lost
+    )
 
 
 def _counts(stats: FlowStats) -> tuple[float, ...]:

@@ -93,3 +93,11 @@ def test_what_is_not_copied_any_more_is_forgotten():
     assert book.page().partitions.keys() == {KEY}
     book.take(report(partition(0), partition(1)))
     assert len(book.page().partitions) == 2
+
+
+def test_a_new_life_that_has_not_read_its_ledger_takes_no_total_back():
+    book = Book()
+    book.take(report(partition(records=40, bytes=400), attempt=1))
+    book.take(report(partition(state=PartitionState.STARTING, position=-1), attempt=2))
+    seen = book.page().partitions[KEY].status
+    assert (seen.state, seen.records, seen.bytes) == (PartitionState.STARTING, 40, 400)
