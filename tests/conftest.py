@@ -11,12 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec, Security
 from tests.labs import spec
 
 MakeLab = Callable[..., Lab]
+
+# An example that takes long is no mistake: the machine does other things too.
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 # The files that take longest, a minute and more. They begin first: a worker that gets one of them when all
 # others are done is waited for.

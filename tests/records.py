@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PATIENCE_S = 60.0  # many times what anything takes on a quiet machine: only what never comes is late
+_LONGEST_PAUSE_S = 0.5
 _PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
 
 
@@ -110,8 +111,10 @@ def passing(problem: KafkaError) -> bool:
 
 
 def wait_for(true: Callable[[], bool], timeout: float = PATIENCE_S, every: float = 0.05) -> None:
-    """Poll until it is true, or fail at the deadline."""
+    """Poll until it is true, or fail at the deadline. The longer it takes, the less it is asked: a look may
+    cost what is waited for the cores that it wants."""
     deadline = time.monotonic() + timeout
     while not true():
         assert time.monotonic() < deadline, "it did not become true in time"
         time.sleep(every)
+        every = max(every, min(every * 1.2, _LONGEST_PAUSE_S))

@@ -140,7 +140,7 @@ def committed(lab: Lab, cluster: str, group: str) -> int:
 
 def until(job: Running, holds: Callable[[], bool]) -> None:
     try:
-        wait_for(holds, 90)
+        wait_for(holds, 240)
     except AssertionError as late:
         raise AssertionError(f"{job.status()}\n{job.tail()}") from late
 
