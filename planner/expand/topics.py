@@ -90,6 +90,7 @@ class _Maker:
             unset = rule.taken_back(now.explicit, config)
         topic = self.world.declared.get(node)
         if topic is not None:
+            config.update({} if edges else self._left(node))
             config.update(topic.config)
             self.desired[node] = self._declared(node, topic, config)
             unset = self._applied(node) - config.keys()  # it goes with this very plan
@@ -98,6 +99,19 @@ class _Maker:
         left = {key: value for key, value in now.explicit.items() if key not in unset}
         own = {key: now.defaults[key] for key in unset if key in now.defaults}
         self.settings[node] = replace(now, explicit={**left, **config}, inherited={**now.inherited, **own})
+
+    def _left(self, node: Node) -> Mapping[str, str]:
+        """What a flow that was promoted or failed over gave to a declared topic: it stays as it is."""
+        entry = self.owned.get(topic_address(node.cluster, node.topic))
+        filled = entry is not None and any(
+            self._ended(one, node) for one in self.world.topology.flows.values()
+        )
+        return entry.config if entry is not None and filled else {}
+
+    def _ended(self, flow: Flow, node: Node) -> bool:
+        way = self.world.router.ways[flow.name]
+        here = way.topic_here(node.topic) if flow.destination_cluster == node.cluster else None
+        return here is not None and way.answer(here).taken and not self.world.carried.carries(flow.name, here)
 
     def _applied(self, node: Node) -> frozenset[str]:
         """The settings of a declared topic that the registry says this topology gave it."""

@@ -9,8 +9,8 @@ from planner.model.change import Action, Change
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Plan
-from planner.model.step import DeleteAcl, ReconfigureJob
-from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, StartAt, Topology
+from planner.model.step import AlterConfigs, DeleteAcl, ReconfigureJob
+from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, StartAt, Topic, Topology
 from tests.fakes.states import acl, cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import applied, plan
 
@@ -57,6 +57,19 @@ def test_their_mirrors_are_left_as_they_are() -> None:
     grown = replace(here, topics={"orders": live("orders"), "pay.eu": live("pay.eu", 12)})
     again = plan(topology(promoting(PAY)), Observed({**after.clusters, "dc1": grown}))
     assert all(one.action is Action.NO_OP for one in again.changes)
+
+
+@pytest.mark.parametrize("after", [promoting(r"pay\.eu"), replace(X, state=FlowState.PROMOTED)])
+def test_a_declared_topic_keeps_what_the_flow_gave_it(after: Flow) -> None:
+    """Its retention would fall back to the broker's, and its bounds before the last record is there."""
+    declared = (Topic("pay.eu", "dc2", config={"max.message.bytes": "2000000"}),)
+    here = cluster(live("orders"), live("pay.eu", retention_ms="100"))
+    seen = applied(replace(topology(X), topics=declared), observed(here, cluster(name="dc2")))
+
+    made = plan(replace(topology(after), topics=declared), seen)
+
+    assert not [step for step in made.steps if isinstance(step, AlterConfigs)]
+    assert made.applyable
 
 
 @pytest.mark.parametrize(
