@@ -14,6 +14,7 @@ Feature: Home again
     And somebody runs repl failback dc1
     Then the topology has a way home, and all that stood there before
     And 50 records came home, and nothing else
+    And repl salvage lists the 7 records of the forgotten producer
     When 20 records are written to dc1.orders at dc2
     And somebody runs repl failback dc1 --switch
     Then repl salvage lists the 7 records of the forgotten producer

@@ -189,7 +189,7 @@ def _(world: World, count: int) -> None:
 
 @then(parsers.parse("repl salvage lists the {count:d} records of the forgotten producer"))
 def _(world: World, count: int) -> None:
-    file = world.town.home / "orphans.jsonl"
+    file = world.town.home / f"orphans-{next(world.town.numbers)}.jsonl"
     world.repl("salvage", "there", "--export", str(file))
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(lines) == count
