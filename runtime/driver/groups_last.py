@@ -8,7 +8,8 @@ arrived goes on behind the last copied record.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import replace
 
 from runtime.contract.checkpoint import CheckpointState as State
@@ -23,7 +24,7 @@ from runtime.copy.scan import TopicReplaced
 from runtime.copy.translator import SEALING
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.groups import committed_by, list_groups
+from runtime.copy.wire.groups import Read, committed_by, list_groups
 from runtime.copy.wire.protocol.groups import CommittedOffset
 from runtime.driver.discovery import router_of
 from runtime.driver.groups_book import Book
@@ -31,7 +32,8 @@ from runtime.driver.groups_write import Bringing
 from runtime.driver.takeover import Shared
 
 _SOURCE_S = 5.0  # a source that is given up is not waited for
-_PLACING_S = 20.0
+_BROKER_S = 2.0
+_PLACING_S = 10.0
 _SEALING_S = 0.2
 
 Offsets = Mapping[Item, CommittedOffset]
@@ -53,16 +55,30 @@ class LastSync:
         """What could not be done, for people. Raises WireError: then again. DriverFenced."""
         if not self._flow.groups.sync:
             return ()
-        offsets = await self._checkpoints()
+        offsets, read = await self._checkpoints(), Read()
+        source = await self._source(read, {item.group for item in offsets})
+        offsets |= self._committed(read)
         try:
-            async with asyncio.timeout(_SOURCE_S):
-                source = await self._shared.clusters.cluster(self._flow.source)
-                offsets |= await self._committed(source)
             async with asyncio.timeout(_PLACING_S):
                 sides, placed = await self._placed(offsets, source)
         except (WireError, ClientSettingsError, TopicReplaced, TimeoutError):
             sides, placed = await self._placed(offsets, None)
         return await self._bring(offsets, sides, placed)
+
+    async def _source(self, read: Read, known: Set[str]) -> Cluster | None:
+        """None where none of its brokers answers. One may be dead, or hang: what the others tell before
+        patience ends goes into `read`.
+        """
+        answers = None
+        with suppress(WireError, ClientSettingsError, TimeoutError):
+            async with asyncio.timeout(_SOURCE_S):
+                source = await self._shared.clusters.cluster(self._flow.source)
+                listed = (await list_groups(source, _BROKER_S)).groups
+                answers = source
+                groups = {group for group in listed if self._selects(group)}
+                await committed_by(source, groups, _BROKER_S, read)
+                await committed_by(source, known - groups, _BROKER_S, read)
+        return answers
 
     async def _checkpoints(self) -> dict[Item, CommittedOffset]:
         """As the source was last heard of."""
@@ -75,9 +91,7 @@ class LastSync:
         }
         return self._taken(found)
 
-    async def _committed(self, source: Cluster) -> dict[Item, CommittedOffset]:
-        listed = (await list_groups(source)).groups
-        read = await committed_by(source, [group for group in listed if self._selects(group)])
+    def _committed(self, read: Read) -> dict[Item, CommittedOffset]:
         found = {
             Item(group, *at): offset
             for group, offsets in read.offsets.items()

@@ -172,6 +172,10 @@ class Cluster:
                 self.brokers[one.node_id] = Broker(one.node_id, one.host, one.port)
         return found
 
+    def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None:
+        """It was told by the coordinator itself."""
+        self._coordinators[kind, key] = node
+
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 

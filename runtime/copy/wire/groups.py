@@ -46,11 +46,11 @@ class Listed:
     missing: dict[int, str] = field(default_factory=dict)
 
 
-async def list_groups(cluster: Cluster) -> Listed:
+async def list_groups(cluster: Cluster, within: float = _WITHIN_S) -> Listed:
     """Asks every broker for those it coordinates. Raises WireError where none of them answers."""
     found = Listed()
     nodes = list(cluster.brokers)
-    asked = (cluster.call(node, ListGroupsRequest(), PURPOSE, _WITHIN_S) for node in nodes)
+    asked = (cluster.call(node, ListGroupsRequest(), PURPOSE, within) for node in nodes)
     for node, answer in zip(nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, ConnectionFailure):
             found.missing[node] = str(answer)
@@ -60,6 +60,8 @@ async def list_groups(cluster: Cluster) -> Listed:
             found.missing[node] = answer.error.name
         else:
             found.groups.update((one.name, one) for one in answer.groups if one.kind != _SHARE)
+            for one in answer.groups:
+                cluster.know_coordinator(CoordinatorKind.GROUP, one.name, node)
     if nodes and len(found.missing) == len(nodes):
         raise BrokerError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups", "; ".join(set(found.missing.values()))
@@ -67,47 +69,55 @@ async def list_groups(cluster: Cluster) -> Listed:
     return found
 
 
-async def committed_by(cluster: Cluster, groups: Iterable[str]) -> Read:
-    """All that these groups ever committed. What is normal for a moment is asked again."""
-    read = Read()
+async def committed_by(
+    cluster: Cluster, groups: Iterable[str], within: float = _WITHIN_S, read: Read | None = None
+) -> Read:
+    """All that these groups ever committed. What is normal for a moment is asked again. `read` is filled as
+    answers come, for who may lose patience; `within` is what one broker gets for one answer.
+    """
+    read = read if read is not None else Read()
     left = list(groups)
     for attempt in range(_ATTEMPTS):
         if attempt:
             await asyncio.sleep(_PAUSE_S * 2**attempt)
         again: list[str] = []
         for some in _parts(left):
-            again += await _fetch(cluster, some, read)
+            again += await _fetch(cluster, some, read, within)
         left = again
         if not left:
             break
     return read
 
 
-async def _fetch(cluster: Cluster, groups: Sequence[str], read: Read) -> list[str]:
-    """Into `read`; those that are worth another attempt come back."""
+async def _fetch(cluster: Cluster, groups: Sequence[str], read: Read, within: float) -> list[str]:
+    """Into `read`; those that are worth another attempt come back. No broker waits for another's answer."""
     by_node, again = await _placed(cluster, groups, read)
-    for node, some in by_node.items():
-        try:
-            answer = await cluster.call(node, FetchManyRequest(some), PURPOSE, _WITHIN_S)
-        except ConnectionFailure as error:
-            for group in some:
+    asked = (_fetch_at(cluster, node, some, read, within) for node, some in by_node.items())
+    for more in await asyncio.gather(*asked):
+        again += more
+    return again
+
+
+async def _fetch_at(cluster: Cluster, node: int, groups: list[str], read: Read, within: float) -> list[str]:
+    try:
+        answer = await cluster.call(node, FetchManyRequest(groups), PURPOSE, within)
+    except ConnectionFailure as error:
+        for group in groups:
+            read.failed[group] = str(error)
+            cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+        return groups
+    again = []
+    for group, found in answer.groups.items():
+        if isinstance(found, ErrorCode):
+            read.failed[group] = found.name
+            if found.retriable:
                 again.append(group)
-                read.failed[group] = str(error)
                 cluster.forget_coordinator(CoordinatorKind.GROUP, group)
-            continue
-        for group, found in answer.groups.items():
-            if isinstance(found, ErrorCode):
-                read.failed[group] = found.name
-                if found.retriable:
-                    again.append(group)
-                    cluster.forget_coordinator(CoordinatorKind.GROUP, group)
-            else:
-                read.failed.pop(group, None)
-                read.offsets[group] = {
-                    at: one
-                    for at, one in found.items()
-                    if isinstance(one, CommittedOffset) and one.offset >= 0
-                }
+        else:
+            read.failed.pop(group, None)
+            read.offsets[group] = {
+                at: one for at, one in found.items() if isinstance(one, CommittedOffset) and one.offset >= 0
+            }
     return again
 
 
