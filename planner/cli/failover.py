@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from runtime.contract.seen_loss import FlowLoss
 
 GIVEN_UP_MS = 3_000  # a cluster that is to be given up is not waited for long
-LOOK_S = 3.5  # a job that died together with the cluster misses some beats meanwhile; the plan looks anyway
+LOOK_S = 3.5  # a job that died together with the cluster misses some beats meanwhile: the plan sees it dead
 _LEFT = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER)
 
 
@@ -56,8 +56,7 @@ def command(
     """
     topology = checked(path, var_files).topology
     flows = leaving(topology, cluster)
-    look_s = LOOK_S if rehearse else 0
-    status = show_losses(topology, flows, min(timeout, GIVEN_UP_MS), look_s, as_json=as_json)
+    status = show_losses(topology, flows, min(timeout, GIVEN_UP_MS), as_json=as_json)
     if rehearse:
         from planner.cli.rehearsing import show_groups
 
@@ -84,13 +83,11 @@ def leaving(topology: Topology, cluster: str) -> list[Flow]:
     return flows
 
 
-def show_losses(
-    topology: Topology, flows: list[Flow], timeout: int, look_s: float, *, as_json: bool
-) -> "StatusSeen":
+def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json: bool) -> "StatusSeen":
     """Before: as far as the source was heard of, with what is still on its way counted as lost."""
     from runtime.contract.seen_loss import loss_of
 
-    status = _looked(topology, timeout, look_s)
+    status = _looked(topology, timeout, LOOK_S)
     names = _new(flows)
     losses = [loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names]
     _say(f"What the failover of {flows[0].source_cluster} costs:", "loss", losses, status.at_ms, as_json)
