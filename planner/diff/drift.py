@@ -92,9 +92,11 @@ def _same(key: str, applied: str, found: str | None) -> bool:
 
 
 def _follows(key: str, found: str | None, mirror: DesiredTopic | None) -> bool:
-    """A mirror's value that is what its source asks for now."""
+    """A mirror's value that its source asks for now, or that nobody asks for since it was promoted."""
     if mirror is None:
         return False
+    if mirror.partitions is None and not mirror.config:
+        return True
     if key == PARTITIONS:
         return mirror.partitions is not None and found == str(mirror.partitions)
     name = key.removeprefix(CONFIG)
