@@ -1,0 +1,46 @@
+"""Fencing 2 on a real broker: what is committed behind another's open transaction is seen."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from runtime.copy.scan import Scan
+from tests.runtime.copy.world import Side
+
+pytestmark = pytest.mark.integration
+
+
+def test_an_open_transaction_hides_no_later_commit(
+    sides: dict[str, Side], fresh: Callable[[str], str]
+) -> None:
+    topic = fresh("ledger")
+    sides["dc2"].create(topic)
+    slow, quick = (_begun(sides["dc2"], fresh(name)) for name in ("slow", "quick"))
+    for producer, key in ((slow, b"open"), (quick, b"committed")):
+        producer.produce(topic, key=key, value=b"1")
+        assert producer.flush(30) == 0
+    quick.commit_transaction(30)
+
+    async def look() -> None:
+        cluster = await sides["dc2"].open()
+        try:
+            scan = Scan(cluster, topic, 0)
+            await scan.refresh()
+            assert (scan.fold.get(b"committed"), scan.fold.get(b"open")) == (b"1", None)
+            assert scan.fold.undecided(b"open")
+            await asyncio.to_thread(slow.commit_transaction, 30)
+            await scan.refresh()
+            assert scan.fold.get(b"open") == b"1"
+        finally:
+            await cluster.close()
+
+    asyncio.run(look())
+
+
+def _begun(side: Side, transactional_id: str) -> Producer:
+    producer = side.producer(transactional_id=transactional_id)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    return producer
