@@ -133,13 +133,15 @@ class BrokerIntake:
                 continue
             if not copy.fetchable:
                 self._session.forget(*key)
-                self._held_back.pop(copy, None)
+                for kept in (self._held_back, self._asked):
+                    kept.pop(copy, None)
             elif copy.queued_bytes >= limit:
                 self._session.forget(*key)
                 self._held_back[copy] = None
             else:
                 self._held_back.pop(copy, None)
-                self._session.want(*key, self._from(copy))
+                turn, _ = self._asked.get(copy, (None, 0))
+                self._session.want(*key, self._from(copy), anew=turn != copy.turn)
                 self._asked[copy] = (copy.turn, copy.cursor.offset)
 
     def _from(self, copy: PartitionCopy) -> FetchFrom:

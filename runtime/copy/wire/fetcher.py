@@ -83,12 +83,17 @@ class FetchSession:
         self._changed: set[Key] = set()
         self._session_id = _NO_SESSION
         self._epoch = FULL_SESSION_EPOCH
+        self._anew = False
 
     def __len__(self) -> int:
         return len(self._wanted)
 
-    def want(self, topic_id: bytes, partition: int, start: FetchFrom) -> None:
+    def want(self, topic_id: bytes, partition: int, start: FetchFrom, anew: bool = False) -> None:
+        """`anew`: an answer is due even where nothing is new. A broker that knows the partition would keep
+        silent about it, also where it is forgotten and wanted again between two fetches.
+        """
         key = (topic_id, partition)
+        self._anew |= anew and key in self._told
         self._wanted[key] = start
         self._changed.add(key)
 
@@ -135,6 +140,8 @@ class FetchSession:
             return
 
     def _request(self) -> FetchRequest:
+        if self._anew:
+            self._begin_anew()
         if self._epoch == FULL_SESSION_EPOCH:
             self._told = dict(self._wanted)
             self._changed.clear()
@@ -186,3 +193,4 @@ class FetchSession:
         """The next fetch names everything; beside the old session's id, that lets the broker drop it."""
         self._epoch = FULL_SESSION_EPOCH
         self._told = {}
+        self._anew = False

@@ -88,6 +88,29 @@ def test_flows_come_and_go_without_disturbing_each_other(sides: dict[str, Side],
     asyncio.run(copy())
 
 
+def test_an_idle_partition_that_is_given_anew_is_caught_up_again(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    """The broker says nothing new of it: the slot has to ask as if for the first time."""
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 2)
+    sides["dc1"].write(topic, [{"value": b"x", "partition": 0}])
+    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic, 2)
+
+    async def copy() -> None:
+        given = await driver.take_over(flow, partitions)
+        async with driver.running(given) as slot:
+            for version in range(2, 5):
+                await until(slot, in_state(State.CAUGHT_UP))
+                larger = [replace(one, max_message_bytes=version << 20) for one in partitions]
+                slot.assign(replace(given, version=version, partitions=larger))
+                await in_force(slot, version)
+            await until(slot, in_state(State.CAUGHT_UP))
+
+    asyncio.run(copy())
+
+
 def test_a_flow_whose_source_does_not_answer_disturbs_no_other(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, flow, dead = fresh("orders"), flow_spec(fresh("flow")), flow_spec(fresh("dead"), source="dead")
     for side in sides.values():

@@ -100,6 +100,24 @@ def test_wanting_the_same_again_or_changing_ones_mind_says_nothing() -> None:
     assert said(broker.asked[1]) == (SESSION, 1, {}, [])
 
 
+def test_what_the_broker_knows_and_an_answer_is_due_for_begins_the_session_anew() -> None:
+    one, broker = session()
+    one.want(A, 0, FetchFrom(10), anew=True)
+    one.want(B, 0, FetchFrom(1))
+    fetch(one)
+    one.forget(A, 0)
+    one.want(A, 0, FetchFrom(10), anew=True)
+    fetch(one)
+    one.want(A, 1, FetchFrom(5), anew=True)
+    fetch(one)
+
+    assert [said(request) for request in broker.asked] == [
+        (0, 0, {(A, 0): 10, (B, 0): 1}, []),
+        (SESSION, 0, {(A, 0): 10, (B, 0): 1}, []),
+        (SESSION, 1, {(A, 1): 5}, []),
+    ]
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -190,7 +208,7 @@ def test_closing_lets_the_broker_forget_it() -> None:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("want"), st.integers(0, 4), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["want", "want anew"]), st.integers(0, 4), st.integers(0, 3)),
         st.tuples(st.just("forget"), st.integers(0, 4), st.just(0)),
         st.tuples(st.just("fetch"), st.sampled_from(["fine", "forgotten", "error"]), st.integers(0, 4)),
     ),
@@ -215,8 +233,8 @@ def test_the_broker_always_ends_up_with_what_is_wanted(steps: list[tuple[str, An
 
     for step, what, number in [*steps, ("fetch", "fine", 0), ("fetch", "fine", 0)]:
         match step:
-            case "want":
-                one.want(A, what, FetchFrom(number))
+            case "want" | "want anew":
+                one.want(A, what, FetchFrom(number), anew=step == "want anew")
                 wishes[A, what] = number
             case "forget":
                 one.forget(A, what)
