@@ -6,6 +6,7 @@ with `fresh`; a test that kills, pauses or stops brokers takes a lab of its own 
 
 import itertools
 import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,11 @@ from runtime.lab.spec import ClusterSpec, Security
 from tests.labs import spec
 
 MakeLab = Callable[..., Lab]
+
+# A shell that starts the tests in the background makes them deaf to Ctrl-C, and so would be every command
+# that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # An example that takes long is no mistake: the machine does other things too.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
