@@ -103,6 +103,7 @@ class Load:
                     "enable.idempotence": True,
                     "linger.ms": 5,
                     "message.timeout.ms": int(_PATIENCE * 1000),
+                    "log_level": 3,  # what passes by itself is no news
                 }
             )
             self._producers[target.cluster] = producer
