@@ -5,7 +5,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,10 +22,15 @@ from confluent_kafka.admin import NewPartitions as MorePartitions
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.records import Record, create_topic, read
-from tests.topologies import Topology
+from tests.topologies import Topology, at
 
 # A driver for one slot: small, and quick to start.
-QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
+SMALL: Mapping[str, Any] = {
+    "slots": 1,
+    "memory": "512m",
+    "metrics": False,
+    "conf": {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"},
+}
 WITHIN_S = 60.0
 
 
@@ -159,6 +165,22 @@ class Town:
             process.kill()
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         assert not left, left
+
+
+def fresh_names() -> Callable[[str], str]:
+    """Each word of a scenario as a name that no other has."""
+    base = uuid.uuid4().hex[:6]
+    return lambda word: f"{word}-{base}"
+
+
+def one_way(lab: Lab, folder: Path, name: Callable[[str], str], *words: str, **more: Any) -> Town:
+    """`words` are topics of dc1, which the flow `there` copies to dc2; `more` is said of the flow."""
+    topology = at(lab, name("town"), folder, ("dc1", "dc2"))
+    there: dict[str, Any] = {"name": name("there"), "from": "dc1", "to": "dc2", "job": name("into-dc2")}
+    there |= {"topics": {"include": [name(word) for word in words]}, "follow": {"every": "500ms"}}
+    topology.more |= {"flows": [there | more], "jobs": {name("into-dc2"): SMALL}}
+    topology.topics += ({"name": name(word), "cluster": "dc1", "partitions": 2} for word in words)
+    return Town(lab, topology, folder / "home", name)
 
 
 def lives(process: psutil.Process) -> bool:

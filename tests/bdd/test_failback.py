@@ -13,7 +13,7 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
 from tests.bdd.consuming import eat, place
-from tests.bdd.running import QUICK, Town, eventually
+from tests.bdd.running import SMALL, Town, eventually
 from tests.labs import spec
 from tests.records import read
 from tests.topologies import at
@@ -85,9 +85,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         way = {"name": "there", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}
         quick = {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}}
         topology.more["flows"] = [{**way, "rename": "{source}.{topic}", **quick}]
-        job = {"slots": 1, "memory": "512m", "metrics": False}
-        job["conf"] = {"spark.driver.extraJavaOptions": QUICK}
-        topology.more["jobs"] = {"dc1": job, "dc2": job}
+        topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
         topology.topics.append({"name": "orders", "cluster": "dc1", "partitions": 2})
         yield World(Town(lab, topology, tmp_path / "home", _job_name))
     finally:
@@ -97,6 +95,12 @@ def world(tmp_path: Path) -> Iterator[World]:
                 process.kill()
         lab.down(purge=True)
         shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.fixture
+def town(world: World) -> Town:
+    """For the steps that all stories share."""
+    return world.town
 
 
 def _job_name(word: str) -> str:
@@ -128,11 +132,6 @@ def _(world: World, count: int) -> None:
 # When
 
 
-@when("dc1 is lost")
-def _(world: World) -> None:
-    world.town.lab.kill("dc1")
-
-
 @when(parsers.re(r"somebody runs repl (?P<command>.+)"))
 def _(world: World, command: str) -> None:
     world.before = world.town.topology.file.read_text()
@@ -158,12 +157,6 @@ def _(world: World) -> None:
 
 
 # Then
-
-
-@then(parsers.parse("the exit code is {code:d}"))
-def _(world: World, code: int) -> None:
-    done = world.town.last()
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
 
 
 @then("the topology has a way home, and all that stood there before")

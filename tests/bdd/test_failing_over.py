@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -13,9 +12,8 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
 from tests.bdd.consuming import consumer_of, eat, place
-from tests.bdd.running import QUICK, Town, eventually, lives
+from tests.bdd.running import Town, eventually, fresh_names, one_way
 from tests.labs import spec
-from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -37,29 +35,9 @@ def datacenters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def town(datacenters: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    folder = tmp_path_factory.mktemp("town")
-    base = uuid.uuid4().hex[:6]
-
-    def name(word: str) -> str:
-        return f"{word}-{base}"
-
     datacenters.start("dc1")
-    topology = at(datacenters, name("town"), folder, ("dc1", "dc2"))
-    topology.more["flows"] = [
-        {
-            "name": name("there"),
-            "from": "dc1",
-            "to": "dc2",
-            "job": name("into-dc2"),
-            "topics": {"include": [name("orders")]},
-            "follow": {"every": "500ms"},
-            "groups": {"every": "300ms"},
-        }
-    ]
-    job = {"slots": 1, "memory": "512m", "metrics": False, "conf": {"spark.driver.extraJavaOptions": QUICK}}
-    topology.more["jobs"] = {name("into-dc2"): job}
-    topology.topics.append({"name": name("orders"), "cluster": "dc1", "partitions": 2})
-    made = Town(datacenters, topology, folder / "home", name)
+    folder = tmp_path_factory.mktemp("town")
+    made = one_way(datacenters, folder, fresh_names(), "orders", groups={"every": "300ms"})
     yield made
     for process in made.processes("dc2").values():
         process.kill()
@@ -80,11 +58,6 @@ def connected() -> Iterator[list[Consumer]]:
 
 
 # Given
-
-
-@given("orders are copied from dc1 to dc2")
-def _(town: Town) -> None:
-    town.apply()
 
 
 @given(parsers.parse("{count:d} records are written to orders at dc1"))
@@ -125,11 +98,6 @@ def _(town: Town, eaten: Eaten, connected: list[Consumer], group: str) -> None:
 # When
 
 
-@when("dc1 is lost")
-def _(town: Town) -> None:
-    town.lab.kill("dc1")
-
-
 @when("the machine of the job is lost")
 def _(town: Town) -> None:
     """Driver and workers, too; who acts next sits at another one, and has the topology alone."""
@@ -161,27 +129,11 @@ def _(town: Town) -> None:
 # Then
 
 
-@then(parsers.parse("the exit code is {code:d}"))
-def _(town: Town, code: int) -> None:
-    done = town.last()
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-
-
-@then(parsers.parse('the output says "{text}"'))
-def _(town: Town, text: str) -> None:
-    assert text in town.last().stdout
-
-
 @then("the topology is as it was")
 def _(town: Town) -> None:
     before = town.topology.file.read_text()
     assert town.topology.write().read_text() == before
     assert town.run("plan", str(town.topology.file), "--detailed-exitcode").returncode == 0
-
-
-@then(parsers.parse('the message says "{text}"'))
-def _(town: Town, text: str) -> None:
-    assert text in town.last().stderr
 
 
 @then(parsers.parse("orders at dc2 holds all {count:d}, each once and in order"))
@@ -213,8 +165,3 @@ def _(town: Town, eaten: Eaten, group: str, count: int) -> None:
 @then(parsers.parse("the place of {group} at dc2 was not touched"))
 def _(town: Town, eaten: Eaten, group: str) -> None:
     assert sum(place(town, group, "dc2").values()) == len(eaten[group])
-
-
-@then("no job is left")
-def _(town: Town) -> None:
-    assert not [process for process in town.processes("dc2").values() if lives(process)]

@@ -2,14 +2,13 @@
 
 import json
 import threading
-import uuid
 from collections.abc import Iterator
 
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
-from tests.bdd.running import QUICK, Town, eventually
+from tests.bdd.running import SMALL, Town, eventually, fresh_names
 from tests.chaos.links import Links, links
 from tests.chaos.storm import cluster_specs
 from tests.topologies import at
@@ -28,11 +27,8 @@ def link() -> Iterator[Links]:
 @pytest.fixture
 def town(link: Links, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     """The job lives at the other end of the cables, where every command runs too."""
-    folder, base = tmp_path_factory.mktemp("link"), uuid.uuid4().hex[:6]
+    folder, name = tmp_path_factory.mktemp("link"), fresh_names()
     lab = Lab(folder / "lab")
-
-    def name(word: str) -> str:
-        return f"{word}-{base}"
 
     try:
         lab.up(cluster_specs(link, 1))
@@ -40,13 +36,7 @@ def town(link: Links, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town
         topology.topics = [{"name": name("orders"), "cluster": "dc1", "partitions": 2}]
         flow = {"name": name("there"), "from": "dc1", "to": "dc2", "topics": {"include": [name("orders")]}}
         topology.more["flows"] = [flow | {"job": name("into-dc2"), "groups": {"sync": False}}]
-        job = {
-            "slots": 1,
-            "memory": "512m",
-            "metrics": False,
-            "conf": {"spark.driver.extraJavaOptions": QUICK},
-        }
-        topology.more["jobs"] = {name("into-dc2"): job}
+        topology.more["jobs"] = {name("into-dc2"): SMALL}
         made = Town(lab, topology, folder / "home", name, through=link.prefix)
         topology.write()
         try:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
 from tests.bdd.console import read_on, read_rest
-from tests.bdd.running import QUICK, Town, eventually
+from tests.bdd.running import SMALL, Town, eventually, fresh_names
 from tests.labs import spec
 from tests.topologies import at
 
@@ -25,11 +24,8 @@ Eaten = dict[str, list[bytes]]
 
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    folder, base = tmp_path_factory.mktemp("meeting"), uuid.uuid4().hex[:6]
+    folder, name = tmp_path_factory.mktemp("meeting"), fresh_names()
     lab = Lab(folder / "lab")
-
-    def name(word: str) -> str:
-        return f"{word}-{base}"
 
     def flow(word: str, source: str, destination: str, topic: str, provenance: str) -> dict[str, object]:
         quick = {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}, "heartbeats": False}
@@ -51,9 +47,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
             flow("to-the-hub", "dc1", "hub", "orders", "headers"),
             flow("onward", "hub", "dc2", "orders", "headers"),
         ]
-        job = {"slots": 1, "memory": "512m", "metrics": False}
-        job["conf"] = {"spark.driver.extraJavaOptions": QUICK}
-        topology.more["jobs"] = {name(f"into-{cluster}"): job for cluster in CLUSTERS}
+        topology.more["jobs"] = {name(f"into-{cluster}"): SMALL for cluster in CLUSTERS}
         for cluster, topic in (("dc1", "payments"), ("dc2", "payments"), ("dc1", "orders")):
             topology.topics.append({"name": name(topic), "cluster": cluster, "partitions": 2})
         made = Town(lab, topology, folder / "home", name)
@@ -163,16 +157,6 @@ def _(town: Town, one: int, two: int) -> None:
     town.write("payments", "dc2", two)
 
 
-@when("dc1 is lost")
-def _(town: Town) -> None:
-    town.lab.kill("dc1")
-
-
-@when("dc1 is back")
-def _(town: Town) -> None:
-    town.lab.start("dc1")
-
-
 @when("the hub is lost")
 def _(town: Town) -> None:
     town.lab.kill("hub")
@@ -207,17 +191,6 @@ def _(town: Town) -> None:
 
 
 # Then
-
-
-@then(parsers.parse("the exit code is {code:d}"))
-def _(town: Town, code: int) -> None:
-    done = town.last()
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-
-
-@then(parsers.parse('the output says "{text}"'))
-def _(town: Town, text: str) -> None:
-    assert text in town.last().stdout
 
 
 @then("the flow onward is failed_over, and the flow to the hub tells that the hub does not answer")

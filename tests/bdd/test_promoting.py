@@ -2,7 +2,6 @@
 
 import json
 import signal
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -11,9 +10,8 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
 from tests.bdd.consuming import consumer_of, eat, place
-from tests.bdd.running import QUICK, Town, eventually, lives
+from tests.bdd.running import Town, eventually, fresh_names, one_way
 from tests.commands import begin
-from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -25,21 +23,9 @@ Eaten = dict[tuple[str, str], list[bytes]]
 
 @pytest.fixture(scope="module")
 def town(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    folder = tmp_path_factory.mktemp("town")
-    base = uuid.uuid4().hex[:6]
-
-    def name(word: str) -> str:
-        return f"{word}-{base}"
-
-    topology = at(lab, name("town"), folder, ("dc1", "dc2"))
-    there: dict[str, object] = {"name": name("there"), "from": "dc1", "to": "dc2", "job": name("into-dc2")}
-    there |= {"follow": {"every": "500ms"}, "groups": {"every": "300ms", "include": [f".*-{base}"]}}
-    topology.more["flows"] = [{**there, "topics": {"include": [name(word) for word in TOPICS]}}]
-    job = {"slots": 1, "memory": "512m", "metrics": False, "conf": {"spark.driver.extraJavaOptions": QUICK}}
-    topology.more["jobs"] = {name("into-dc2"): job}
-    for word in TOPICS:
-        topology.topics.append({"name": name(word), "cluster": "dc1", "partitions": 2})
-    made = Town(lab, topology, folder / "home", name)
+    name = fresh_names()
+    groups = {"every": "300ms", "include": [name(".*")]}
+    made = one_way(lab, tmp_path_factory.mktemp("town"), name, *TOPICS, groups=groups)
     try:
         made.apply()
         yield made
@@ -136,28 +122,7 @@ def _(town: Town) -> None:
     town.ended(process, out, said + more)
 
 
-@when("somebody runs repl failover dc1")
-def _(town: Town) -> None:
-    town.run("failover", "dc1", "--path", str(town.topology.file), "--auto-approve")
-
-
 # Then
-
-
-@then(parsers.parse("the exit code is {code:d}"))
-def _(town: Town, code: int) -> None:
-    done = town.last()
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-
-
-@then(parsers.parse('the output says "{text}"'))
-def _(town: Town, text: str) -> None:
-    assert text in town.said(town.last().stdout)
-
-
-@then(parsers.parse('the message says "{text}"'))
-def _(town: Town, text: str) -> None:
-    assert text in town.said(town.last().stderr)
 
 
 @then(parsers.parse("{word} at dc2 holds all {count:d}, each once and in order"))
@@ -219,8 +184,3 @@ def _(town: Town, count: int, word: str) -> None:
     done = town.run("salvage", town.name("there"), "--path", str(town.topology.file), "--json")
     found = json.loads(done.stdout)["partitions"]
     assert sum(one["records"] for one in found if one["topic"] == town.name(word)) == count
-
-
-@then("no job is left")
-def _(town: Town) -> None:
-    assert not [process for process in town.processes("dc2").values() if lives(process)]

@@ -1,13 +1,12 @@
 """Steps of features/replicating: two jobs, launched by one apply, shared by all scenarios."""
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
-from tests.bdd.running import QUICK, Town, Writing, eventually
+from tests.bdd.running import SMALL, Town, Writing, eventually, fresh_names
 from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -18,12 +17,7 @@ scenarios(*(f"replicating/{name}.feature" for name in ("changing", "copying", "s
 @pytest.fixture(scope="module")
 def town(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     folder = tmp_path_factory.mktemp("town")
-    base = uuid.uuid4().hex[:6]
-
-    def name(word: str) -> str:
-        return f"{word}-{base}"
-
-    job = {"slots": 1, "memory": "512m", "metrics": False, "conf": {"spark.driver.extraJavaOptions": QUICK}}
+    name = fresh_names()
     quick = {
         "follow": {"every": "500ms"},
         "heartbeats": False,
@@ -39,7 +33,7 @@ def town(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     ]
     topology = at(lab, name("town"), folder, ("dc1", "dc2"))
     topology.more["flows"] = [there, *ways]
-    topology.more["jobs"] = {name("into-dc1"): job, name("into-dc2"): job}
+    topology.more["jobs"] = {name("into-dc1"): SMALL, name("into-dc2"): SMALL}
     for cluster in ("dc1", "dc2"):
         topology.topics.append({"name": name("both"), "cluster": cluster, "partitions": 2})
     topology.topics.append({"name": name("orders"), "cluster": "dc1", "partitions": 2})
@@ -213,17 +207,6 @@ def _(town: Town, word: str, cluster: str, count: int) -> None:
 @then(parsers.parse("{key} of {word} at {cluster} becomes {value}"))
 def _(town: Town, key: str, word: str, cluster: str, value: str) -> None:
     eventually(lambda: town.config(word, cluster, key) == value, about=f"{key} follows")
-
-
-@then(parsers.parse("the exit code is {code:d}"))
-def _(town: Town, code: int) -> None:
-    done = town.last()
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-
-
-@then(parsers.parse('the output says "{text}"'))
-def _(town: Town, text: str) -> None:
-    assert text in town.said(town.last().stdout)
 
 
 @then(parsers.parse('the output ends with "{text}"'))

@@ -2,16 +2,14 @@
 
 import json
 import re
-import uuid
 from collections.abc import Iterator
 
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
-from tests.bdd.running import QUICK, Town, eventually
+from tests.bdd.running import Town, eventually, fresh_names, one_way
 from tests.labs import spec
-from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -20,27 +18,11 @@ scenarios("failing_over/salvage.feature")
 
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    folder, base = tmp_path_factory.mktemp("salvage"), uuid.uuid4().hex[:6]
+    folder = tmp_path_factory.mktemp("salvage")
     lab = Lab(folder / "lab")
-
-    def name(word: str) -> str:
-        return f"{word}-{base}"
-
     try:
         lab.up([spec("dc1"), spec("dc2")])
-        topology = at(lab, name("town"), folder, ("dc1", "dc2"))
-        there: dict[str, object] = {
-            "name": name("there"),
-            "from": "dc1",
-            "to": "dc2",
-            "job": name("into-dc2"),
-        }
-        there |= {"topics": {"include": [name("orders")]}, "follow": {"every": "500ms"}}
-        job: dict[str, object] = {"slots": 1, "memory": "512m", "metrics": False}
-        job["conf"] = {"spark.driver.extraJavaOptions": QUICK}
-        topology.more |= {"flows": [there], "jobs": {name("into-dc2"): job}}
-        topology.topics.append({"name": name("orders"), "cluster": "dc1", "partitions": 2})
-        made = Town(lab, topology, folder / "home", name)
+        made = one_way(lab, folder, fresh_names(), "orders")
         yield made
         for process in made.processes("dc2").values():
             process.kill()
@@ -49,11 +31,6 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 
 # Given
-
-
-@given("orders are copied from dc1 to dc2")
-def _(town: Town) -> None:
-    town.apply()
 
 
 @given(parsers.parse("{count:d} records are written to orders at dc1, and arrived"))
@@ -90,21 +67,6 @@ def _(town: Town) -> None:
 # When
 
 
-@when("dc1 is lost")
-def _(town: Town) -> None:
-    town.lab.kill("dc1")
-
-
-@when("dc1 is back")
-def _(town: Town) -> None:
-    town.lab.start("dc1")
-
-
-@when("somebody runs repl failover dc1")
-def _(town: Town) -> None:
-    town.run("failover", "dc1", "--path", str(town.topology.file), "--auto-approve")
-
-
 @when("somebody replays what is left")
 def _(town: Town) -> None:
     flow, file = town.name("there"), str(town.topology.file)
@@ -120,22 +82,6 @@ def _(town: Town) -> None:
 
 
 # Then
-
-
-@then(parsers.parse("the exit code is {code:d}"))
-def _(town: Town, code: int) -> None:
-    done = town.last()
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-
-
-@then(parsers.parse('the output says "{text}"'))
-def _(town: Town, text: str) -> None:
-    assert text in town.said(town.last().stdout)
-
-
-@then(parsers.parse('the message says "{text}"'))
-def _(town: Town, text: str) -> None:
-    assert text in town.said(town.last().stderr)
 
 
 @then(parsers.parse("the failover cost at least {count:d} records"), target_fixture="cost")

@@ -10,16 +10,14 @@ step, and waiting until every broker shows every topic. The table is printed, bu
 import argparse
 import json
 import os
-import platform
 import tempfile
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
 from tests.bench.bench_plan import timed
+from tests.bench.results import keep
 
 RESULTS = Path("build/bench-apply.json")
 BROKERS = 2
@@ -81,16 +79,6 @@ def told(row: Row) -> str:
     )
 
 
-def keep(rows: Sequence[Row], load: tuple[float, float, float]) -> None:
-    RESULTS.parent.mkdir(exist_ok=True)
-    measured_on = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "load": load,
-    }
-    RESULTS.write_text(json.dumps({**measured_on, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
-
-
 def main() -> int:
     wanted = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -107,7 +95,7 @@ def main() -> int:
             rows = bench(lab, Path(scratch), options.few, options.many)
         finally:
             lab.down(purge=True)
-    keep(rows, load)
+    keep(RESULTS, rows, load)
     return 0 if all(row.within for row in rows) else 1
 
 

@@ -13,16 +13,15 @@ import argparse
 import functools
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
+from tests.bench.results import keep
 from tests.records import create_topic, read, wait_for
 from tests.topologies import at
 
@@ -258,16 +258,6 @@ def shown(row: Row) -> str:
     )
 
 
-def keep(rows: Sequence[Row], load: tuple[float, float, float]) -> None:
-    RESULTS.parent.mkdir(exist_ok=True)
-    measured_on = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "load": load,
-    }
-    RESULTS.write_text(json.dumps({**measured_on, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
-
-
 def main() -> int:
     wanted = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -290,7 +280,7 @@ def main() -> int:
                     print(shown(rows[-1]), flush=True)
         finally:
             lab.down(purge=True)
-    keep(rows, load)
+    keep(RESULTS, rows, load)
     return 0 if all(row.within for row in rows) else 1
 
 

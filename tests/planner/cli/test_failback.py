@@ -4,20 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.app import run
 from planner.cli.failback_edit import with_ways_home
 from planner.declare import load
 from planner.expand.failback import homecomings
 from planner.model.diagnostic import ExitCode
+from tests.planner.cli.shop import HEAD, refused, shop
 
-HEAD = """\
-apiVersion: repl/v1
-name: shop   # ours
-clusters:
-  dc1: {bootstrap: 127.0.0.1:1}
-  dc2: {bootstrap: 127.0.0.1:1}
-flows:
-"""
 ACTIVE = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"
 GONE = "  - {name: gone, from: dc1, to: dc2, topics: {include: old}, state: failed_over}\n"
 HOME = "  - {name: home, from: dc2, to: dc1, topics: {include: .*}, reverse_of: gone, state: failed_over}\n"
@@ -43,26 +35,18 @@ def test_nothing_came_of_it(
     said: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = tmp_path / "shop.yaml"
-    file.write_text(HEAD + flows)
-
-    assert run(["failback", *arguments, "--path", str(file), "--auto-approve"]) == code
-    assert said in capsys.readouterr().err
-    assert file.read_text() == HEAD + flows
+    refused(shop(tmp_path, flows), code, said, capsys, "failback", *arguments)
 
 
 def test_its_name_is_another_flows(tmp_path: Path) -> None:
-    file = tmp_path / "shop.yaml"
-    file.write_text(HEAD + GONE + TAKEN)
-    topology = load(file, ())
+    topology = load(shop(tmp_path, GONE + TAKEN), ())
 
     with pytest.raises(Exception, match="would be called gone-back, and that is another flow"):
         with_ways_home(topology, homecomings(topology, "dc1"))
 
 
 def test_the_way_home_of_a_second_failback_is_the_one_that_is_there(tmp_path: Path) -> None:
-    file = tmp_path / "shop.yaml"
-    file.write_text(HEAD + GONE + HOME.replace("failed_over", "promoted"))
+    file = shop(tmp_path, GONE + HOME.replace("failed_over", "promoted"))
     topology = load(file, ())
 
     after = with_ways_home(topology, homecomings(topology, "dc1"))

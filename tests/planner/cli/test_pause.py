@@ -4,26 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.app import run
 from planner.model.diagnostic import ExitCode
+from tests.planner.cli.shop import refused, shop
 
-TEXT = """\
-apiVersion: repl/v1
-name: shop   # ours
-clusters:
-  dc1: {bootstrap: 127.0.0.1:1}
-  dc2: {bootstrap: 127.0.0.1:1}
-flows:
+FLOWS = """\
   - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there
   - {name: gone, from: dc1, to: dc2, topics: {include: old}, state: failed_over}
 """
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    made = tmp_path / "shop.yaml"
-    made.write_text(TEXT)
-    return made
 
 
 @pytest.mark.parametrize(
@@ -37,15 +24,11 @@ def file(tmp_path: Path) -> Path:
     ],
 )
 def test_nothing_came_of_it(
-    file: Path,
+    tmp_path: Path,
     command: str,
     flow: str,
     code: ExitCode,
     said: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = [command, flow, "--path", str(file), "--auto-approve", "--timeout", "1s"]
-
-    assert run(arguments) == code
-    assert said in capsys.readouterr().err
-    assert file.read_text() == TEXT
+    refused(shop(tmp_path, FLOWS), code, said, capsys, command, flow, "--timeout", "1s")

@@ -4,18 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.app import run
 from planner.cli.promote_topics import chosen_of
 from planner.model.diagnostic import ExitCode, Failure
 from runtime.contract.seen import FlowSeen, TopicSeen
+from tests.planner.cli.shop import refused, shop
 
-TEXT = """\
-apiVersion: repl/v1
-name: shop   # ours
-clusters:
-  dc1: {bootstrap: 127.0.0.1:1}
-  dc2: {bootstrap: 127.0.0.1:1}
-flows:
+FLOWS = """\
   - {name: there, from: dc1, to: dc2, topics: {include: ["pay.*"]}}   # the way there
   - {name: rests, from: dc1, to: dc2, topics: {include: ["old.*"]}, state: paused}
   - {name: gone, from: dc1, to: dc2, topics: {include: ["gone.*"]}, state: failed_over}
@@ -78,11 +72,5 @@ def test_nothing_or_everything_is_no_choice(pattern: str, said: str) -> None:
 def test_nothing_came_of_it(
     tmp_path: Path, flow: str, pattern: str, code: ExitCode, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "shop.yaml"
-    file.write_text(TEXT)
-
-    arguments = ["promote", flow, "--topics", pattern, "--path", str(file), "--auto-approve"]
-    assert run([*arguments, "--timeout", "1s"]) == code
-
-    assert said in capsys.readouterr().err
-    assert file.read_text() == TEXT
+    arguments = ["promote", flow, "--topics", pattern, "--timeout", "1s"]
+    refused(shop(tmp_path, FLOWS), code, said, capsys, *arguments)

@@ -4,27 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.app import run
 from planner.model.diagnostic import ExitCode
+from tests.planner.cli.shop import refused, shop
 
-TEXT = """\
-apiVersion: repl/v1
-name: shop
-clusters:
-  dc1: {bootstrap: 127.0.0.1:1}
-  dc2: {bootstrap: 127.0.0.1:1}
-flows:
+FLOWS = """\
   - {name: there, from: dc1, to: dc2, topics: {include: orders}}
   - {name: still, from: dc1, to: dc2, topics: {include: payments}, state: paused}
   - {name: gone, from: dc1, to: dc2, topics: {include: old}, state: failed_over}
 """
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    made = tmp_path / "shop.yaml"
-    made.write_text(TEXT)
-    return made
 
 
 @pytest.mark.parametrize(
@@ -38,7 +25,6 @@ def file(tmp_path: Path) -> Path:
     ],
 )
 def test_refused(
-    file: Path, arguments: tuple[str, ...], code: ExitCode, said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, arguments: tuple[str, ...], code: ExitCode, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["salvage", *arguments, "--path", str(file), "--timeout", "1s"]) == code
-    assert said in capsys.readouterr().err
+    refused(shop(tmp_path, FLOWS), code, said, capsys, "salvage", *arguments, "--timeout", "1s")

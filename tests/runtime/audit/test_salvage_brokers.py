@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from runtime.copy.orphans import NotEnded
-from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.copy.workload import mixed
@@ -19,14 +18,6 @@ from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, 
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def sides(lab: Lab) -> Mapping[str, Side]:
-    found = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
-    for side in found.values():
-        side.create_internal()
-    return found
 
 
 def topology(sides: Mapping[str, Side], folder: Path, *flows: Mapping[str, Any]) -> Path:

@@ -20,7 +20,6 @@ from runtime.audit.salvage_request import (
 from runtime.audit.salvage_task import run_task
 from runtime.contract.provenance import HEADER, decode
 from runtime.contract.seen_salvage import ReplayedPart
-from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.copy.workload import mixed
@@ -28,14 +27,6 @@ from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, 
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def sides(lab: Lab) -> Mapping[str, Side]:
-    found = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
-    for side in found.values():
-        side.create_internal()
-    return found
 
 
 def topology(sides: Mapping[str, Side], folder: Path, flow: str, *topics: str) -> Path:

@@ -16,7 +16,7 @@ from runtime.contract.ledger import PartitionKey
 from runtime.contract.offsetmap import Mapped
 from runtime.copy.maps import read_map
 from runtime.lab.lab import Lab
-from tests.runtime.copy.conftest import sides_of
+from tests.runtime.conftest import sides_of
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Driver, assigned, copy_through, flow_spec
 

@@ -17,7 +17,7 @@ from runtime.lab.spec import Listener
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import wait_for
-from tests.runtime.copy.conftest import sides_of
+from tests.runtime.conftest import sides_of
 from tests.runtime.copy.lost_ends import Lost, losing_ends
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, in_state, until

@@ -16,8 +16,6 @@ from runtime.contract.rename import Template
 from runtime.contract.route import Route, Router
 from runtime.contract.selection import Rules
 from runtime.driver.groups_book import GroupNumbers
-from runtime.lab.lab import Lab
-from tests.runtime.copy.conftest import sides_of
 from tests.runtime.copy.workload import LONG_AGO
 from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
@@ -26,11 +24,6 @@ pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
 OLDER, ALL = 40, 60  # records that were copied before the flow, and in all
 SWAPPED = {10: 13, 11: 10, 12: 11, 13: 12}  # written somewhat out of order
-
-
-@pytest.fixture(scope="session")
-def sides(lab: Lab) -> dict[str, Side]:
-    return sides_of(lab)
 
 
 def numbered(start: int, end: int) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import wait_for
-from tests.runtime.copy.conftest import sides_of
+from tests.runtime.conftest import sides_of
 from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import commit, committed, driving, syncing
 

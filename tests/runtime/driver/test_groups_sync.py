@@ -26,8 +26,6 @@ from runtime.driver.groups import GroupSync
 from runtime.driver.groups_book import GroupNumbers
 from runtime.driver.groups_reader import Reader, Snapshot
 from runtime.driver.writer import DriverFenced
-from runtime.lab.lab import Lab
-from tests.runtime.copy.conftest import sides_of
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Driver, Side, assigned, at_end, copy_through, flow_spec, until
 from tests.runtime.driver.groups_world import commit, committed, last_look, member, syncing
@@ -35,11 +33,6 @@ from tests.runtime.driver.groups_world import commit, committed, last_look, memb
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
 WAVE = 10  # records that each side writes before the other has them
-
-
-@pytest.fixture(scope="session")
-def sides(lab: Lab) -> dict[str, Side]:
-    return sides_of(lab)
 
 
 def flow_of(fresh: Fresh, topic: str, source: str = "dc1", destination: str = "dc2", **more: Any) -> FlowSpec:

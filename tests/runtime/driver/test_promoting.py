@@ -11,18 +11,11 @@ from runtime.contract.ledger import Generation, GenerationKey
 from runtime.driver.discovery import router_of
 from runtime.driver.promoting import PromotingFlow
 from runtime.driver.takeover import Shared
-from runtime.lab.lab import Lab
-from tests.runtime.copy.conftest import sides_of
 from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import commit, committed, driving
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def sides(lab: Lab) -> dict[str, Side]:
-    return sides_of(lab)
 
 
 def flow_of(fresh: Fresh, base: str) -> FlowSpec:

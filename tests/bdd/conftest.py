@@ -1,0 +1,46 @@
+"""Steps that stories of a town share. A module's own step of the same words comes before these."""
+
+from pytest_bdd import given, parsers, then, when
+
+from tests.bdd.running import Town, lives
+
+
+@given("orders are copied from dc1 to dc2")
+def _(town: Town) -> None:
+    town.apply()
+
+
+@when("dc1 is lost")
+def _(town: Town) -> None:
+    town.lab.kill("dc1")
+
+
+@when("dc1 is back")
+def _(town: Town) -> None:
+    town.lab.start("dc1")
+
+
+@when("somebody runs repl failover dc1")
+def _(town: Town) -> None:
+    town.run("failover", "dc1", "--path", str(town.topology.file), "--auto-approve")
+
+
+@then(parsers.parse("the exit code is {code:d}"))
+def _(town: Town, code: int) -> None:
+    done = town.last()
+    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+
+
+@then(parsers.parse('the output says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.said(town.last().stdout)
+
+
+@then(parsers.parse('the message says "{text}"'))
+def _(town: Town, text: str) -> None:
+    assert text in town.said(town.last().stderr)
+
+
+@then("no job is left")
+def _(town: Town) -> None:
+    assert not [process for process in town.processes("dc2").values() if lives(process)]
