@@ -10,8 +10,8 @@ from planner.cli.editing import How, apply_edited, apply_with_states, known_clus
 from planner.cli.failback_edit import really_home, with_ways_home, without_others
 from planner.cli.failback_view import show_left
 from planner.cli.options import (
-    Duration,
     auto_approve_option,
+    copied_within_option,
     json_option,
     lock_timeout_option,
     path_option,
@@ -31,14 +31,7 @@ from planner.model.topology import FlowState, Topology
 @click.option("--switch", is_flag=True, help="Everything is home: the flows out of CLUSTER run again.")
 @auto_approve_option
 @lock_timeout_option
-@click.option(
-    "--timeout",
-    type=Duration(),
-    default="10m",
-    show_default=True,
-    metavar="DURATION",
-    help="How long to wait until everything is copied.",
-)
+@copied_within_option
 @click.option("--no-wait", is_flag=True, help="Do not wait until everything is home.")
 @json_option
 def command(

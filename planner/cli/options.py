@@ -89,6 +89,19 @@ def target_option(command: Command) -> Command:
     return option(command)
 
 
+def copied_within_option(command: Command) -> Command:
+    """In milliseconds."""
+    option = click.option(
+        "--timeout",
+        type=Duration(),
+        default="10m",
+        show_default=True,
+        metavar="DURATION",
+        help="How long to wait until everything is copied.",
+    )
+    return option(command)
+
+
 def timeout_option(command: Command) -> Command:
     """In milliseconds."""
     option = click.option(

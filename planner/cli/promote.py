@@ -7,8 +7,8 @@ import click
 
 from planner.cli.editing import How, apply_with_state, flow_of, wrong_state
 from planner.cli.options import (
-    Duration,
     auto_approve_option,
+    copied_within_option,
     json_option,
     lock_timeout_option,
     path_option,
@@ -29,14 +29,7 @@ _STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
 @var_file_option
 @auto_approve_option
 @lock_timeout_option
-@click.option(
-    "--timeout",
-    type=Duration(),
-    default="10m",
-    show_default=True,
-    metavar="DURATION",
-    help="How long to wait until everything is copied.",
-)
+@copied_within_option
 @click.option(
     "--topics",
     type=Pattern(),
