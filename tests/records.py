@@ -1,12 +1,12 @@
 """Writing and reading whole topics with librdkafka, for tests."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 PATIENCE_S = 60.0  # many times what anything takes on a quiet machine: only what never comes is late
 _LONGEST_PAUSE_S = 0.5
@@ -82,6 +82,35 @@ def read(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENCE_S) 
         return sorted(_until_ends(consumer, ends, time.monotonic() + timeout))
     finally:
         consumer.close()
+
+
+def settled(client: Mapping[str, Any], topic: str) -> None:
+    """Returns when no transaction is open that has records in the topic now: a coordinator answers the end of
+    one before its marks are written, and until then a reader of what is committed ends in front of it."""
+    admin = AdminClient(dict(client))
+    partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+    ends: dict[int, int] = {}
+
+    def ended() -> bool:
+        ends.update(ends or _ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED))
+        stable = _ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED)
+        return bool(ends) and all(stable.get(one, -1) >= end for one, end in ends.items())
+
+    wait_for(ended)
+
+
+def _ends(
+    admin: AdminClient, topic: str, partitions: Iterable[int], isolation: IsolationLevel
+) -> dict[int, int]:
+    """Nothing while a broker is away."""
+    asked = {TopicPartition(topic, one): OffsetSpec.latest() for one in partitions}
+    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=PATIENCE_S)
+    try:
+        return {at.partition: answer.result().offset for at, answer in answers.items()}
+    except KafkaException as error:
+        if not passing(error.args[0]):
+            raise
+        return {}
 
 
 def _until_ends(consumer: Consumer, ends: dict[int, int], deadline: float) -> list[Record]:

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from runtime.batch import Codec, Merge, Outgoing, Reason, RewriteSpec, Where, prepare
 from runtime.contract.provenance import Origin, Place, origins
 from runtime.lab.lab import Lab
+from tests.records import settled
 from tests.runtime.batch.forge import legacy_bytes, record, sets
 from tests.runtime.batch.raw import Copied, Raw, copy
 
@@ -156,6 +157,7 @@ def test_transactions_arrive_committed_and_without_what_was_aborted(pair: Pair, 
         two.begin_transaction()
     one.abort_transaction(20)
     two.abort_transaction(20)
+    settled(pair.source, topic)
     whole = pair.copy(topic)
     assert len(pair.same(topic, whole)) == 3 * 5 + 4 * 5 + 6 * 2
     assert {out.reason for out in whole.outgoing} == {Reason.NONE}

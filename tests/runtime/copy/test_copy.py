@@ -19,6 +19,7 @@ from runtime.contract.status import PartitionState as State
 from runtime.copy.assignment import driver_transactional_id
 from runtime.copy.ledger_writer import LedgerWriter
 from runtime.copy.maps import read_map, trim_map
+from tests.records import settled
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import (
     FAST,
@@ -94,6 +95,7 @@ def test_a_long_map_is_sealed_into_segments_and_trimmed_behind_the_log_start(
     for _ in range(3):
         for each in range(130):  # every other record is aborted away: a run each
             _one_committed_one_aborted(sides["dc1"], topic, each)
+        settled(sides["dc1"].client, topic)
         copy_through(driver, flow, assigned(flow.name, topic))
 
     async def trimmed() -> tuple[OffsetMap, int, OffsetMap]:

@@ -4,6 +4,7 @@ import random
 import uuid
 from typing import Any
 
+from tests.records import settled
 from tests.runtime.copy.world import Side
 
 LONG_AGO = 1_500_000_000_000
@@ -26,7 +27,8 @@ def rows(random_: random.Random, count: int, partitions: int) -> list[dict[str, 
 
 
 def mixed(side: Side, topic: str, partitions: int = 1, *, seed: int = 1, count: int = 600) -> None:
-    """Plain, idempotent and transactional producers; a third of the transactions is aborted."""
+    """Plain, idempotent and transactional producers; a third of the transactions is aborted. All are ended
+    when it returns."""
     random_ = random.Random(seed)
     producers = [side.producer(compression_type=codec, linger_ms=2) for codec in CODECS]
     producers.append(side.producer(enable_idempotence=True))
@@ -52,6 +54,7 @@ def mixed(side: Side, topic: str, partitions: int = 1, *, seed: int = 1, count: 
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
+    settled(side.client, topic)
 
 
 def _produce(producer: Any, topic: str, some: list[dict[str, Any]]) -> None:
