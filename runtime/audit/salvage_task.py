@@ -33,13 +33,13 @@ from runtime.copy.ledger import Ledger
 from runtime.copy.maps import Maps
 from runtime.copy.partition import Cursor, now_ms
 from runtime.copy.replay_writer import ReplayWriter, replayer
-from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
 from runtime.copy.wire.once import fetch_once
 from runtime.copy.wire.protocol.fetch import FetchedPartition, Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
 
 SAID = "salvage: "  # what begins so is for the person who waits
 _PAUSE_S = 0.5
@@ -141,11 +141,8 @@ class Replay:
     async def _log(self) -> tuple[int, int]:
         within, found = self._asked.within_s, []
         for question in (EARLIEST, LATEST):
-            asked = await list_offsets(self._source, {self._from: question}, Isolation.READ_COMMITTED, within)
-            answer = asked[self._from]
-            if not isinstance(answer, ListedOffset):
-                raise BrokerError(answer, f"{self._from.topic}-{self._from.partition}")
-            found.append(answer.offset)
+            asked = await offsets_of(self._source, {self._from: question}, Isolation.READ_COMMITTED, within)
+            found.append(asked[self._from])
         return found[0], found[1]
 
     async def _stretch(self, writer: ReplayWriter, stretch: Stretch, topic_id: bytes) -> None:

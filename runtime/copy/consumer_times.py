@@ -17,10 +17,10 @@ from runtime.contract.groups import Item
 from runtime.copy.record_times import time_at
 from runtime.copy.records import Record
 from runtime.copy.scan import Scan, TopicReplaced
-from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.protocol.offsets import EARLIEST, TopicPartition
 
 _TOGETHER = 8
 _AGAIN_MS = 5 * 60 * 1000
@@ -113,10 +113,8 @@ class Times:
         return {item: offset for place, offset in found.items() for item in asked[place]}
 
     async def _first(self, at: TopicPartition, timestamp: int) -> int | None:
-        answer = (await list_offsets(self._destination, {at: timestamp}))[at]
-        if not isinstance(answer, ListedOffset):
-            raise BrokerError(answer, f"{at.topic}-{at.partition}")
-        return answer.offset if answer.offset >= 0 else None
+        offset = (await offsets_of(self._destination, {at: timestamp}))[at]
+        return offset if offset >= 0 else None
 
     async def _opened(self) -> Iterable[Scan]:
         topic = (await self._destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]

@@ -11,12 +11,12 @@ from runtime.contract.ledger import LedgerKey, LedgerValue, PartitionKey, Progre
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter
-from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
 from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
+
+_STABLE = Isolation.READ_COMMITTED
 
 
 async def resolve_start(
@@ -30,17 +30,17 @@ async def resolve_start(
     wanted = list(partitions)
     match start:
         case Earliest():
-            return await _listed(source, dict.fromkeys(wanted, EARLIEST))
+            return await offsets_of(source, dict.fromkeys(wanted, EARLIEST), _STABLE)
         case Latest():
-            return await _listed(source, dict.fromkeys(wanted, LATEST))
+            return await offsets_of(source, dict.fromkeys(wanted, LATEST), _STABLE)
         case AtTimestamp(timestamp_ms=timestamp):
-            found = await _listed(source, dict.fromkeys(wanted, timestamp))
+            found = await offsets_of(source, dict.fromkeys(wanted, timestamp), _STABLE)
             late = [at for at, offset in found.items() if offset < 0]
-            return found | await _listed(source, dict.fromkeys(late, LATEST))
+            return found | await offsets_of(source, dict.fromkeys(late, LATEST), _STABLE)
         case AtOffsets(offsets=offsets):
             given = {at: offsets[at.topic][str(at.partition)] for at in wanted if _names(offsets, at)}
             rest = [at for at in wanted if at not in given]
-            return given | await _listed(source, dict.fromkeys(rest, EARLIEST))
+            return given | await offsets_of(source, dict.fromkeys(rest, EARLIEST), _STABLE)
 
 
 def _names(offsets: Mapping[str, Mapping[str, int]], at: TopicPartition) -> bool:
@@ -63,7 +63,7 @@ async def first_positions(
         positions = dict.fromkeys(there.values(), 0)
     else:
         positions = await resolve_start(source, there.values(), start)
-    ends = await _listed(destination, dict.fromkeys(here.values(), LATEST), Isolation.READ_UNCOMMITTED)
+    ends = await offsets_of(destination, dict.fromkeys(here.values(), LATEST))
     source_topics = await source.topics({at.topic for at in there.values()})
     mirrors = await destination.topics({at.topic for at in here.values()})
     now_ms = int(time.time() * 1000)
@@ -92,18 +92,3 @@ async def commit_first_positions(
     if records:
         await writer.commit(records)
     return new
-
-
-async def _listed(
-    cluster: Cluster,
-    questions: Mapping[TopicPartition, int],
-    isolation: Isolation = Isolation.READ_COMMITTED,
-) -> dict[TopicPartition, int]:
-    if not questions:
-        return {}
-    found: dict[TopicPartition, int] = {}
-    for at, answer in (await list_offsets(cluster, questions, isolation)).items():
-        if not isinstance(answer, ListedOffset):
-            raise BrokerError(ErrorCode(answer), f"asking where {at.topic}-{at.partition} starts")
-        found[at] = answer.offset
-    return found

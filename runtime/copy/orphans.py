@@ -26,12 +26,10 @@ from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import first_positions
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter, fence
-from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, TimedOut
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.copy.wire.errors import TimedOut
+from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 
 _WITHIN_S = 60.0
 NO_MIRRORS: Mapping[PartitionKey, str] = MappingProxyType({})
@@ -146,11 +144,5 @@ async def _ends(
         for key, one in progress.items()
         if not topics[key.topic].error and topics[key.topic].id == one.source_topic_id
     }
-    found: dict[PartitionKey, int] = {}
-    if same:
-        asked = dict.fromkeys(same, LATEST)
-        for at, answer in (await list_offsets(source, asked, Isolation.READ_UNCOMMITTED, within_s)).items():
-            if not isinstance(answer, ListedOffset):
-                raise BrokerError(ErrorCode(answer), f"asking where {at.topic}-{at.partition} ends")
-            found[same[at]] = answer.offset
-    return found
+    ends = await offsets_of(source, dict.fromkeys(same, LATEST), within=within_s)
+    return {same[at]: end for at, end in ends.items()}

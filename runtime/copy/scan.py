@@ -4,12 +4,12 @@ import asyncio
 
 from runtime.batch import Where, walk
 from runtime.copy.fold import Fold
-from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
 from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
-from runtime.copy.wire.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1
@@ -57,10 +57,7 @@ class Scan:
 
     async def _end(self, within: float) -> int:
         at = TopicPartition(self._topic, self._partition)
-        answer = (await list_offsets(self._cluster, {at: LATEST}, within=within))[at]
-        if not isinstance(answer, ListedOffset):
-            raise BrokerError(answer, f"{self._topic}-{self._partition}")
-        return answer.offset
+        return (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
 
     async def _fetch(self, deadline: float) -> FetchedPartition:
         fresh = False

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from runtime.batch import Batch, Where, walk
 from runtime.copy.ledger_writer import BATCH_BYTES, send
 from runtime.copy.records import Record, StoredRecord, build, chunks, plain, read
-from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
 from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
-from runtime.copy.wire.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20
@@ -46,10 +46,7 @@ async def post(
 
 async def end_of(cluster: Cluster, topic: str) -> int:
     """What is written from now on begins here."""
-    found = (await list_offsets(cluster, {at(topic): LATEST}))[at(topic)]
-    if not isinstance(found, ListedOffset):
-        raise BrokerError(ErrorCode(found), topic)
-    return found.offset
+    return (await offsets_of(cluster, {at(topic): LATEST}))[at(topic)]
 
 
 class Tail:

@@ -12,10 +12,8 @@ from runtime.contract import naming
 from runtime.contract.jobspec import FlowSpec
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.selection import Names
-from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
 from runtime.copy.wire.protocol.fetch import Isolation
 from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 from runtime.driver.takeover import Shared
@@ -45,12 +43,10 @@ async def left(spec: FlowSpec, shared: Shared, source: Cluster, keys: Collection
     await shared.ledger.refresh(spec.name)
     keys = [key for key in keys if key.topic != naming.HEARTBEATS]
     asked = dict.fromkeys((TopicPartition(key.topic, key.partition) for key in keys), LATEST)
-    ends = await list_offsets(source, asked, Isolation.READ_COMMITTED) if asked else {}
+    ends = await offsets_of(source, asked, Isolation.READ_COMMITTED)
     progress = shared.ledger.all_progress(spec.name)
     behind = 0
     for key in keys:
         end = ends[TopicPartition(key.topic, key.partition)]
-        if isinstance(end, ErrorCode):
-            raise BrokerError(end, f"{key.topic}-{key.partition} at {spec.source}")
-        behind += max(end.offset - progress[key].position, 0) if key in progress else 1
+        behind += max(end - progress[key].position, 0) if key in progress else 1
     return behind

@@ -32,12 +32,11 @@ from runtime.copy.assignment import AssignedPartition
 from runtime.copy.ledger import Ledger, Undecided
 from runtime.copy.maps import Maps
 from runtime.copy.orphans import NotEnded
-from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.driver.orphans import orphan_before
 from runtime.driver.restart import wish
 from runtime.driver.takeover import Shared
@@ -185,8 +184,8 @@ async def _sides(
     listed = list(partitions)
     there = {one: TopicPartition(one.topic, one.partition) for one in listed}
     here = {one: TopicPartition(one.destination_topic, one.partition) for one in listed}
-    starts = await _offsets(source, there.values(), EARLIEST)
-    ends = await _offsets(destination, here.values(), LATEST)
+    starts = await offsets_of(source, dict.fromkeys(there.values(), EARLIEST))
+    ends = await offsets_of(destination, dict.fromkeys(here.values(), LATEST))
     source_topics = await source.topics({one.topic for one in listed}, fresh=True)
     mirrors = await destination.topics({one.destination_topic for one in listed}, fresh=True)
     return {
@@ -199,20 +198,6 @@ async def _sides(
         )
         for one in listed
     }
-
-
-async def _offsets(
-    cluster: Cluster, places: Iterable[TopicPartition], which: int
-) -> dict[TopicPartition, int]:
-    asked = dict.fromkeys(places, which)
-    found: dict[TopicPartition, int] = {}
-    for at, answer in (
-        (await list_offsets(cluster, asked, Isolation.READ_UNCOMMITTED)).items() if asked else ()
-    ):
-        if not isinstance(answer, ListedOffset):
-            raise BrokerError(answer, f"asking about {at.topic}-{at.partition}")
-        found[at] = answer.offset
-    return found
 
 
 async def _commit(shared: Shared, flow: str, records: Records) -> None:

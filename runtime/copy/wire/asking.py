@@ -65,6 +65,23 @@ async def list_offsets(
     return await by_leader(cluster, asked, lambda some: ListOffsetsRequest(isolation, some), within)
 
 
+async def offsets_of(
+    cluster: Cluster,
+    questions: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, int]:
+    """The same where every answer is needed: raises a BrokerError for the first partition without one."""
+    if not questions:
+        return {}
+    found: dict[TopicPartition, int] = {}
+    for at, answer in (await list_offsets(cluster, questions, isolation, within)).items():
+        if not isinstance(answer, ListedOffset):
+            raise BrokerError(ErrorCode(answer), f"asking about {at.topic}-{at.partition}")
+        found[at] = answer.offset
+    return found
+
+
 async def epoch_ends(
     cluster: Cluster, questions: Mapping[TopicPartition, EpochQuestion], within: float = DEFAULT_S
 ) -> dict[TopicPartition, EpochEnd | ErrorCode]:
