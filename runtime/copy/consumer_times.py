@@ -49,9 +49,9 @@ class Times:
                 await scan.refresh()
                 for stored, value in scan.fold.news():
                     self._take_in(stored, value)
-        except TopicReplaced:
+        except TopicReplaced:  # all that is known is said again in the new one
             self._scans.clear()
-            self._known.clear()
+            self._unsaid.update(self._known)
 
     def time_of(self, item: Item, committed: int) -> int | None:
         known = self._known.get(self._key(item))
