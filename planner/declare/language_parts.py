@@ -167,14 +167,15 @@ START_MOMENT = Record(
         ),
     ),
 )
+OFFSETS = Table(Whole(quoted=True), Whole(0, 2**63 - 1), "partition", least=1)
 START_OFFSETS = Record(
     "start-offsets",
     "a start by offsets",
     (
         Key(
             "offsets",
-            Table(TopicName(), Table(Whole(), Whole(0, 2**63 - 1), "partition", least=1), "topic", least=1),
-            "By source topic and partition; what is not named starts at earliest.",
+            Table(TopicName(), OFFSETS, "topic", least=1),
+            "By source topic and partition, which may stand in quotes; what is not named starts at earliest.",
             example="{orders: {0: 42}}",
             required=True,
         ),

@@ -126,7 +126,7 @@ class Reader:
             if not_readable.mend:
                 return self.wrong(node.source, not_readable.what, not_readable.mend)
             return self._unexpected(shape, node, of)
-        if not node.plain:
+        if not node.plain and not shape.quoted:
             return self.wrong(
                 node.source, f'"{of}" is the text {shown(node)}', "it takes a number: remove the quotes"
             )

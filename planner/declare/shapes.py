@@ -53,8 +53,11 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
+    """`quoted`: quotes are no mistake, as around every key of JSON."""
+
     least: int = 0
     most: int = 2**31 - 1
+    quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,7 @@ WORDS = {
     "start: {timestamp: '2026-01-01T02:00:00+02:00'}": ("start", StartAtTimestamp(1_767_225_600_000)),
     "start: {timestamp: 1767225600000}": ("start", StartAtTimestamp(1_767_225_600_000)),
     "start: {offsets: {a: {0: 42, 1: 0}}}": ("start", StartAtOffsets({"a": {0: 42, 1: 0}})),
+    'start: {"offsets": {"a": {"0": 42, "1": 0}}}': ("start", StartAtOffsets({"a": {0: 42, 1: 0}})),
     "restart_from: earliest": ("restart_from", StartAt("earliest")),
     "rename: '{source}.{topic}'": ("rename", Template("{source}.{topic}")),
     "rename: {match: 'a-(.*)', to: 'b-\\1'}": ("rename", Match("a-(.*)", "b-\\1")),
@@ -175,6 +176,11 @@ WRONG = {
     "start: {timestamp: 1950-01-01T00:00:00Z}": '6:24: "timestamp" is "1950-01-01T00:00:00Z": '
     "a time before 1970 — Kafka's timestamps begin there",
     "start: {offsets: {a: {x: 1}}}": '6:27: "partition" is "x" — it takes a whole number, 0 or more',
+    'start: {offsets: {a: {"x": 1}}}': '6:27: "partition" is "x" — it takes a whole number, 0 or more',
+    'start: {offsets: {a: {"": 1}}}': '6:27: "partition" is "" — it takes a whole number, 0 or more',
+    'start: {offsets: {a: {"0": 1, 0: 2}}}': '6:35: the key "0" stands here twice: '
+    "first at line 11, column 27 — keep one of the two",
+    "start: {offsets: {a: {0: '1'}}}": '6:30: "0" is the text "1" — it takes a number: remove the quotes',
     "start: {offsets: {a: {0: -1}}}": '6:30: "0" is -1 — it takes a whole number, 0 or more',
     "rename: ''": "6:13: {topic} must stand in a rename exactly once, it is not there — a rename must have a way back",
     "rename: {match: 'a-(.*)'}": '6:13: a rename by regex without "to" — add to: "b-\\\\1"',
