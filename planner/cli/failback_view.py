@@ -13,7 +13,7 @@ from planner.model.diagnostic import Failure, error
 from planner.model.topology import Topology
 
 if TYPE_CHECKING:
-    from runtime.contract.seen import FlowSeen
+    from runtime.contract.seen import FlowSeen, TopicSeen
 
 
 def show_left(topology: Topology, coming: Sequence[Homecoming], how: How) -> None:
@@ -49,8 +49,18 @@ def _runs(one: Homecoming) -> bool:
 
 
 def _left(flow: "FlowSeen") -> dict[str, object]:
-    lags = {topic.topic: topic.lag_records for topic in flow.topics if topic.lag_records}
-    return {"flow": flow.name, "records": sum(filter(None, lags.values())), "topics": lags}
+    kept = {topic.topic: left for topic in flow.topics if (left := _kept(topic))}
+    return {"flow": flow.name, "records": sum(kept.values()), "topics": kept}
+
+
+def _kept(topic: "TopicSeen") -> int:
+    """Also of topics that were promoted on their own, which lag no more."""
+    beyond = (
+        max(one.source_end - one.position, 0)
+        for one in topic.partitions
+        if one.source_end is not None and one.position is not None
+    )
+    return max(topic.lag_records or 0, sum(beyond))
 
 
 def _line(told: dict[str, object]) -> str:

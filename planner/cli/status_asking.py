@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from planner.cli.endpoints import endpoints_of
-from planner.expand.routes import router_of
+from planner.expand.routes import opposite_of, router_of
 from planner.model.topology import Cluster, Flow, Topology
 from runtime.audit.ledger import Reach
 from runtime.audit.status_facts import FlowAsked, StatusAsked
@@ -25,13 +25,14 @@ def asked_of(topology: Topology) -> StatusAsked:
     return StatusAsked(
         topology=topology.name,
         clusters=reaches_of(clusters),
-        flows=[_asked(flow) for flow in flows],
+        flows=[_asked(flow, topology) for flow in flows],
         router=router_of(topology),
         pins={cluster.name: cluster.id for cluster in clusters if cluster.id is not None},
     )
 
 
-def _asked(flow: Flow) -> FlowAsked:
+def _asked(flow: Flow, topology: Topology) -> FlowAsked:
+    opposite = opposite_of(flow, topology)
     return FlowAsked(
         name=flow.name,
         source=flow.source_cluster,
@@ -39,4 +40,5 @@ def _asked(flow: Flow) -> FlowAsked:
         job=flow.job,
         state=flow.state.value,
         rpo_ms=flow.rpo_ms,
+        opposite=opposite.name if opposite is not None else None,
     )

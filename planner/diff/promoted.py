@@ -1,12 +1,13 @@
 """What a plan says of topics that are promoted on their own."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from planner.model.change import FieldChange
 from planner.model.desired import DesiredFlow
 from runtime.contract.selection import Names
 
 PROMOTED = "promoted"
+_ENDED = ("promoted", "failed_over")
 _SHOWN = 5
 
 
@@ -40,16 +41,32 @@ def newly_promoted(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> t
 def promoted_reason(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> str:
     """ "" where no topic is promoted."""
     topics = newly_promoted(fields, flow)
-    more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
-    return f"promoted topics: {', '.join(topics[:_SHOWN])}{more}" if topics else ""
+    return f"promoted topics: {_listed(topics)}" if topics else ""
 
 
-def promoted_notes(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
-    if flow is None or not newly_promoted(fields, flow):
+def promoted_notes(fields: Collection[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
+    if flow is None:
         return ()
     there = flow.flow.destination_cluster
-    end = f"then their groups are moved a last time; from then on they are {there}'s own to write"
-    return (
-        f"what is left of them is copied first, {end}",
-        "the flow's other topics go on being copied; one that appears later and matches is not",
-    )
+    if newly_promoted(fields, flow):
+        end = f"then their groups are moved a last time; from then on they are {there}'s own to write"
+        return (
+            f"what is left of them is copied first, {end}",
+            "the flow's other topics go on being copied; one that appears later and matches is not",
+        )
+    if flow.promoted and _comes_back(fields):
+        return (
+            f"stays promoted, and is not copied to {there} again: {_listed(flow.promoted)}",
+            "to have that copied again, take it out of promoted with this very change; later it is refused",
+        )
+    return ()
+
+
+def _comes_back(fields: Iterable[FieldChange]) -> bool:
+    moved = next(((str(one.old), str(one.new)) for one in fields if one.path == ("state",)), None)
+    return moved is not None and moved[0] in _ENDED and moved[1] not in _ENDED
+
+
+def _listed(topics: Sequence[str]) -> str:
+    more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
+    return f"{', '.join(topics[:_SHOWN])}{more}"

@@ -14,7 +14,7 @@ from runtime.copy.wire.protocol.offsets import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class FlowAsked:
-    """A flow as the topology has it."""
+    """A flow as the topology has it. `opposite` is the one that goes the other way in its place."""
 
     name: str
     source: str
@@ -22,6 +22,7 @@ class FlowAsked:
     job: str
     state: str = "active"
     rpo_ms: int | None = None
+    opposite: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ _WORST = (
     S.COPYING,
     S.CAUGHT_UP,
     S.PAUSED,
-    S.PROMOTED,
     S.FAILED_OVER,
+    S.PROMOTED,  # last: one topic that was promoted on its own is no word of the flow
 )
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 
@@ -39,7 +39,8 @@ _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 class FlowFacts:
     """`read` is False where the destination could not be read. `before` is the ledger at an earlier look.
 
-    `names`: the flow's topics and what they are called at the destination.
+    `names`: the flow's topics and what they are called at the destination. `handed_over`: it has ended, and
+    its way home began where it did.
     """
 
     asked: FlowAsked
@@ -52,6 +53,7 @@ class FlowFacts:
     job: JobFacts
     names: Mapping[str, str | None]
     promoted: frozenset[str]
+    handed_over: bool
     now_ms: int
     elapsed_ms: int
 
@@ -182,7 +184,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
     lag = _lag(flow, progress, start, end)
     behind = _behind(flow, key, lag, report) if seen_ms is None else None
     promoted = key.topic in flow.promoted
-    if promoted:  # what its source has now is no concern of the flow's
+    if promoted or flow.handed_over:  # what its source has now is no concern of the flow's
         lag = behind = 0
     state = state_of(
         PartitionFacts(

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from runtime.audit.status_facts import ClusterFacts, FlowAsked, LedgerFacts, Look, StatusAsked
 from runtime.audit.status_flow import FlowFacts, flow_seen
 from runtime.audit.status_jobs import JobFacts, judge
-from runtime.contract.ledger import PartitionKey, Progress
+from runtime.contract.ledger import Generation, PartitionKey, Progress
 from runtime.contract.seen import ClusterSeen, FlowSeen, StatusSeen
 from runtime.contract.selection import Names
+from runtime.contract.turn import handed_over
 
 _CURRENT = ("active", "paused")
 _NOTHING = LedgerFacts()
@@ -87,10 +88,16 @@ def _flow(
             job=jobs[flow.destination, _holder(flow, found)],
             names=names,
             promoted=frozenset(topic for topic in names if promoted.match(topic)),
+            handed_over=_handed_over(flow, generation, now),
             now_ms=now.at_ms,
             elapsed_ms=now.at_ms - before.at_ms,
         )
     )
+
+
+def _handed_over(flow: FlowAsked, generation: Generation | None, now: Look) -> bool:
+    back = now.ledgers.get(flow.source, _NOTHING).generations.get(flow.opposite or "")
+    return generation is not None and back is not None and handed_over(generation, back)
 
 
 def _names(

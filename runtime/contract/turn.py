@@ -56,6 +56,11 @@ def may_come_back(ended: Generation, opposite: Generation) -> bool:
     return opposite.ended and opposite.after == begun
 
 
+def handed_over(ended: Generation, opposite: Generation) -> bool:
+    """Whether the opposite began where this flow ended: what its source got since is no more to be copied."""
+    return ended.ended and opposite.after == ended.life and not opposite.turning
+
+
 def turned(mine: Generation, opposite: Generation | None) -> Generation:
     """Its positions are taken from there."""
     return replace(mine, turning=False, after=opposite.life if opposite is not None else mine.after)

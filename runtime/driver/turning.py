@@ -8,7 +8,7 @@ copies no more.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from runtime.contract import naming
@@ -27,6 +27,7 @@ from runtime.contract.ledger import (
 )
 from runtime.contract.offsetmap import OffsetMap
 from runtime.contract.route import is_reserved
+from runtime.contract.selection import Names
 from runtime.contract.turn import Begun, Here, begin, may_turn, strangers, turned
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.ledger import Ledger, Undecided
@@ -49,11 +50,14 @@ Records = dict[LedgerKey, LedgerValue | None]
 
 @dataclass(frozen=True, slots=True)
 class Opposite:
-    """What the ledger at the flow's source says of the flow the other way, by the flow's own partitions."""
+    """What the ledger at the flow's source says of the flow the other way, by the flow's own partitions.
+    `topics` are the opposite's own: what each is called at the flow's destination.
+    """
 
     generation: Generation | None
     progress: Mapping[PartitionKey, Progress]
     maps: Mapping[PartitionKey, OffsetMap]
+    topics: Mapping[PartitionKey, str]
 
     def knows(self, one: AssignedPartition) -> bool:
         return one.key in self.maps
@@ -83,12 +87,15 @@ async def turn(
     except NotEnded as waits:
         raise WireError(str(waits)) from waits
     theirs = await _read(spec, opposite, source)
+    names = Names(spec.promoted)
+    promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
     known = [one for one in wanted.values() if theirs.knows(one)]
+    known += await _at_both(source, shared.destination, theirs, promoted)
     await _begin(spec, shared, source, theirs, known, mine.number)
     done: Records = {
         ProgressKey(key): None
         for key in shared.ledger.all_progress(spec.name)
-        if key in theirs.maps and key not in wanted
+        if key in theirs.maps and key not in wanted and key not in promoted
     }
     done[GenerationKey(spec.name)] = turned(mine, theirs.generation)
     await _commit(shared, spec.name, done)
@@ -111,12 +118,13 @@ async def begin_late(
 
 async def _read(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
     if (await source.topics([naming.LEDGER]))[naming.LEDGER].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return Opposite(None, {}, {})
+        return Opposite(None, {}, {}, {})
     ledger = await Ledger.open(source)
     maps = Maps(source, ledger)
     await maps.refresh(opposite)
     progress: dict[PartitionKey, Progress] = {}
     found: dict[PartitionKey, OffsetMap] = {}
+    topics: dict[PartitionKey, str] = {}
     for theirs in ledger.all_progress(opposite):
         state = ledger.progress(theirs)
         if isinstance(state, Undecided) or state is None or maps.sealing(theirs, state):
@@ -124,8 +132,24 @@ async def _read(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
         offsets = maps.get(theirs)
         if offsets is not None and not is_reserved(theirs.topic):
             mine = PartitionKey(spec.name, state.destination_topic, theirs.partition)
-            progress[mine], found[mine] = state, offsets
-    return Opposite(ledger.generation(opposite), progress, found)
+            progress[mine], found[mine], topics[mine] = state, offsets, theirs.topic
+    return Opposite(ledger.generation(opposite), progress, found, topics)
+
+
+async def _at_both(
+    source: Cluster, destination: Cluster, theirs: Opposite, keys: Collection[PartitionKey]
+) -> list[AssignedPartition]:
+    """Of topics that were promoted on their own. Nobody copies them, and what came home of them has its place
+    in the ledger all the same. One that a side no longer has stays as it stood.
+    """
+    here = await source.topics({key.topic for key in keys}, fresh=True)
+    there = await destination.topics({theirs.topics[key] for key in keys}, fresh=True)
+    return [
+        AssignedPartition(*key, destination_topic=theirs.topics[key])
+        for key in keys
+        if key.partition in here[key.topic].partitions
+        and key.partition in there[theirs.topics[key]].partitions
+    ]
 
 
 def _why_not(opposite: Generation) -> str:

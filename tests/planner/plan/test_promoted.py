@@ -102,6 +102,15 @@ def test_a_file_that_is_out_of_date_is_told_so() -> None:
     assert not made.applyable
 
 
+def test_what_stays_promoted_when_the_flow_comes_back_is_said() -> None:
+    gone = promoting(PAY, state=FlowState.FAILED_OVER)
+
+    (stays, mend) = change_of(planned(promoting(PAY), before=gone)).notes
+    assert stays == "stays promoted, and is not copied to dc2 again: pay.eu, pay.us"
+    assert "take it out of promoted with this very change" in mend
+    assert change_of(planned(X, before=gone)).notes == ()
+
+
 @pytest.mark.parametrize(
     ("after", "code", "says"),
     [

@@ -160,6 +160,28 @@ def test_a_promoted_topic_stays_so_when_the_rest_fails_over():
     assert partition_of(seen(written=ledger(progress(90), job(), who=who))).state == "promoted"
 
 
+def test_of_a_flow_that_fails_over_one_topic_was_promoted_before():
+    who, payments = (
+        replace(generation("failed_over"), promoted=["payments"]),
+        PartitionKey(FLOW, "payments", 0),
+    )
+    written = ledger(progress(90), job(), who=who)
+    written = dataclasses.replace(written, progress={FLOW: {**written.progress[FLOW], payments: progress()}})
+    flow = flow_of(seen(written=written, state="failed_over"))
+    assert (flow.state, flow.why, flow.states) == ("failed_over", "", {"failed_over": 1, "promoted": 1})
+
+
+@pytest.mark.parametrize(("after", "lag"), [(-1, 10), (0, 0)])
+def test_what_is_at_the_source_of_a_flow_whose_way_home_began(after: int, lag: int):
+    """It came from the other side, or was left where it is."""
+    back = replace(generation(), after=after)
+    written = ledger(progress(90), job(), who=generation("failed_over"))
+    now = look(source(), destination(), written)
+    now = dataclasses.replace(now, ledgers={**now.ledgers, "dc1": LedgerFacts(generations={"home": back})})
+    flow = flow_of(join(asked(state="failed_over", opposite="home"), now))
+    assert (flow.state, flow.lag_records) == ("failed_over", lag)
+
+
 def test_a_job_that_never_ran():
     status = seen(written=LedgerFacts())
     assert (status.jobs[0].up, status.jobs[0].state) == (False, "down")

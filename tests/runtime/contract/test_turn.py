@@ -13,6 +13,7 @@ from runtime.contract.turn import (
     Begun,
     Here,
     begin,
+    handed_over,
     may_come_back,
     may_turn,
     opposite_of,
@@ -188,6 +189,20 @@ def test_each_comes_back_only_by_the_newest_end_of_the_other() -> None:
     assert not may_come_back(there, back)
     assert not may_turn(taken_up(there, active), back)
     assert may_come_back(back, there)
+
+
+def test_an_end_is_handed_over_once_its_opposite_began_there() -> None:
+    there = ended(turned(taken_up(None, generation()), None))
+    back = taken_up(None, generation())
+    assert not handed_over(there, back)  # what there is left is not marked yet
+    back = turned(back, there)
+    assert handed_over(there, back)
+    assert not handed_over(back, there)
+
+    back = ended(back)
+    there = turned(taken_up(there, generation()), back)
+    assert handed_over(back, there)
+    assert not handed_over(ended(there), back)
 
 
 def test_a_driver_that_comes_after_one_that_died_still_turns() -> None:
