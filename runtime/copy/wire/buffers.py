@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SMALLEST = 64 * 1024
-KEPT = 64 * 1024 * 1024
+KEPT = 128 * 1024 * 1024  # more than a slot holds of responses, else each would be fresh memory
 
 
 class BufferPool:

@@ -126,6 +126,14 @@ class Reader:
         self.position = end
         return taken
 
+    def skip(self, expected: bytes) -> bool:
+        """Past these bytes, if they come next."""
+        end = self.position + len(expected)
+        if self.buffer[self.position : end] != expected:
+            return False
+        self.position = end
+        return True
+
     def int8(self) -> int:
         return self._fixed(INT8)
 
@@ -151,15 +159,18 @@ class Reader:
 
     def uvarint(self) -> int:
         value = shift = 0
-        while True:
-            if self.position >= len(self.buffer) or shift > 28:
-                raise Truncated(f"no varint at {self.position}")
-            byte = self.buffer[self.position]
-            self.position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
+        try:
+            while True:
+                byte = self.buffer[self.position]
+                self.position += 1
+                if byte < 0x80:
+                    return value | byte << shift
+                value |= (byte & 0x7F) << shift
+                shift += 7
+                if shift > 28:
+                    raise Truncated(f"no varint at {self.position}")
+        except IndexError:
+            raise Truncated(f"no varint at {self.position}") from None
 
     def uuid(self) -> bytes:
         return bytes(self.take(16))

@@ -18,6 +18,7 @@ from runtime.copy.wire.protocol.request import Api, Buffer
 
 _ANSWERED = struct.Struct(">ihqqq")
 _LEADER = struct.Struct(">ii")
+_NOTHING_MORE = b"\1\0\0"  # no record errors, no message, no tags: nearly always
 ALL_IN_SYNC = -1
 
 
@@ -102,6 +103,8 @@ class ProduceRequest:
 
 def _partition(reader: Reader, topic: str) -> ProducedPartition:
     index, error, base_offset, append_time, log_start = _ANSWERED.unpack(reader.take(_ANSWERED.size))
+    if not error and reader.skip(_NOTHING_MORE):
+        return ProducedPartition(topic, index, ErrorCode.NONE, base_offset, append_time, log_start)
     record_errors = tuple([_record_error(reader) for _ in range(reader.count())])
     message = reader.nullable_string()
     tags = reader.tags()

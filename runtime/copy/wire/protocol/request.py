@@ -60,5 +60,5 @@ def frame(
     header.string(client_id)
     if flexible:
         header.no_tags()
-    size = len(header.buffer) + sum(len(part) for part in body)
+    size = len(header.buffer) + sum(map(len, body))
     return [INT32.pack(size) + header.buffer, *body]
