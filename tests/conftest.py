@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec, Security
 from tests.labs import spec
+from tests.records import coordinators_ready
 
 MakeLab = Callable[..., Lab]
 
@@ -54,16 +55,22 @@ LONGEST = (
     "spark/test_metrics.py",
     "spark/test_rights.py",
 )
+_HANGS_S = 900  # with brokers: many times what the longest takes, for machines with too much to do
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+    for item in items:
+        if item.get_closest_marker("integration") or item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.timeout(_HANGS_S))
 
 
 def _running(factory: pytest.TempPathFactory, specs: Sequence[ClusterSpec]) -> Iterator[Lab]:
     made = Lab(factory.mktemp("lab", numbered=True))
     made.up(specs)
+    for cluster in made.clusters.values():
+        coordinators_ready(cluster.client)
     try:
         yield made
     finally:

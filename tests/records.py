@@ -1,16 +1,30 @@
 """Writing and reading whole topics with librdkafka, for tests."""
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 PATIENCE_S = 60.0  # many times what anything takes on a quiet machine: only what never comes is late
 _LONGEST_PAUSE_S = 0.5
 _PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
+_COORDINATING = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 
 
 class Record(NamedTuple):
@@ -31,15 +45,46 @@ def create_topic(
     admin = AdminClient(dict(client))
     wanted = NewTopic(topic, partitions, replication, config=dict(config or {}))
     admin.create_topics([wanted])[topic].result(timeout=PATIENCE_S)
+    known_everywhere(client, {topic: partitions})
+
+
+def known_everywhere(client: Mapping[str, Any], topics: Mapping[str, int]) -> None:
+    """Returns when every broker knows that many partitions of each, and who leads them: it learns of a new
+    topic a moment after the answer."""
+    admin = AdminClient(dict(client))
     brokers = [f"{one.host}:{one.port}" for one in admin.list_topics(timeout=PATIENCE_S).brokers.values()]
     for broker in brokers:
         asked = admin if len(brokers) == 1 else AdminClient({**client, "bootstrap.servers": broker})
-        wait_for(partial(_led, asked, topic, partitions))
+        wait_for(partial(_led, asked, topics))
 
 
-def _led(admin: AdminClient, topic: str, partitions: int) -> bool:
-    known = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
-    return len(known) == partitions and all(one.leader >= 0 for one in known.values())
+def _led(admin: AdminClient, topics: Mapping[str, int]) -> bool:
+    known = admin.list_topics(timeout=PATIENCE_S).topics
+    return all(
+        name in known
+        and len(known[name].partitions) >= count
+        and all(one.leader >= 0 for one in known[name].partitions.values())
+        for name, count in topics.items()
+    )
+
+
+def coordinators_ready(client: Mapping[str, Any]) -> None:
+    """Returns when every group would be answered: the topic of groups is made for the first who asks, and its
+    partitions are loaded a moment after."""
+    admin = AdminClient(dict(client))
+    for group in "abcd":  # one for each partition that the topic has in a lab
+        wait_for(partial(_coordinated, admin, group))
+
+
+def _coordinated(admin: AdminClient, group: str) -> bool:
+    asked = ConsumerGroupTopicPartitions(group)
+    try:
+        admin.list_consumer_group_offsets([asked])[group].result(PATIENCE_S)
+    except KafkaException as error:
+        if error.args[0].code() not in _COORDINATING and not passing(error.args[0]):
+            raise
+        return False
+    return True
 
 
 def write(client: Mapping[str, Any], topic: str, values: Sequence[bytes], key: bytes | None = None) -> None:
@@ -59,7 +104,9 @@ def write(client: Mapping[str, Any], topic: str, values: Sequence[bytes], key: b
 
 
 def read(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENCE_S) -> list[Record]:
-    """Everything that is committed in a topic now, by partition and offset."""
+    """Everything that is committed in a topic now, by partition and offset; what was open when it was called
+    has ended."""
+    settled(client, topic)
     consumer = Consumer(
         {
             **client,
@@ -90,13 +137,14 @@ def settled(client: Mapping[str, Any], topic: str) -> None:
     admin = AdminClient(dict(client))
     partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
     ends: dict[int, int] = {}
+    stable: dict[int, int] = {}
 
     def ended() -> bool:
         ends.update(ends or _ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED))
-        stable = _ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED)
+        stable.update(_ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED))
         return bool(ends) and all(stable.get(one, -1) >= end for one, end in ends.items())
 
-    wait_for(ended)
+    wait_for(ended, about=lambda: f"{topic} ends at {ends}, and what is committed at {stable}")
 
 
 def _ends(
@@ -139,11 +187,26 @@ def passing(problem: KafkaError) -> bool:
     return problem.retriable() or problem.code() in _PASSING
 
 
-def wait_for(true: Callable[[], bool], timeout: float = PATIENCE_S, every: float = 0.05) -> None:
-    """Poll until it is true, or fail at the deadline. The longer it takes, the less it is asked: a look may
-    cost what is waited for the cores that it wants."""
+def wait_for(
+    true: Callable[[], bool],
+    timeout: float = PATIENCE_S,
+    every: float = 0.05,
+    longest: float = _LONGEST_PAUSE_S,
+    about: Callable[[], object] | None = None,
+) -> None:
+    """Poll until it is true, or fail at the deadline and tell `about` what. The longer it takes, the less it
+    is asked: a look may cost what is waited for the cores that it wants."""
     deadline = time.monotonic() + timeout
     while not true():
-        assert time.monotonic() < deadline, "it did not become true in time"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:.0f} s: {about() if about else _told(true)}")
         time.sleep(every)
-        every = max(every, min(every * 1.2, _LONGEST_PAUSE_S))
+        every = max(every, min(every * 1.2, longest))
+
+
+def _told(true: Callable[[], bool]) -> str:
+    """In the words of the test: a failure is one line."""
+    try:
+        return " ".join(inspect.getsource(true).split())
+    except (OSError, TypeError):
+        return repr(true)

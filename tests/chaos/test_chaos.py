@@ -13,7 +13,7 @@ from tests.chaos.links import links
 from tests.chaos.storm import Storm, cluster_specs, prepare, rage
 from tests.spark.job import flow_of, spec_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 SEED = 20
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from runtime.lab.lab import Lab
+from tests.records import coordinators_ready
 from tests.runtime.copy.world import Side
 
 
@@ -10,6 +11,7 @@ def sides_of(lab: Lab) -> dict[str, Side]:
     made = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
     for side in made.values():
         side.create_internal()
+        coordinators_ready(side.client)
     return made
 
 

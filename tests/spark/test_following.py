@@ -29,7 +29,7 @@ from tests import checker
 from tests.records import Record, create_topic, read, wait_for, write
 from tests.spark.job import Running, flow_of, generations, spec_of, start_job
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 PREFIX = "following"
 

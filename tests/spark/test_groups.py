@@ -23,7 +23,7 @@ from tests.runtime.copy.world import Row, Side
 from tests.runtime.driver.groups_world import consumer_of
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 FLOW = "resuming"
 COMPACTED = {

@@ -17,7 +17,7 @@ from tests.records import create_topic, wait_for
 from tests.spark.forwarder import Door
 from tests.spark.job import Running, flow_of, generations, spec_of, start_job
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 
 def all_of(job: Running) -> list[psutil.Process]:

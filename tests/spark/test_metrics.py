@@ -20,7 +20,7 @@ from tests.records import create_topic, wait_for, write
 from tests.runtime.observe.expressions import ALERTS, alerts, panels
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 TOPIC, COUNT = "metered-t", 2_000
 RECORDS = f'sum(repl_partition_records_total{{topic="{TOPIC}"}})'

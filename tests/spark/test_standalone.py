@@ -28,7 +28,7 @@ from tests.spark.job import flow_of, spec_of
 from tests.spark.standalone import Standalone, fetched, standalone
 
 _LOOK_S = 0.3  # each look reads the status topic, on cores that the job wants too
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.labs import spec
 from tests.records import create_topic, write
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 FLOWS = {
     "plain": {"include": ["orders"]},

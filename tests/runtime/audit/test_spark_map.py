@@ -20,7 +20,7 @@ from tests.runtime.conftest import sides_of
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Driver, assigned, copy_through, flow_spec
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 DOCS = Path("docs/ledger.md")
 
 

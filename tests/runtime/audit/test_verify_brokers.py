@@ -25,7 +25,7 @@ from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Side
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.spark
 
 Rows = list[dict[str, Any]]
 COUNT = 20

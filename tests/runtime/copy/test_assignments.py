@@ -21,7 +21,7 @@ Fresh = Callable[[str], str]
 async def in_force(slot: Slot, version: int, within_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + within_s
     while slot.status().assignment < version:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, slot.status()
         await asyncio.sleep(0.02)
 
 
@@ -160,7 +160,8 @@ def test_a_stopped_slot_has_ended_its_transactions(sides: dict[str, Side], fresh
     for side in sides.values():
         side.create(topic)
     mixed(sides["dc1"], topic, count=300)
-    driver = Driver(sides, job=fresh("job"))
+    # One that was left open would stay open for longer than anybody waits here.
+    driver = Driver(sides, job=fresh("job"), settings=replace(FAST, transaction_timeout_ms=600_000))
 
     async def copy() -> None:
         assignment = await driver.take_over(flow, assigned(flow.name, topic))
@@ -172,11 +173,8 @@ def test_a_stopped_slot_has_ended_its_transactions(sides: dict[str, Side], fresh
 
     asyncio.run(copy())
     (progress,) = asyncio.run(driver.progress(flow.name)).values()
-    (_, committed), (_, written) = (
-        *sides["dc2"].ends(topic),
-        *sides["dc2"].ends(topic, committed=False),
-    )
-    assert committed == written >= progress.destination_end > 0
+    ((_, committed),) = sides["dc2"].ends(topic)
+    assert committed >= progress.destination_end > 0
 
 
 def test_a_tail_without_records_is_in_the_ledger_when_asked_for(sides: dict[str, Side], fresh: Fresh) -> None:

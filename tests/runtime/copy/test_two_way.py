@@ -4,16 +4,18 @@ still.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from runtime.contract.jobspec import ProvenanceMode, TemplateRule
+from runtime.copy.slot import Slot
 from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec, until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
+Ends = dict[str, list[int]]  # by cluster and partition
 
 
 @pytest.mark.parametrize("mode", ["batch", "headers"])
@@ -32,22 +34,13 @@ def test_active_active_under_one_name(sides: dict[str, Side], fresh: Fresh, mode
         first = await one.take_over(there, assigned(there.name, topic, 2))
         second = await two.take_over(back, assigned(back.name, topic, 2))
         async with one.running(first) as slot, two.running(second) as other:
-
-            def commits() -> list[int]:
-                return [each.commits for one in (slot, other) for each in one.status().flows]
-
-            deadline = time.monotonic() + 120
-            still_since, seen = time.monotonic(), commits()
-            while time.monotonic() - still_since < 3:  # tails move once a second at most, then nothing does
-                assert time.monotonic() < deadline, commits()
-                await asyncio.sleep(0.1)
-                if commits() != seen:
-                    still_since, seen = time.monotonic(), commits()
-            ends = [side.ends(topic, 2) for side in sides.values()]
+            ways = {"dc1": slot, "dc2": other}
+            ends = await _all_is_still(ways, sides, topic)
+            commits = _commits(ways)
             await asyncio.sleep(2)
-            assert commits() == seen
-            assert [side.ends(topic, 2) for side in sides.values()] == ends
-            return seen, [each.dropped for one in (slot, other) for each in one.status().flows]
+            assert _commits(ways) == commits
+            assert await asyncio.to_thread(_written, sides, topic) == ends
+            return commits, [each.dropped for one in ways.values() for each in one.status().flows]
 
     commits, dropped = asyncio.run(copy())
     assert min(commits) > 0
@@ -101,13 +94,37 @@ def test_names_that_do_not_cycle_are_all_copied(sides: dict[str, Side], fresh: F
             back, assigned(back.name, f"{topic}.r", destination_topic=f"{topic}.r.b")
         )
         async with one.running(first), two.running(second) as slot:
-            deadline = time.monotonic() + 60
-            while slot.status().flows[0].records < 20 if slot.status().flows else True:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.05)
+            await until(slot, lambda one: one.records == 20)
 
     asyncio.run(copy())
     assert len(sides["dc1"].read(f"{topic}.r.b")[0]) == 20
+
+
+def _commits(ways: Mapping[str, Slot]) -> list[int]:
+    return [each.commits for one in ways.values() for each in one.status().flows]
+
+
+async def _all_is_still(ways: Mapping[str, Slot], sides: dict[str, Side], topic: str) -> Ends:
+    """Each way, by its source, has committed up to the very end, and what it wrote has its marks: nothing is
+    left to copy, to drop or to end. Where it ends then."""
+    deadline = time.monotonic() + 120
+    while True:
+        ends = await asyncio.to_thread(_written, sides, topic)
+        through = {
+            name: {one.partition: one.position for one in slot.status().partitions}
+            for name, slot in ways.items()
+        }
+        committed = {name: await asyncio.to_thread(side.ends, topic, 2) for name, side in sides.items()}
+        if through == {name: dict(enumerate(each)) for name, each in ends.items()} and committed == {
+            name: [(0, end) for end in each] for name, each in ends.items()
+        }:
+            return ends
+        assert time.monotonic() < deadline, (through, ends)
+        await asyncio.sleep(0.1)
+
+
+def _written(sides: dict[str, Side], topic: str) -> Ends:
+    return {name: [end for _, end in side.ends(topic, 2, committed=False)] for name, side in sides.items()}
 
 
 def _numbers(side: Side, topic: str) -> list[tuple[bytes, int]]:

@@ -39,7 +39,7 @@ from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter, fence
 from runtime.copy.slot import Slot
 from runtime.copy.wire.cluster import Cluster
-from tests.records import PATIENCE_S, passing
+from tests.records import PATIENCE_S, known_everywhere, passing, settled
 
 FAST = CopySettings(
     retry_ms=50, retry_max_ms=1_000, stop_retry_ms=1_000, tail_every_ms=200, transaction_timeout_ms=10_000
@@ -105,9 +105,13 @@ class Side:
                     break
                 except BufferError:
                     producer.poll(0.1)
-        assert producer.flush(60) == 0
+        left = producer.flush(2 * PATIENCE_S)
+        assert not left, f"{left} records of {topic} were not acknowledged"
 
     def ends(self, topic: str, partitions: int = 1, committed: bool = True) -> list[tuple[int, int]]:
+        """Of what is committed, once the transactions that were open when it was called have ended."""
+        if committed:
+            settled(self.client, topic)
         consumer = self._consumer(committed)
         try:
             return [
@@ -118,10 +122,13 @@ class Side:
             consumer.close()
 
     def read(
-        self, topic: str, partitions: int = 1, committed: bool = True, within_s: float = PATIENCE_S
+        self, topic: str, partitions: int = 1, *, settle: bool = True, within_s: float = PATIENCE_S
     ) -> list[list[Row]]:
-        """Everything up to now, by partition."""
-        consumer = self._consumer(committed)
+        """Everything committed up to now, by partition. `settle`: transactions that were open when it was
+        called have ended, which takes long where somebody died in one."""
+        if settle:
+            settled(self.client, topic)
+        consumer = self._consumer(committed=True)
         found: list[list[Row]] = [[] for _ in range(partitions)]
         consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in range(partitions)])
         open_ends, deadline = set(range(partitions)), time.monotonic() + within_s
@@ -137,7 +144,7 @@ class Side:
                 else:
                     found[partition].append(_row(message))
         consumer.close()
-        assert not open_ends
+        assert not open_ends, f"{topic}: the ends of {open_ends} were not reached in {within_s:.0f} s"
         return found
 
     def _consumer(self, committed: bool) -> Consumer:
@@ -162,6 +169,7 @@ class Side:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise AssertionError(f"{name}: {error}") from error
+        known_everywhere(self.client, {one.topic: one.num_partitions for one in topics})
 
     async def open(self) -> Cluster:
         resolved = {key: str(value) for key, value in self.client.items() if key != "bootstrap.servers"}

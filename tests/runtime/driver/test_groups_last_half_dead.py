@@ -16,7 +16,7 @@ from tests.runtime.conftest import sides_of
 from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import commit, committed, driving, syncing
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 RECORDS, BEFORE, AFTER = 20, 5, 15
 HANGING = 2

@@ -25,7 +25,7 @@ from tests import checker
 from tests.records import create_topic, wait_for
 from tests.spark.job import flow_of, spec_of, statuses
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 _MOST_MB = 800
 _LOOK_S = 0.3  # each look reads the status topic, on cores that the job wants too
