@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -70,16 +69,20 @@ def _led(admin: AdminClient, topics: Mapping[str, int]) -> bool:
 
 def coordinators_ready(client: Mapping[str, Any]) -> None:
     """Returns when every group would be answered: the topic of groups is made for the first who asks, and its
-    partitions are loaded a moment after."""
-    admin = AdminClient(dict(client))
-    for group in "abcd":  # one for each partition that the topic has in a lab
-        wait_for(partial(_coordinated, admin, group))
-
-
-def _coordinated(admin: AdminClient, group: str) -> bool:
-    asked = ConsumerGroupTopicPartitions(group)
+    partitions are loaded a moment after. librdkafka's admin client crashes when it hears so of a group."""
+    groups = "abcd"  # one for each partition that the topic has in a lab
+    consumers = [Consumer({**client, "group.id": group, "log_level": 2}) for group in groups]
     try:
-        admin.list_consumer_group_offsets([asked])[group].result(PATIENCE_S)
+        for consumer in consumers:
+            wait_for(partial(_coordinated, consumer))
+    finally:
+        for consumer in consumers:
+            consumer.close()
+
+
+def _coordinated(consumer: Consumer) -> bool:
+    try:
+        consumer.committed([TopicPartition("any", 0)], timeout=PATIENCE_S)
     except KafkaException as error:
         if error.args[0].code() not in _COORDINATING and not passing(error.args[0]):
             raise
