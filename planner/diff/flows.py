@@ -1,10 +1,18 @@
 """Flows as they are wanted × as they run, or were applied → changes, field by field."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from planner.diff.moving import forgotten_there, left_behind, moved_flow
 from planner.diff.promoted import promoted_notes, promoted_reason
 from planner.diff.record import flow_entry
-from planner.diff.running import Standing, standings, wanted_jobs
+from planner.diff.running import (
+    Standing,
+    blocked,
+    elsewhere,
+    left_over,
+    standings,
+    wanted_jobs,
+)
 from planner.diff.spec_fields import flow_fields, moved, new_flow_fields
 from planner.diff.topics import ADOPTED, NOT_DECLARED
 from planner.model.address import Kind, flow_address
@@ -25,12 +33,12 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
         one.flow.name for one in desired.flows if not one.selection_known and one.flow.state.value in _RUNNING
     }
     changes: list[Change] = []
-    wanted: set[tuple[str, str]] = set()
+    wanted: set[str] = set()
     for job, destination in wanted_jobs(desired):
-        wanted |= {(destination, name) for name in job.flows}
+        wanted.update(job.flows)
         if destination in found:
             changes += (
-                _change(flow, job, found[destination], desired.topology, flows.get(flow.name))
+                _wherever(flow, job, found, desired.topology, flows.get(flow.name))
                 for flow in job.spec.flows  # type: ignore[union-attr]  # wanted_jobs leaves out those without
                 if flow.name not in unselected
             )
@@ -41,16 +49,30 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
                 for name in job.flows
                 if name not in unselected
             )
-    moved_here = {name for _, name in wanted}
-    for name, standing in found.items():
-        for entry in standing.entries.values():
-            left = entry.address.kind is Kind.FLOW and entry.topology == desired.topology
-            if left and (name, entry.address.name) not in wanted and entry.address.name not in moved_here:
-                changes.append(_removed(entry, standing))
+    for address, standing in left_over(Kind.FLOW, wanted, desired.topology, found):
+        changes.append(_removed(standing.entries[address], standing))
     return changes
 
 
 _RUNNING = ("active", "paused")
+
+
+def _wherever(
+    flow: FlowSpec,
+    job: DesiredJob,
+    found: Mapping[str, Standing],
+    topology: str,
+    wanted: DesiredFlow | None,
+) -> Change:
+    standing = found[flow.destination]
+    address = flow_address(flow.name)
+    if (stopped_by := blocked(address, standing, topology)) is not None:
+        return stopped_by
+    before = elsewhere(address, flow.destination, topology, found)
+    if before and not standing.has(flow.name, job.job.name):
+        return moved_flow(_new(flow, job, standing), flow, job.job.name, before)
+    change = _change(flow, job, standing, topology, wanted)
+    return forgotten_there(change, before, flow.destination) if before else change
 
 
 def _change(
@@ -59,20 +81,9 @@ def _change(
     address = flow_address(flow.name)
     entry = standing.flow_entry(flow.name)
     after = dict(flow_fields(flow))
-    if entry is not None and entry.topology != topology:
-        return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")
-    if standing.unreadable:
-        return Change(address, Action.UNKNOWN, f"(unknown: {standing.unreadable})")
     known = standing.flow(flow.name, job.job.name)
     if known is None:
-        return Change(
-            address,
-            Action.CREATE,
-            f"copied by job.{job.job.name}",
-            new_flow_fields(flow),
-            after=after,
-            notes=_resuming(flow, standing),
-        )
+        return _new(flow, job, standing)
     before, owner = known
     fields = moved(flow_fields(before), after)
     if owner != job.job.name:
@@ -89,6 +100,17 @@ def _change(
         unchanged=len(after) - len(fields),
         adopted=entry is None,
         notes=(*promoted_notes(fields, wanted), *_notes(fields, flow)),
+    )
+
+
+def _new(flow: FlowSpec, job: DesiredJob, standing: Standing) -> Change:
+    return Change(
+        flow_address(flow.name),
+        Action.CREATE,
+        f"copied by job.{job.job.name}",
+        new_flow_fields(flow),
+        after=dict(flow_fields(flow)),
+        notes=_resuming(flow, standing),
     )
 
 
@@ -145,20 +167,3 @@ def _removed(entry: Owned, standing: Standing) -> Change:
         before=before,
         notes=(*left_behind(name, known[1] if known is not None else "", standing), RESUMES),
     )
-
-
-def left_behind(flow: str, job: str, standing: Standing) -> tuple[str, ...]:
-    """What is not copied yet, and the groups that no longer follow."""
-    notes = []
-    live = standing.job(job)
-    if live is not None and (lag := live.lag.get(flow)) is not None:
-        as_of = "" if live.live else ", as its job last said"
-        records = "1 record" if lag == 1 else f"{lag:,} records"
-        notes.append(f"leaves {records} uncopied at the source{as_of}" if lag else f"it is caught up{as_of}")
-    else:
-        notes.append("what it leaves uncopied at the source is not known: no slot tells of it now")
-    spec = live.flow(flow) if live is not None else None
-    if spec is not None and spec.groups.sync:
-        which = ", ".join(spec.groups.selection.include)
-        notes.append(f"offsets of the consumer groups {which} are no longer translated")
-    return tuple(notes)

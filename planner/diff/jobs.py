@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from planner.diff.moving import moved_job
 from planner.diff.record import LAUNCH, STATE, job_entry
-from planner.diff.running import Standing, standings, wanted_jobs
+from planner.diff.running import Standing, blocked, elsewhere, left_over, standings, wanted_jobs
 from planner.diff.spec_fields import launch_fields, moved, running_fields
 from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
@@ -22,39 +23,37 @@ def job_changes(desired: Desired, observed: Observed) -> list[Change]:
     """One for every job whose destination could be read, wanted or left over."""
     found = standings(observed)
     changes: list[Change] = []
-    wanted: set[tuple[str, str]] = set()
+    wanted: set[str] = set()
     for job, destination in wanted_jobs(desired):
-        wanted.add((destination, job.job.name))
+        wanted.add(job.job.name)
         standing = found.get(destination)
         if standing is None:
             why = f"(unknown: {destination} unreachable)"
             changes.append(Change(job.address, Action.UNKNOWN, why))
-        elif (change := _change(job, standing, desired.topology)) is not None:
-            changes.append(change)
-    named = {name for _, name in wanted}
-    for name, standing in found.items():
-        for entry in standing.entries.values():
-            left = entry.address.kind is Kind.JOB and entry.topology == desired.topology
-            if left and (name, entry.address.name) not in wanted and entry.address.name not in named:
-                changes.append(_stopped(entry.address.name, standing, "no flow names it any more"))
+        else:
+            before = elsewhere(job.address, destination, desired.topology, found)
+            change = blocked(job.address, standing, desired.topology) or _change(job, standing, before)
+            changes += (change,) if change is not None else ()
+    for address, standing in left_over(Kind.JOB, wanted, desired.topology, found):
+        changes.append(_stopped(address.name, standing, "no flow names it any more"))
     return changes
 
 
-def _change(job: DesiredJob, standing: Standing, topology: str) -> Change | None:
-    spec = job.spec
-    assert spec is not None
+def _change(job: DesiredJob, standing: Standing, before: Sequence[Standing]) -> Change | None:
     name = job.job.name
-    entry, live = standing.job_entry(name), standing.job(name)
-    if entry is not None and entry.topology != topology:
-        return Change(job.address, Action.NO_OP, f"owned by topology {entry.topology!r}")
-    if standing.unreadable:
-        return Change(job.address, Action.UNKNOWN, f"(unknown: {standing.unreadable})")
-    if live is not None and live.live and live.topology != topology:
-        return Change(job.address, Action.NO_OP, f"run by topology {live.topology!r}")
     if not job.needed:
-        if entry is None and (live is None or not live.live):
-            return None
-        return _stopped(name, standing, "all its flows are promoted or failed over")
+        held = standing.job_entry(name) is not None or standing.runs(name)
+        places = (standing, *before) if held else before
+        ended = "all its flows are promoted or failed over"
+        return _stopped(name, places[0], ended) if places else None
+    change = _wanted(job, standing)
+    return moved_job(change, job, standing, before) if before else change
+
+
+def _wanted(job: DesiredJob, standing: Standing) -> Change:
+    spec, name = job.spec, job.job.name
+    assert spec is not None
+    entry, live = standing.job_entry(name), standing.job(name)
     if live is None or not live.live:
         return _started(job, spec, entry, live)
     return _running(job, spec, entry, live)

@@ -1,12 +1,12 @@
 """What the registry remembers of an object (`Owned.spec`), written and read in one place.
 
 A topic: `partitions`, `replication`, `config.<key>`, `id` (the topic's id), and for a mirror topic
-`source.cluster` and `source.topic`. An ACL: the fields of its rule.
+`source.cluster` and `source.topic`. An ACL: the fields of its rule, and `announced` until it is made.
 """
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import assert_never
 
 import msgspec
@@ -62,6 +62,19 @@ def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> Owned:
         origin=origin_text(acl.origin),
         created=created,
     )
+
+
+ANNOUNCED = "announced"
+
+
+def announced(entry: Owned) -> Owned:
+    """What is about to be made: an apply that is killed right after that leaves it known as ours."""
+    return replace(entry, spec={**entry.spec, ANNOUNCED: "true"})
+
+
+def is_announced(entry: Owned | None) -> bool:
+    """Whether it was ever made is told by the cluster alone."""
+    return entry is not None and ANNOUNCED in entry.spec
 
 
 def origin_text(origin: Declared | MirroredBy | str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from planner.diff.acls import unreadable_acl
-from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of
+from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of, is_announced
 from planner.diff.values import bytes_as_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import Action, Change
@@ -85,6 +85,9 @@ def _mirror(
     flow = desired.flow
     if not desired.selection_known:
         return _unknown_selection(entry, flow)
+    if cluster.name != flow.destination_cluster:
+        why = f"flow.{flow.name} copies to {flow.destination_cluster} now; its mirror stays"
+        return Change(entry.address, Action.FORGET, why)
     source = f"{entry.spec.get(SOURCE_CLUSTER, flow.source_cluster)}/{entry.spec.get(SOURCE_TOPIC, '')}"
     if not _source_is_gone(entry, observed, flow, doomed):
         return Change(entry.address, Action.FORGET, f"flow.{flow.name} no longer selects {source}; it stays")
@@ -143,7 +146,10 @@ def _acl(entry: Owned, cluster: ObservedCluster, flows: Mapping[str, DesiredFlow
         return unreadable_acl(entry.address, cluster)
     rule = acl_rule(cluster.name, entry.spec)
     if rule is None or rule not in cluster.acls:
-        return Change(entry.address, Action.FORGET, "already gone from the cluster")
+        never = (
+            "never made: an apply was cut short" if is_announced(entry) else "already gone from the cluster"
+        )
+        return Change(entry.address, Action.FORGET, never)
     if not entry.created:
         return Change(entry.address, Action.FORGET, "leaves the topology; it was there before and stays")
     notes = (

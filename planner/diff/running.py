@@ -1,10 +1,11 @@
 """Flows and jobs beside what is known of them at their destination: what was applied, and what runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.diff.record import JOB, recorded_flow
 from planner.model.address import Address, Kind, flow_address, job_address
+from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredJob
 from planner.model.live import LiveJob
 from planner.model.observed import Observed, ObservedCluster
@@ -51,6 +52,24 @@ class Standing:
             return recorded, owner
         return (runs, owner) if runs is not None else None
 
+    def holds(self, address: Address, topology: str) -> bool:
+        """Whether this is the topology's: written down as such, or a job that lives and says so."""
+        entry = self.entries.get(address)
+        if entry is not None or address.kind is not Kind.JOB:
+            return entry is not None and entry.topology == topology
+        running = self.job(address.name)
+        return running is not None and running.live and running.topology == topology
+
+    def has(self, flow: str, job: str) -> bool:
+        """It is written down here, or its job copies it."""
+        running = self.job(job)
+        copies = running is not None and running.live and running.flow(flow) is not None
+        return copies or self.flow_entry(flow) is not None
+
+    def runs(self, job: str) -> bool:
+        running = self.job(job)
+        return running is not None and running.live
+
     @property
     def unreadable(self) -> str | None:
         """Why nothing can be said of its jobs."""
@@ -60,6 +79,43 @@ class Standing:
 def standings(observed: Observed) -> dict[str, Standing]:
     """Of every cluster that could be read."""
     return {name: Standing.at(one) for name in sorted(observed.clusters) if (one := observed.reachable(name))}
+
+
+def elsewhere(
+    address: Address, destination: str, topology: str, found: Mapping[str, Standing]
+) -> tuple[Standing, ...]:
+    """Other destinations that hold it: a job and its flows have one, so there it ends."""
+    return tuple(one for name, one in found.items() if name != destination and one.holds(address, topology))
+
+
+def left_over(
+    kind: Kind, wanted: Collection[str], topology: str, found: Mapping[str, Standing]
+) -> Iterator[tuple[Address, Standing]]:
+    """What nothing names any more, each once: where it runs, if it does."""
+    places: dict[Address, list[Standing]] = {}
+    for standing in found.values():
+        for address, entry in standing.entries.items():
+            if address.kind is kind and entry.topology == topology and address.name not in wanted:
+                places.setdefault(address, []).append(standing)
+    for address, some in places.items():
+        yield address, next((one for one in some if one.runs(address.name)), some[0])
+
+
+def blocked(address: Address, standing: Standing, topology: str) -> Change | None:
+    """What keeps anything from being said of it there: somebody else's, or unreadable."""
+    entry = standing.entries.get(address)
+    if entry is not None and entry.topology != topology:
+        return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")
+    if standing.unreadable:
+        return Change(address, Action.UNKNOWN, f"(unknown: {standing.unreadable})")
+    live = standing.job(address.name) if address.kind is Kind.JOB else None
+    if live is not None and live.live and live.topology != topology:
+        return Change(address, Action.NO_OP, f"run by topology {live.topology!r}")
+    return None
+
+
+def names_of(places: Iterable[Standing]) -> str:
+    return " and ".join(one.cluster.name for one in places)
 
 
 def wanted_jobs(desired: Desired) -> Iterator[tuple[DesiredJob, str]]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from planner.model.address import Address
-from planner.model.change import Change
+from planner.diff.running import Standing
+from planner.model.address import Address, flow_address, job_address
+from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import Observed, Unreachable
@@ -15,6 +16,7 @@ def consequences(
 ) -> tuple[Diagnostic, ...]:
     return (
         *_unknown(unknown, desired, observed),
+        *_perhaps_elsewhere(desired, observed, changes, unknown),
         *_growth(desired, changes),
         *_records_lost(changes),
         *_no_authorizer(desired, observed),
@@ -35,6 +37,26 @@ def _unknown(unknown: Mapping[str, str], desired: Desired, observed: Observed) -
                 way_out or "mend that and plan again",
                 address=what,
                 code="unknown",
+            )
+
+
+def _perhaps_elsewhere(
+    desired: Desired, observed: Observed, changes: Iterable[Change], unknown: Mapping[str, str]
+) -> Iterator[Diagnostic]:
+    """What is new at its destination may have been at another one that can't be asked."""
+    new = {change.address for change in changes if change.action is Action.CREATE}
+    at = {flow_address(one.flow.name): one.flow.destination_cluster for one in desired.flows}
+    # A job that nobody named has its destination's name.
+    at |= {job.address: job.spec.destination for job in desired.jobs if job.spec is not None}
+    named = [one for one in sorted(at) if one in new and one != job_address(at[one])]
+    for cluster in sorted(observed.clusters):
+        live = observed.reachable(cluster)
+        some = [one for one in named if at[one] != cluster]
+        if some and (cluster in unknown or (live is not None and Standing.at(live).unreadable)):
+            yield warning(
+                f"{cluster} could not be read: if {_named(some)} is at work there too, nobody ends it now",
+                f"an apply that reads {cluster} ends it there; meanwhile nothing is lost or copied twice",
+                code="perhaps-elsewhere",
             )
 
 

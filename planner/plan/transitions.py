@@ -23,7 +23,13 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
     for change in changes:
         flow = topology.flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
         before = _before(change)
-        if flow is None or before is None or before in RUNNING:
+        if flow is None or before is None:
+            continue
+        if change.action is Action.REPLACE:
+            if before not in RUNNING or flow.state not in RUNNING:
+                yield _ends_and_moves(change, before, flow)
+            continue
+        if before in RUNNING:
             continue
         told = flow.restart_from is not None and any(one.path == ("restart_from",) for one in change.fields)
         comes_back = told or _turned_round(flow, topology, states, observed)
@@ -39,9 +45,24 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
 
 
 def _before(change: Change) -> FlowState | None:
-    if change.action is not Action.UPDATE:
+    if change.action not in (Action.UPDATE, Action.REPLACE):
         return None
     return next((FlowState(str(one.old)) for one in change.fields if one.path == ("state",)), None)
+
+
+def _ends_and_moves(change: Change, before: FlowState, flow: Flow) -> Diagnostic:
+    """The ledger that tells how it ended is not where it goes."""
+    old = next((str(one.old) for one in change.fields if one.path == ("to",)), "")
+    return error(
+        f"was {before.value} at {old}, and can't become {flow.state.value} at {flow.destination_cluster}",
+        f"give the flow to {flow.destination_cluster} a name of its own"
+        if before not in RUNNING
+        else f"let it end at {old} first: with to: {old} and state: {flow.state.value}",
+        address=str(change.address),
+        source=flow.source,
+        code="transition",
+        exit=ExitCode.REFUSED,
+    )
 
 
 def _states(changes: Iterable[Change]) -> Iterator[tuple[str, FlowState]]:

@@ -5,7 +5,7 @@ So a file that is out of date is refused here too, or it would undo a failover a
 
 from collections.abc import Iterator, Sequence
 
-from planner.diff.running import standings, wanted_jobs
+from planner.diff.running import elsewhere, standings, wanted_jobs
 from planner.diff.spec_fields import flow_fields, moved
 from planner.model.address import flow_address
 from planner.model.change import Action, Change
@@ -20,7 +20,10 @@ def unseen(desired: Desired, observed: Observed, changes: Sequence[Change]) -> I
     for job, destination in wanted_jobs(desired):
         for flow in job.spec.flows if job.spec is not None and destination in found else ():
             address = flow_address(flow.name)
-            known = found[destination].flow(flow.name, job.job.name)
+            before = elsewhere(address, destination, desired.topology, found)
+            held = next((one for one in (found[destination], *before) if one.flow_entry(flow.name)), None)
+            known = (held or found[destination]).flow(flow.name, job.job.name)
             if address in unknown and known is not None:
                 fields = moved(flow_fields(known[0]), flow_fields(flow))
-                yield Change(address, Action.UPDATE, "its source does not answer", fields)
+                action = Action.REPLACE if held in before else Action.UPDATE
+                yield Change(address, action, "its source does not answer", fields)

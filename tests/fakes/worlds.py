@@ -112,10 +112,12 @@ def topologies(draw: st.DrawFn) -> Topology:
         on_source_delete=draw(st.sampled_from(OnSourceDelete)),
     )
     other_way = replace(there, source_cluster="dc2", destination_cluster="dc1")
+    # Under its old name, in a job of its old name or not.
+    turned = replace(other_way, job=draw(st.sampled_from(["dc1", "dc2"])))
     back = replace(other_way, name="back", job="dc1", state=FlowState.ACTIVE)
     # A mirror that goes with its source is itself a source of the way back, which then takes a second plan.
     keeping = tuple(replace(one, on_source_delete=OnSourceDelete.KEEP) for one in (there, back))
-    flows = draw(st.sampled_from([(), (there,), keeping]))
+    flows = draw(st.sampled_from([(), (there,), keeping, (turned,)]))
     rules: list[AclRule] = draw(st.lists(st.sampled_from(RULES), unique=True))
     whole = topology(*flows, policies=Policies(max_deletes=100))
     return replace(whole, topics=tuple(declared), acls=tuple(Acl(rule) for rule in rules))

@@ -69,8 +69,9 @@ def test_whatever_ran_before_and_died_since(
     desired, again = planned(shop, after)
 
     assert left_to_do(again) == []
-    needed = {job.job.name for job in desired.jobs if job.needed}
-    running = {job.name for name in ("dc1", "dc2") for job in after.clusters[name].jobs if job.live}  # type: ignore[union-attr]
+    needed = {(job.spec.destination, job.job.name) for job in desired.jobs if job.spec and job.needed}
+    ends = {name: after.clusters[name] for name in ("dc1", "dc2")}
+    running = {(name, job.name) for name, one in ends.items() for job in one.jobs if job.live}  # type: ignore[union-attr]
     assert running == needed
 
 
