@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from planner.diff.record import acl_spec
+from planner.diff.record import acl_spec, is_announced
 from planner.diff.topics import ADOPTED
 from planner.model.address import Address
-from planner.model.change import Action, Change
+from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.observed import ObservedCluster
 from planner.model.owned import Owned
@@ -37,10 +37,15 @@ def _change(
             acl.address, Action.NO_OP, f"{cluster.name} has no authorizer"
         )
     if acl.rule not in live:
-        gone = "; it was deleted outside the topology" if entry is not None else ""
+        known = entry is not None and not is_announced(entry)
+        gone = "; it was deleted outside the topology" if known else ""
         return Change(acl.address, Action.CREATE, _origin(acl) + gone, after=after)
     if entry is None:
         return Change(acl.address, Action.NO_OP, ADOPTED, before=after, after=after, adopted=True)
+    if is_announced(entry):
+        field = FieldChange(("recorded", "spec"), "announced", "as it is", note="remembered at the cluster")
+        why = "made by an apply that was cut short; only what is remembered of it changes"
+        return Change(acl.address, Action.UPDATE, why, (field,), before=after, after=after)
     return Change(acl.address, Action.NO_OP, _origin(acl), before=after, after=after)
 
 

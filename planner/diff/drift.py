@@ -3,7 +3,7 @@
 from planner.diff.acls import unreadable_acl
 from planner.diff.differ import owned_by_address
 from planner.diff.drift_jobs import drifted_jobs
-from planner.diff.record import PARTITIONS, REPLICATION, acl_rule, flow_of
+from planner.diff.record import PARTITIONS, REPLICATION, acl_rule, flow_of, is_announced
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address, Kind
@@ -115,6 +115,6 @@ def _acl(entry: Owned, cluster: ObservedCluster) -> Change | None:
     if cluster.acls is None:
         return unreadable_acl(entry.address, cluster)
     rule = acl_rule(cluster.name, entry.spec)
-    if rule is None or rule in cluster.acls:
+    if rule is None or rule in cluster.acls or is_announced(entry):
         return Change(entry.address, Action.NO_OP, "as applied")
     return Change(entry.address, Action.DELETE, "deleted outside the topology", before=dict(entry.spec))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from planner.diff.record import acl_entry, acl_rule, topic_entry
+from planner.diff.record import acl_entry, acl_rule, announced, topic_entry
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic
@@ -182,12 +182,17 @@ def _readable_old(one: FieldChange) -> str | None:
 
 def _acl_steps(change: Change, acl: DesiredAcl, entry: Owned | None, topology: str) -> list[Step]:
     cluster, address = acl.rule.cluster, acl.address
+    makes = change.action is Action.CREATE
+    ours = entry is not None and entry.created
+    own = acl_entry(acl, topology, created=makes or ours)
     steps: list[Step] = []
-    if change.action is Action.CREATE:
-        steps.append(CreateAcl(f"create:{address}", address, cluster, acl.rule))
-    created = bool(steps) or (entry is not None and entry.created)
-    own = acl_entry(acl, topology, created=created)
-    return [*steps, Own(f"own:{address}", address, cluster, own, tuple(one.id for one in steps))]
+    if makes and not ours:
+        # Only who made a rule takes it away again, and a rule does not tell who made it.
+        steps.append(Own(f"announce:{address}", address, cluster, announced(own)))
+    if makes:
+        needs = tuple(one.id for one in steps)
+        steps.append(CreateAcl(f"create:{address}", address, cluster, acl.rule, needs))
+    return [*steps, Own(f"own:{address}", address, cluster, own, tuple(one.id for one in steps[-1:]))]
 
 
 def _removal_steps(change: Change, entry: Owned, cluster: ObservedCluster) -> list[Step]:

@@ -1,7 +1,7 @@
 """`repl apply PATH --auto-approve --json` with two things that only tests want: a short lease, and a signal
-that the process sends itself right after its first step ended.
+that the process sends itself right after its first step ended, or the first whose id begins with STEP.
 
-python apply_program.py PATH LEASE_MS [SIGNAL]
+python apply_program.py PATH LEASE_MS [SIGNAL [STEP]]
 """
 
 import os
@@ -24,20 +24,22 @@ TIMEOUT_MS = 10_000
 
 
 class Signalling(View):
-    """Sends the signal in the very moment between the first step's end and the next one's beginning."""
+    """Sends the signal in the very moment between that step's end and the next one's beginning."""
 
-    def __init__(self, number: signal.Signals | None) -> None:
+    def __init__(self, number: signal.Signals | None, after: str) -> None:
         super().__init__(as_json=True)
         self._number = number
+        self._after = after
 
     def ended(self, event: Ended) -> None:
         super().ended(event)
+        if self._number is None or not any(one.step.id.startswith(self._after) for one in event.outcomes):
+            return
         number, self._number = self._number, None
-        if number is not None:
-            os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
 
 
-def main(path: Path, lease_ms: int, number: signal.Signals | None) -> int:
+def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -> int:
     known = planfile.is_plan_file(path)
     plan = planfile.read(path) if known else apply_plan(see(checked(path, ()).topology, TIMEOUT_MS))
     endpoints = endpoints_of(plan.connections.values())
@@ -45,7 +47,7 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None) -> int:
         endpoints=endpoints,
         look=look_again(endpoints, TIMEOUT_MS),
         lock_timeout_ms=60_000,
-        view=Signalling(number),
+        view=Signalling(number, after),
         finish_with=f"repl apply {path}",
         folder=path.parent,
         lease_ttl_ms=lease_ms,
@@ -59,4 +61,5 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None) -> int:
 
 if __name__ == "__main__":
     wanted = signal.Signals[sys.argv[3]] if len(sys.argv) > 3 else None
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), wanted))
+    step = sys.argv[4] if len(sys.argv) > 4 else ""
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), wanted, step))

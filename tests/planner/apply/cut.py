@@ -33,10 +33,10 @@ LEASE_MS = 30_000
 ENV = {"LOGNAME": "ada", "USER": "ada"}
 
 
-def start(path: Path, lease_ms: int = SHORT_LEASE_MS, *signals: str) -> subprocess.Popen[str]:
+def start(path: Path, lease_ms: int = SHORT_LEASE_MS, *signal_and_step: str) -> subprocess.Popen[str]:
     """The apply program in a process group of its own; its events come from stdout."""
     return subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(path), str(lease_ms), *signals],
+        [sys.executable, str(PROGRAM), str(path), str(lease_ms), *signal_and_step],
         env=environment(ENV),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

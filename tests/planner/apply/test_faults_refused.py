@@ -1,5 +1,6 @@
 """Clusters that refuse, secrets that must not be seen, and ACLs, where an authorizer stands guard."""
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from confluent_kafka.admin import (
 from runtime.contract.naming import HISTORY, LEASE, REGISTRY
 from runtime.lab.lab import Lab
 from tests.commands import repl
-from tests.planner.apply.cut import registry, topic_ids
+from tests.planner.apply.cut import SHORT_LEASE_MS, registry, start, topic_ids
 from tests.records import wait_for
 from tests.topologies import Topology, at, secured
 
@@ -142,10 +143,14 @@ def test_declared_acls_come_converge_and_go(lab_sasl, fresh, tmp_path):
     topology.topic(topic, partitions=1)
     rule = {"cluster": "dc1", "principal": "User:shop", "topic": topic}
     topology.more["acls"] = [{**rule, "allow": ["READ", "DESCRIBE"]}, {**rule, "deny": ["WRITE"]}]
-    made = repl("apply", str(topology.write()), "--auto-approve")
-    assert made.returncode == 0, made.stderr
     allowed = {("User:shop", operation, "ALLOW") for operation in ("READ", "DESCRIBE")}
+    cut = start(topology.write(), SHORT_LEASE_MS, "SIGKILL", "create:acl")  # made, and nothing after that
+    cut.communicate(timeout=60)
+    assert cut.returncode == -signal.SIGKILL
     wait_for(lambda: rules(lab_sasl, topic) == allowed | {("User:shop", "WRITE", "DENY")})
+    made = repl("apply", str(topology.file), "--auto-approve")
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.count("made by an apply that was cut short") == 3
     again = repl("plan", str(topology.file), "--detailed-exitcode")
     assert again.returncode == 0, again.stdout
     topology.more["acls"] = [{**rule, "allow": ["READ"]}]

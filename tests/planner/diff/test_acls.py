@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import diff
-from planner.diff.record import acl_entry, acl_rule, acl_spec
+from planner.diff.record import acl_entry, acl_rule, acl_spec, announced
 from planner.model.change import Action
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, observed, selecting, topology
 
 READ = acl("READ")
 ENTRY = acl_entry(DesiredAcl(READ, Declared()), SHOP, created=True)
+CUT_SHORT = "made by an apply that was cut short; only what is remembered of it changes"
 
 
 def changed(*acls: DesiredAcl, at, flows=()):
@@ -32,6 +33,8 @@ def changed(*acls: DesiredAcl, at, flows=()):
             cluster(acls=[], owned=[ENTRY]),
             (Action.CREATE, "declared; it was deleted outside the topology", False),
         ),
+        (Declared(), cluster(acls=[], owned=[announced(ENTRY)]), (Action.CREATE, "declared", False)),
+        (Declared(), cluster(acls=[READ], owned=[announced(ENTRY)]), (Action.UPDATE, CUT_SHORT, False)),
         (
             Declared(),
             cluster(acls=[READ], owned=[replace(ENTRY, topology="billing")]),
@@ -53,6 +56,11 @@ def test_a_desired_acl(origin, at, expected) -> None:
     ("at", "expected"),
     [
         (cluster(acls=[READ], owned=[ENTRY]), [(Action.DELETE, "leaves the topology", False)]),
+        (cluster(acls=[READ], owned=[announced(ENTRY)]), [(Action.DELETE, "leaves the topology", False)]),
+        (
+            cluster(acls=[], owned=[announced(ENTRY)]),
+            [(Action.FORGET, "never made: an apply was cut short", False)],
+        ),
         (
             cluster(acls=[READ], owned=[replace(ENTRY, origin="flow.gone")]),
             [(Action.DELETE, "no longer mirrored by flow.gone", False)],

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import drift
-from planner.diff.record import acl_entry
+from planner.diff.record import acl_entry, announced
 from planner.model.address import group_address
 from planner.model.change import SENSITIVE, Action
 from planner.model.desired import Declared, DesiredAcl
@@ -105,6 +105,7 @@ def test_a_mirror_that_is_as_its_source_wants_it_has_not_drifted(have, source_no
     [
         (cluster(acls=[READ], owned=[ACL]), [(Action.NO_OP, "as applied", [])]),
         (cluster(acls=[], owned=[ACL]), [(Action.DELETE, "deleted outside the topology", [])]),
+        (cluster(acls=[], owned=[announced(ACL)]), [(Action.NO_OP, "as applied", [])]),
         (cluster(owned=[ACL]), []),
         (cluster(owned=[ACL], unreadable={"acls": "why"}), [(Action.UNKNOWN, "(unknown: why)", [])]),
     ],

@@ -15,6 +15,7 @@ from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Own, R
 from planner.model.topology import OnRemove
 from planner.plan import make_plan
 from planner.plan.steps import make_steps
+from tests.fakes.simulated import simulate
 from tests.fakes.states import SHOP, acl, cluster, desired, live, mirror, observed, owned, topology, wanted
 
 READ, WRITE = acl("READ"), acl("WRITE")
@@ -120,6 +121,7 @@ def test_what_is_added_comes_first_and_what_is_taken_away_last() -> None:
     ) == [
         "create:topic.dc1.new",
         "grow:topic.dc1.grown",
+        f"announce:acl.dc1.{READ.name}",
         f"create:acl.dc1.{READ.name}",
         f"own:acl.dc1.{READ.name}",
         "own:topic.dc1.grown",
@@ -169,3 +171,18 @@ def test_a_rule_that_protects_a_mirror_says_so_in_the_registry() -> None:
 
     assert isinstance(own, Own)
     assert own.entry.origin == "protect: acl of flow.dc1-to-dc2"
+
+
+@pytest.mark.parametrize("there_before", [False, True])
+@pytest.mark.parametrize("steps_done", range(4))
+def test_a_rule_goes_as_it_came_wherever_its_apply_was_cut(steps_done: int, there_before: bool) -> None:
+    asked = desired(acls=(DesiredAcl(READ, Declared()),))
+    before = observed(cluster(acls=[READ] if there_before else []))
+    cut = simulate(plan(asked, before).steps[:steps_done], before)
+
+    after = simulate(plan(asked, cut).steps, cut)
+    gone = simulate(plan(desired(), after).steps, after).reachable("dc1")
+
+    assert plan(asked, after).steps == ()
+    assert gone is not None
+    assert (gone.acls, gone.owned) == ((READ,) if there_before else (), ())
