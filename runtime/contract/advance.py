@@ -175,5 +175,6 @@ def start_over(
         open=b"",
         incarnation=progress.incarnation + 1,
         mark=None,
+        restored=0,
         written_at=now_ms,
     )

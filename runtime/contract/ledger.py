@@ -77,8 +77,9 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     `destination_end`: behind the last acknowledged record. `destination_epoch`: the leader epoch it was
     written in. `open_*`: the runs since the last sealed segment; they cover the source offsets `open_low …
     position-1`, the last of them ends at the source offset `open_end`. `incarnation` grows when one side was
-    recreated and someone said how to go on: older segments no longer count. Fields are only ever added, at
-    the end, with a default.
+    recreated and someone said how to go on: older segments no longer count. Source offsets below `restored`
+    are copied even where they came from the destination, which lost them. Fields are only ever added, at the
+    end, with a default.
     """
 
     generation: int
@@ -103,6 +104,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     written_at: int = 0
     gaps: tuple[Gap, ...] = ()
     mark: Mark | None = None
+    restored: int = 0
 
     def open_span(self) -> Span:
         return Span(self.open_low, self.position, self.open_destination, self.destination_end, self.open)

@@ -97,15 +97,14 @@ def begin(
     """Where a partition starts whose opposite's ledger says `opposite` and `offsets`.
 
     A side that was recreated since holds nothing that was copied: all that the source has travels. A
-    destination that lost its end gets it back.
+    destination that lost its end gets it back. What travels of that came from the destination itself.
     """
     position, segments = here.source_start, list[Segment]()
-    if (opposite.destination_topic_id, opposite.source_topic_id) == (
-        here.source_topic_id,
-        here.destination_topic_id,
-    ):
+    mine, theirs = opposite.destination_topic_id, opposite.source_topic_id
+    if (mine, theirs) == (here.source_topic_id, here.destination_topic_id):
         position = _position(opposite, offsets, here.destination_end)
         segments = list(_inverted(offsets, position, here.destination_end))
+    restored = opposite.destination_end if mine == here.source_topic_id else 0
     if before is None:
         started = first_progress(
             generation=generation,
@@ -127,7 +126,7 @@ def begin(
             now_ms=now_ms,
         )
     first = started.segments
-    return Begun(replace(started, segments=first + len(segments)), first, segments)
+    return Begun(replace(started, segments=first + len(segments), restored=restored), first, segments)
 
 
 def _position(opposite: Progress, offsets: OffsetMap, destination_end: int) -> int:
@@ -163,13 +162,13 @@ def _cut(run: Run, destination_end: int) -> Run:
     return Run(run.destination, run.source, min(run.records, destination_end - run.source))
 
 
-def strangers(before: Progress, after: Begun) -> list[tuple[int, int]]:
+def strangers(before: Progress | None, after: Begun, here: Here) -> list[tuple[int, int]]:
     """Source offsets between where the flow stood and where it starts that hold more than the marker of a
     transaction, and that its opposite did not write: someone wrote there while it was not for him to write.
+    Of what was made anew meanwhile, from its beginning.
     """
-    if after.progress.source_topic_id != before.source_topic_id:
-        return []
-    found, at = [], before.position
+    same = before is not None and after.progress.source_topic_id == before.source_topic_id
+    found, at = [], before.position if before is not None and same else here.source_start
     for segment in after.segments:
         for run in segment.span().runs:
             if run.source - at > 1:

@@ -13,7 +13,7 @@ from runtime.contract.jobspec import CopySettings
 from runtime.contract.status import PartitionState as State
 from runtime.copy.budget import ByteBudget, Held, TokenBucket
 from runtime.copy.errors import Decision, Do, Phase, by_code
-from runtime.copy.keep import Kept, keep
+from runtime.copy.keep import Kept, keep, restoring
 from runtime.copy.partition import PartitionCopy, Queued, Source, now_ms
 from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.wire.cluster import Cluster
@@ -235,10 +235,13 @@ class BrokerIntake:
         self, copy: PartitionCopy, answer: FetchedPartition, walked: Walked, held: Held, moment: int
     ) -> None:
         home: set[int] = set()
-        if self._directory is not None:
+        spec = self._reader.rewrite(copy)
+        if copy.cursor.offset < copy.progress.restored:
+            spec = restoring(spec, copy.progress.restored)
+        elif self._directory is not None:
             ids = {one.producer_id for one in walked.sets if isinstance(one, Batch)}
             home = self._reader.home_of(copy, ids)
-        kept = keep(walked, self._reader.rewrite(copy), copy.cursor, answer.aborted, home, moment)
+        kept = keep(walked, spec, copy.cursor, answer.aborted, home, moment)
         size = len(answer.records)
         if _copied_out(size, held.size):
             held = Held(self._budget, size)

@@ -52,6 +52,11 @@ def rewrite_spec(
     )
 
 
+def restoring(spec: RewriteSpec, restored: int) -> RewriteSpec:
+    """Up to there records go home even where they came from: home lost them (R5 is for what it still has)."""
+    return replace(spec, home=None, native_only=False, end=restored)
+
+
 def keep(
     walked: Walked,
     spec: RewriteSpec,

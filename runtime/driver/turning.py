@@ -91,7 +91,7 @@ async def turn(
     promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
     known = [one for one in wanted.values() if theirs.knows(one)]
     known += await _at_both(source, shared.destination, theirs, promoted)
-    await _begin(spec, shared, source, theirs, known, mine.number)
+    await _begin(spec, shared, source, theirs, known, mine)
     done: Records = {
         ProgressKey(key): None
         for key in shared.ledger.all_progress(spec.name)
@@ -112,7 +112,7 @@ async def begin_late(
         return new
     theirs = await _read(spec, opposite, source)
     known = [one for one in new if theirs.knows(one)]
-    await _begin(spec, shared, source, theirs, known, mine.number)
+    await _begin(spec, shared, source, theirs, known, mine)
     return [one for one in new if not theirs.knows(one)]
 
 
@@ -164,7 +164,7 @@ async def _begin(
     source: Cluster,
     theirs: Opposite,
     partitions: list[AssignedPartition],
-    generation: int,
+    mine: Generation,
 ) -> None:
     """In as many transactions as it takes: each partition is whole by itself."""
     records: Records = {}
@@ -179,10 +179,11 @@ async def _begin(
             theirs.progress[one.key],
             theirs.maps[one.key],
             here,
-            generation=generation,
+            generation=mine.number,
             now_ms=now_ms,
         )
-        records |= _records(one.key, before, begun, now_ms)
+        ranges = strangers(before, begun, here) if mine.life else []
+        records |= _records(one.key, begun, ranges, now_ms)
         size += sum(len(segment.runs) for segment in begun.segments)
         if size > _TRANSACTION_BYTES:
             await _commit(shared, spec.name, records)
@@ -191,13 +192,13 @@ async def _begin(
         await _commit(shared, spec.name, records)
 
 
-def _records(key: PartitionKey, before: Progress | None, begun: Begun, now_ms: int) -> Records:
+def _records(key: PartitionKey, begun: Begun, strangers: Iterable[tuple[int, int]], now_ms: int) -> Records:
     """Nothing that was written at the flow's source by others meanwhile is passed over in silence (R4)."""
     progress = begun.progress
     records: Records = {ProgressKey(key): progress}
     for number, segment in enumerate(begun.segments, begun.first):
         records[SegmentKey(key, progress.incarnation, number)] = segment
-    for low, end in strangers(before, begun) if before is not None else ():
+    for low, end in strangers:
         records[OrphanedKey(key, low)] = Orphaned(end, progress.source_topic_id, now_ms, STRANGER)
     return records
 

@@ -1,5 +1,6 @@
 """A flow begins where its opposite ended: positions, and one map read both ways."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -83,7 +84,7 @@ def test_what_was_never_copied_is_unmapped_both_ways() -> None:
 def test_an_old_primary_that_lost_its_end_gets_it_back() -> None:
     begun = way_back(forward(Run(0, 0, 90), Run(91, 92, 9), position=101), end=94)
 
-    assert begun.progress.position == 95
+    assert (begun.progress.position, begun.progress.restored) == (95, 101)
     assert drawn(begun.progress, begun.segments).translate(94) == Mapped(93, exact=True)
 
 
@@ -91,6 +92,16 @@ def test_an_old_primary_whose_topic_was_made_anew_gets_everything() -> None:
     begun = way_back(forward(Run(0, 0, 90), position=90), end=0, dc1=b"new".ljust(16))
 
     assert (begun.progress.position, begun.segments) == (0, [])
+    assert begun.progress.restored == 90
+
+
+def test_nothing_goes_back_to_an_old_primary_that_has_it_still() -> None:
+    begun = way_back(forward(Run(0, 0, 90), position=90), end=107)
+    gone, here = forward(Run(0, 0, 9), position=9), Here(b"new".ljust(16), 0, "orders", THERE, 9)
+    anew = begin(None, gone, drawn(gone), here, generation=1, now_ms=0)
+
+    assert begun.progress.restored <= begun.progress.position
+    assert anew.progress.restored == 0  # what the other side wrote to its new topic is its own
 
 
 def test_there_and_back_and_there_again() -> None:
@@ -99,9 +110,8 @@ def test_there_and_back_and_there_again() -> None:
     left = next(one for one in marked.values() if isinstance(one, Progress))
     back = begin(None, left, drawn(left), Here(HERE, 0, "orders", THERE, 13), generation=1, now_ms=0)
     came, _ = advance(back.progress, Advance(30, 0, (Run(11, 13, 5), Run(20, 19, 7))), 1, 0)
-    again = begin(
-        left, came, drawn(came, back.segments), Here(THERE, 0, "dc1.orders", HERE, 31), generation=2, now_ms=0
-    )
+    here = Here(THERE, 0, "dc1.orders", HERE, 31)
+    again = begin(left, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
     assert again.progress.position == 26
     offsets = drawn(again.progress, again.segments)
@@ -109,23 +119,29 @@ def test_there_and_back_and_there_again() -> None:
     assert offsets.translate(11) == Mapped(11, exact=False)  # an orphan: what dc2 wrote first comes next
     assert offsets.translate(20) == Mapped(21, exact=True)
     assert offsets.translate(26) == AtEnd(31)
-    assert strangers(left, again) == []
+    assert strangers(left, again, here) == []
 
 
 def test_what_others_wrote_to_the_old_primary_meanwhile_is_told() -> None:
     there = forward(Run(0, 0, 10), position=10)
     back = way_back(there, end=10)
     came, _ = advance(back.progress, Advance(30, 0, (Run(10, 12, 5), Run(16, 18, 7))), 1, 0)
-    again = begin(
-        there,
-        came,
-        drawn(came, back.segments),
-        Here(THERE, 0, "dc1.orders", HERE, 31),
-        generation=2,
-        now_ms=0,
-    )
+    here = Here(THERE, 0, "dc1.orders", HERE, 31)
+    again = begin(there, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
-    assert strangers(there, again) == [(10, 12)]
+    assert strangers(there, again, here) == [(10, 12)]
+
+
+@pytest.mark.parametrize("before", [None, forward(Run(0, 0, 10), position=10)])
+def test_what_others_wrote_to_a_topic_made_anew_is_told_from_its_beginning(before: Progress | None) -> None:
+    """Four records of theirs, then all that the other side had, and two more of theirs."""
+    new = b"new".ljust(16)
+    back = way_back(forward(Run(0, 0, 10), position=10), end=4, dc1=new)
+    came, _ = advance(back.progress, Advance(12, 0, (Run(0, 4, 10), Run(10, 16, 2))), 1, 0)
+    here = Here(new, 0, "dc1.orders", HERE, 12)
+    again = begin(before, came, drawn(came, back.segments), here, generation=2, now_ms=0)
+
+    assert (again.progress.position, strangers(before, again, here)) == (18, [(0, 4), (14, 16)])
 
 
 @settings(deadline=None, max_examples=50)

@@ -6,7 +6,7 @@ from runtime.batch import RewriteSpec, TooLarge, walk
 from runtime.contract.jobspec import FlowSpec, SelectionSpec
 from runtime.contract.provenance import Home, Place
 from runtime.copy.assignment import AssignedPartition
-from runtime.copy.keep import Kept, keep, rewrite_spec
+from runtime.copy.keep import Kept, keep, restoring, rewrite_spec
 from runtime.copy.partition import Cursor
 from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, record
 
@@ -30,6 +30,13 @@ def test_the_cursor_passes_what_is_not_copied() -> None:
         batch_bytes([record(0)], producer=(9, 0, 0)), control_batch(1, 9, COMMIT), home=frozenset({9})
     )
     assert (found.outgoing, found.cursor, found.dropped) == ([], Cursor(2, EPOCH), 1)
+
+
+def test_what_home_lost_goes_home_and_nothing_behind_that() -> None:
+    batches = [batch_bytes([record(0), record(1)], producer=(9, 0, 0)), batch_bytes([record(2)])]
+    spec = RewriteSpec(HERE, 1 << 20, home=Home("id-2", "orders"), native_only=True)
+    found = keep(walk(b"".join(batches), HERE), restoring(spec, 2), Cursor(0, 3), (), (), 1)
+    assert ([out.position for out, _ in found.outgoing], found.cursor) == ([2], Cursor(2, EPOCH))
 
 
 def test_without_news_the_cursor_stays_with_its_epoch() -> None:
