@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -13,6 +13,7 @@ from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.connection import Connection
 from runtime.copy.wire.dial import Dialer
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure, Disconnected
+from runtime.copy.wire.hedge import SILENCE_S, first_answer
 from runtime.copy.wire.links import Links
 from runtime.copy.wire.protocol.fetch import LeaderHint
 from runtime.copy.wire.protocol.metadata import (
@@ -25,7 +26,7 @@ from runtime.copy.wire.protocol.metadata import (
 )
 from runtime.copy.wire.protocol.request import Request
 from runtime.copy.wire.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
-from runtime.copy.wire.timing import Shared, in_time
+from runtime.copy.wire.timing import Shared, in_time, shuffled
 from runtime.copy.wire.topics import TopicCache
 
 R = TypeVar("R")
@@ -47,6 +48,7 @@ class Cluster:
         self._asking = asyncio.Lock()
         self._relearning: Shared[MetadataResponse] = Shared()
         self._addresses_doubted = False
+        self._silent_until: dict[int, float] = {}
 
     @classmethod
     async def open(cls, settings: WireSettings) -> Self:
@@ -180,54 +182,81 @@ class Cluster:
         self._coordinators.pop((kind, key), None)
 
     async def ask_any(self, request: Request[R]) -> R:
-        """Asks brokers until one answers: the connected first, then those that did not fail lately.
+        """Asks brokers until one answers: the connected first, then those that did not fail lately. One that
+        keeps silent does not keep the caller waiting: another is asked too.
 
         For questions only: it may ask twice, and its failure counts as if nothing was sent.
         """
+        nodes = self._candidates()
+        known = {(broker.host, broker.port) for node in nodes if (broker := self.brokers.get(node))}
+        others = [one for one in self.settings.bootstrap if one not in known]
         failure: ConnectionFailure | None = None
-        for node in self._candidates():
+        if nodes:
             try:
-                asked = self._links.connection(node, CONTROL)
-                connection = await in_time(asked, ATTEMPT_S, f"connecting to broker {node}")
-                response = await connection.call(request, ATTEMPT_S)
+                return await first_answer(
+                    (
+                        *(partial(self._ask, node, request) for node in nodes),
+                        *(partial(self._ask_address, *one, request) for one in shuffled(others)),
+                    )
+                )
             except ConnectionFailure as error:
                 failure = error
-                continue
-            self._hear(response, connection.where)
-            return response
         try:
             return await self._bootstrap(request)
         except ConnectionFailure as error:
             first = failure or error
             raise Disconnected(first.where, first.why, sent=False) from None
 
+    async def _ask(self, node: int, request: Request[R]) -> R:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            asked = self._links.connection(node, CONTROL)
+            connection = await in_time(asked, ATTEMPT_S, f"connecting to broker {node}")
+            response = await connection.call(request, ATTEMPT_S)
+        except (ConnectionFailure, asyncio.CancelledError):
+            if loop.time() - began >= SILENCE_S:
+                self._silent_until[node] = loop.time() + ATTEMPT_S
+            raise
+        self._hear(response, connection.where)
+        return response
+
     def _candidates(self) -> list[int]:
-        """Brokers that wait after a failure are left to the bootstrap addresses, which don't wait."""
+        """Brokers that wait after a failure are left to the bootstrap addresses, which don't wait. Those that
+        kept silent just now come last.
+        """
+        now = asyncio.get_running_loop().time()
         connected = set(self._links.connected(CONTROL))
-        nodes = [node for node in self.brokers if self._links.delay(node) <= 0]
-        random.shuffle(nodes)
-        return sorted(nodes, key=lambda node: node not in connected)
+        nodes = shuffled(node for node in self.brokers if self._links.delay(node) <= 0)
+        silent = {node for node in nodes if self._silent_until.get(node, 0.0) > now}
+        return sorted(nodes, key=lambda node: (node in silent, node not in connected))
 
     async def _bootstrap(self, request: Request[R]) -> R:
-        addresses = list(self.settings.bootstrap)
-        random.shuffle(addresses)
         failures: list[ConnectionFailure] = []
-        for host, port in addresses:
+
+        async def asking(host: str, port: int) -> R:
             try:
-                dialled = self._dialer.dial(host, port, "bootstrap")
-                connection = await in_time(dialled, ATTEMPT_S, f"connecting to {host}:{port}")
-                try:
-                    self._hear(await self._first_answer(connection), connection.where)
-                    response = await connection.call(request, ATTEMPT_S)
-                finally:
-                    await connection.close()
+                return await self._ask_address(host, port, request)
             except ConnectionFailure as error:
                 failures.append(error)
-                continue
-            self._hear(response, connection.where)
-            return response
-        why = "; ".join(str(error) for error in failures)
-        raise Disconnected("no bootstrap broker answers", why, sent=False)
+                raise
+
+        try:
+            return await first_answer(partial(asking, *one) for one in shuffled(self.settings.bootstrap))
+        except ConnectionFailure:
+            why = "; ".join(str(error) for error in failures)
+            raise Disconnected("no bootstrap broker answers", why, sent=False) from None
+
+    async def _ask_address(self, host: str, port: int, request: Request[R]) -> R:
+        dialled = self._dialer.dial(host, port, "bootstrap")
+        connection = await in_time(dialled, ATTEMPT_S, f"connecting to {host}:{port}")
+        try:
+            self._hear(await self._first_answer(connection), connection.where)
+            response = await connection.call(request, ATTEMPT_S)
+        finally:
+            await connection.close()
+        self._hear(response, connection.where)
+        return response
 
     async def _first_answer(self, connection: Connection) -> MetadataResponse:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, TypeVar
 
 from runtime.copy.wire.errors import TimedOut
@@ -46,6 +46,13 @@ class Shared(Generic[T]):
         self._work = None
         if not work.cancelled():
             work.exception()  # whoever waited was told; if nobody did, nobody needs to be
+
+
+def shuffled(things: Iterable[T]) -> list[T]:
+    """So that not all clients begin with the same one."""
+    mixed = list(things)
+    random.shuffle(mixed)
+    return mixed
 
 
 def jittered(pause: float) -> float:
