@@ -18,7 +18,16 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 PATIENCE_S = 60.0  # many times what anything takes on a quiet machine: only what never comes is late
 _LONGEST_PAUSE_S = 0.5
-_PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
+_PASSING = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
 _COORDINATING = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -191,7 +200,7 @@ def passing(problem: KafkaError) -> bool:
 
 
 def wait_for(
-    true: Callable[[], bool],
+    true: Callable[[], object],
     timeout: float = PATIENCE_S,
     every: float = 0.05,
     longest: float = _LONGEST_PAUSE_S,
@@ -207,7 +216,7 @@ def wait_for(
         every = max(every, min(every * 1.2, longest))
 
 
-def _told(true: Callable[[], bool]) -> str:
+def _told(true: Callable[[], object]) -> str:
     """In the words of the test: a failure is one line."""
     try:
         return " ".join(inspect.getsource(true).split())

@@ -35,11 +35,11 @@ def compare(
         left = {at: [one for one in log if one.offset >= start.get(at, 0)] for at, log in left.items()}
     wanted = sum(len(log) for log in left.values())
     with Reader(there, there_topic or topic, hops=hops) as reader:
-        limit = time.monotonic() + patience
-        reader.drain(patience=patience)
+        limit, end = time.monotonic() + patience, max(patience, PATIENCE)
+        reader.drain(patience=end)
         while reader.records < wanted and time.monotonic() < limit:
-            reader.drain(patience=patience)
-        right = reader.drain(settle=settle, patience=patience)
+            reader.drain(patience=end)
+        right = reader.drain(settle=settle, patience=end)
     report = compare_logs(left, right, topic, there_topic or topic, hops=hops)
     if written is None:
         return report

@@ -6,20 +6,19 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker import Kind
 from tests.conftest import MakeLab
 from tests.labs import spec
+from tests.records import create_topic
 
 pytestmark = pytest.mark.integration
 
 
-def create(client: dict[str, Any], topic: str, partitions: int = 3) -> None:
-    admin = AdminClient(client)
-    admin.create_topics([NewTopic(topic, partitions, 1, config=checker.TOPIC_CONFIG)])[topic].result(20)
+def create(client: dict[str, Any], topic: str) -> None:
+    create_topic(client, topic, 3, config=checker.TOPIC_CONFIG)
 
 
 class Original(NamedTuple):
@@ -61,7 +60,7 @@ def send(client: dict[str, Any], topic: str, messages: list[Message]) -> None:
             topic, one.value(), one.key(), one.partition() or 0, timestamp=timestamp, headers=headers or []
         )
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def nothing(messages: list[Message]) -> None:

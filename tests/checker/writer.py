@@ -14,8 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tests.checker.reader import partitions_of
 from tests.checker.shapes import Shaped, Spec, digest, shaped
+from tests.records import settled
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Sent(NamedTuple):
@@ -57,7 +58,8 @@ def write(
     stop: threading.Event | None = None,
     written: Written | None = None,
 ) -> Written:
-    """All of the spec's records, or those until `stop` is set; returns when every one is decided."""
+    """All of the spec's records, or those until `stop` is set; returns when every one is decided, and readers
+    see it."""
     spec = spec or Spec()
     written = written or Written()
     stop = stop or threading.Event()
@@ -74,6 +76,7 @@ def write(
         dice.choice(lanes).send(shaped(number, spec), dice.randrange(partitions), dice)
     for lane in lanes:
         lane.finish(commit=dice.random() < 0.8)
+    settled(client, topic)
     return written
 
 

@@ -29,6 +29,10 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN if how[0] == "deaf" else goodbye)
 if how[0] == "end":
     time.sleep(float(how[2]))
     sys.exit(int(how[1]))
+while how[0] == "turn":
+    time.sleep(0.02)
+    if pathlib.Path({mode!r}).read_text().split() != how:
+        sys.exit(int(how[1]))
 while True:
     time.sleep(1)
 """
@@ -48,5 +52,5 @@ class FakeSpark:
         self.drivers("run")
 
     def drivers(self, how: str) -> None:
-        """From the next start on: `run`, `deaf`, or `end CODE AFTER_SECONDS`."""
+        """From the next start on: `run`, `deaf`, `end CODE SECONDS`; `turn CODE`, with the next of these."""
         self._mode.write_text(how)

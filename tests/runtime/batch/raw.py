@@ -28,7 +28,7 @@ NOT_YET = {
     16,
     51,
 }  # metadata on its way, coordinator loading or moving, markers being written
-PATIENCE = 300
+PATIENCE = 3_000  # looks, a fiftieth of a second and an answer each
 READ_COMMITTED = 1
 FETCH_BYTES = 4_000_000
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from runtime.batch import Codec, Merge, Outgoing, Reason, RewriteSpec, Where, prepare
 from runtime.contract.provenance import Origin, Place, origins
 from runtime.lab.lab import Lab
-from tests.records import settled
+from tests.records import create_topic, settled, wait_for
 from tests.runtime.batch.forge import legacy_bytes, record, sets
 from tests.runtime.batch.raw import Copied, Raw, copy
 
@@ -33,9 +32,7 @@ class Pair:
 
     def topics(self, name: str, **config: str) -> None:
         for client, settings in ((self.source, config), (self.there, {})):
-            wide = {"retention.ms": "-1", **settings}
-            admin = AdminClient(client)
-            admin.create_topics([NewTopic(name, 1, 1, config=wide)])[name].result(20)
+            create_topic(client, name, config={"retention.ms": "-1", **settings})
 
     def copy(self, topic: str, **fields: Any) -> Copied:
         wanted = RewriteSpec(Where(topic, 0), **{"max_batch": 1_048_588, **fields})
@@ -67,6 +64,7 @@ class Pair:
 
 
 def read(client: dict[str, Any], topic: str) -> list[Seen]:
+    settled(client, topic)
     consumer = Consumer(
         {**client, "group.id": "reader", "isolation.level": "read_committed", "enable.auto.commit": False}
     )
@@ -133,7 +131,7 @@ def test_whole_batches_of_every_codec_pass_untouched(
 
 def begin(client: dict[str, Any], name: str, **config: Any) -> Producer:
     producer = Producer({**client, "transactional.id": name, "linger.ms": 5, **config})
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     producer.begin_transaction()
     return producer
 
@@ -149,14 +147,14 @@ def test_transactions_arrive_committed_and_without_what_was_aborted(pair: Pair, 
         for producer in (one, two):
             for at in range(5):
                 produce(producer, topic, turn * 10 + at)
-            producer.flush(20)
+            producer.flush(60)
         write(pair.source, topic, 2)
-        one.abort_transaction(20) if turn % 2 else one.commit_transaction(20)
-        two.commit_transaction(20) if turn % 3 else two.abort_transaction(20)
+        one.abort_transaction(60) if turn % 2 else one.commit_transaction(60)
+        two.commit_transaction(60) if turn % 3 else two.abort_transaction(60)
         one.begin_transaction()
         two.begin_transaction()
-    one.abort_transaction(20)
-    two.abort_transaction(20)
+    one.abort_transaction(60)
+    two.abort_transaction(60)
     settled(pair.source, topic)
     whole = pair.copy(topic)
     assert len(pair.same(topic, whole)) == 3 * 5 + 4 * 5 + 6 * 2
@@ -170,7 +168,7 @@ def test_small_batches_are_joined(pair: Pair, fresh: Callable[[str], str], codec
     producer = Producer({**pair.source, "linger.ms": 0, "compression.type": codec})
     for at in range(30):
         produce(producer, topic, at)
-        producer.flush(20)
+        producer.flush(60)
     copied = pair.copy(topic, merge=Merge())
     assert len(copied.outgoing) == 1
     pair.same(topic, copied)
@@ -222,28 +220,28 @@ def test_compacted_topics_arrive_without_their_holes(pair: Pair, fresh: Callable
     pair.topics(topic, **KEEN)
     for at, codec in enumerate(CODECS):
         keyed(pair.source, topic, range(at * 60, at * 60 + 60), codec)
-    wait_until_compacted(pair.source, topic)
+    # The active segment is never compacted, and a new one begins by the records' time.
+    keyed(pair.source, topic, [LAST], "none")
+    kept = len({key_of(at) for at in (*range(len(CODECS) * 60), LAST)})
+    wait_for(lambda: len(read(pair.source, topic)) == kept)
     copied = pair.copy(topic)
     assert {out.batch.codec for out in copied.outgoing if Reason.HOLES in out.reason} == set(Codec)
     pair.same(topic, copied)
 
 
+LAST = 1003
+
+
+def key_of(at: int) -> bytes:
+    return b"%d" % (at if at % 10 == 3 else at % 7)
+
+
 def keyed(client: dict[str, Any], topic: str, numbers: Sequence[int], codec: str) -> None:
     producer = Producer({**client, "linger.ms": 20, "compression.type": codec})
     for at in numbers:
-        key = b"%d" % (at if at % 10 == 3 else at % 7)
-        producer.produce(topic, None if at % 5 == 0 else b"value %d" % at, key, 0, timestamp=PAST + at * 1000)
+        value = None if at % 5 == 0 else b"value %d" % at
+        producer.produce(topic, value, key_of(at), 0, timestamp=PAST + at * 1000)
     assert producer.flush(60) == 0
-
-
-def wait_until_compacted(client: dict[str, Any], topic: str) -> None:
-    """The active segment is never compacted, and a new one begins by the records' time: more come."""
-    limit = time.monotonic() + DEADLINE
-    more = 300
-    while len(read(client, topic)) > 60:
-        assert time.monotonic() < limit, "the broker did not compact"
-        keyed(client, topic, range(more, more + 1), "none")
-        more += 1
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -21,8 +21,8 @@ def test_an_open_transaction_hides_no_later_commit(
     slow, quick = (_begun(sides["dc2"], fresh(name)) for name in ("slow", "quick"))
     for producer, key in ((slow, b"open"), (quick, b"committed")):
         producer.produce(topic, key=key, value=b"1")
-        assert producer.flush(30) == 0
-    quick.commit_transaction(30)
+        assert producer.flush(60) == 0
+    quick.commit_transaction(60)
 
     async def look() -> None:
         cluster = await sides["dc2"].open()
@@ -31,7 +31,7 @@ def test_an_open_transaction_hides_no_later_commit(
             await _read_on(scan, b"committed")
             assert scan.fold.get(b"open") is None
             assert scan.fold.undecided(b"open")
-            await asyncio.to_thread(slow.commit_transaction, 30)
+            await asyncio.to_thread(slow.commit_transaction, 60)
             await _read_on(scan, b"open")
         finally:
             await cluster.close()
@@ -49,6 +49,6 @@ async def _read_on(scan: Scan, key: bytes) -> None:
 
 def _begun(side: Side, transactional_id: str) -> Producer:
     producer = side.producer(transactional_id=transactional_id)
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     return producer

@@ -1,7 +1,6 @@
 """R4 and R7: what can't go on stops with a named state, its neighbours go on, nothing is skipped silently."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +9,7 @@ from msgspec.structs import replace
 from runtime.contract.status import PartitionState as State
 from runtime.contract.status import PartitionStatus
 from runtime.copy.slot import Slot
+from tests.records import wait_for
 from tests.runtime.copy.world import Driver, Side, assigned, at_end, copy_through, flow_spec, in_state, until
 
 pytestmark = pytest.mark.integration
@@ -26,10 +26,7 @@ def values(side: Side, topic: str, partition: int = 0, partitions: int = 1) -> l
 
 def recreate(side: Side, topic: str) -> None:
     side.delete(topic)
-    deadline = time.monotonic() + 60
-    while topic in side.admin().list_topics(timeout=10).topics:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: topic not in side.admin().list_topics(timeout=60).topics)
     side.create(topic)
 
 
@@ -222,10 +219,10 @@ def test_a_hung_transaction_at_the_source_is_named(sides: dict[str, Side], fresh
     for side in sides.values():
         side.create(topic)
     hung = sides["dc1"].producer(transactional_id=fresh("hung"), transaction_timeout_ms=600_000)
-    hung.init_transactions(30)
+    hung.init_transactions(60)
     hung.begin_transaction()
     hung.produce(topic, b"open")
-    hung.flush(30)
+    hung.flush(60)
     sides["dc1"].write(topic, numbered(0, 10))
     driver = Driver(sides, job=fresh("job"))
 
@@ -233,7 +230,7 @@ def test_a_hung_transaction_at_the_source_is_named(sides: dict[str, Side], fresh
         assignment = await driver.take_over(flow, assigned(flow.name, topic))
         async with driver.running(assignment) as slot:
             status = await state_of(slot, State.BLOCKED_AT_SOURCE, topic)
-            await asyncio.to_thread(hung.commit_transaction, 30)
+            await asyncio.to_thread(hung.commit_transaction, 60)
             await until(slot, at_end([11]))
             return status
 
@@ -278,4 +275,4 @@ def _alter(admin: object, topic: str, key: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(30)
+        done.result(60)

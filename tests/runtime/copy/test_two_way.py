@@ -1,15 +1,18 @@
-"""R5: two clusters copy one topic to each other; nothing returns, and nothing goes round when all is
-still.
-"""
+"""R5: clusters copy one topic to each other; nothing returns, and nothing goes round when all is still."""
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from itertools import chain, pairwise
 
 import pytest
 
 from runtime.contract.jobspec import ProvenanceMode, TemplateRule
 from runtime.copy.slot import Slot
+from tests.conftest import MakeLab
+from tests.labs import spec
+from tests.runtime.conftest import sides_of
 from tests.runtime.copy.workload import mixed
 from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec, until
 
@@ -20,33 +23,49 @@ Ends = dict[str, list[int]]  # by cluster and partition
 
 @pytest.mark.parametrize("mode", ["batch", "headers"])
 def test_active_active_under_one_name(sides: dict[str, Side], fresh: Fresh, mode: ProvenanceMode) -> None:
+    _copied_round({name: sides[name] for name in ("dc1", "dc2")}, fresh, mode)
+
+
+def test_a_ring_of_three_under_one_name(own_lab: MakeLab, fresh: Fresh) -> None:
+    _copied_round(sides_of(own_lab(spec("dc1"), spec("dc2"), spec("dc3"))), fresh, "headers")
+
+
+def _copied_round(sides: dict[str, Side], fresh: Fresh, mode: ProvenanceMode) -> None:
+    """Each cluster copies to the next one, the last to the first: all hold the same in the end."""
     topic = fresh("shared")
-    there = flow_spec(fresh("there"), "dc1", "dc2", provenance=mode, shared=True)
-    back = flow_spec(fresh("back"), "dc2", "dc1", provenance=mode, shared=True)
-    for side in sides.values():
+    following = dict(pairwise((*sides, next(iter(sides)))))
+    flows = {
+        here: flow_spec(fresh("way"), here, there, provenance=mode, shared=True)
+        for here, there in following.items()
+    }
+    for number, side in enumerate(sides.values()):
         side.create(topic, 2)
-    mixed(sides["dc1"], topic, 2, seed=1, count=150)
-    mixed(sides["dc2"], topic, 2, seed=2, count=150)
+        mixed(side, topic, 2, seed=number, count=150)
     born = {name: sorted(_numbers(side, topic)) for name, side in sides.items()}
 
-    async def copy() -> tuple[list[int], list[int]]:
-        one, two = Driver(sides, "dc2", fresh("job")), Driver(sides, "dc1", fresh("job"))
-        first = await one.take_over(there, assigned(there.name, topic, 2))
-        second = await two.take_over(back, assigned(back.name, topic, 2))
-        async with one.running(first) as slot, two.running(second) as other:
-            ways = {"dc1": slot, "dc2": other}
+    async def copy() -> dict[str, tuple[int, int]]:
+        async with AsyncExitStack() as running:
+            ways: dict[str, Slot] = {}
+            for here, flow in flows.items():
+                driver = Driver(sides, following[here], fresh("job"))
+                assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
+                ways[here] = await running.enter_async_context(driver.running(assignment))
             ends = await _all_is_still(ways, sides, topic)
-            commits = _commits(ways)
+            counted = _counted(ways)
             await asyncio.sleep(2)
-            assert _commits(ways) == commits
+            assert _counted(ways) == counted
             assert await asyncio.to_thread(_written, sides, topic) == ends
-            return commits, [each.dropped for one in ways.values() for each in one.status().flows]
+            return counted
 
-    commits, dropped = asyncio.run(copy())
-    assert min(commits) > 0
-    assert dropped == [len(born["dc2"]), len(born["dc1"])]
-    both = sorted(born["dc1"] + born["dc2"])
-    assert [sorted(_numbers(side, topic)) for side in sides.values()] == [both, both]
+    counted = asyncio.run(copy())
+    assert all(commits for commits, _ in counted.values())
+    assert {here: dropped for here, (_, dropped) in counted.items()} == {
+        here: len(born[there]) for here, there in following.items()
+    }
+    everything = sorted(chain(*born.values()))
+    assert {name: sorted(_numbers(side, topic)) for name, side in sides.items()} == dict.fromkeys(
+        sides, everything
+    )
 
 
 @pytest.mark.parametrize("mode", ["batch", "headers"])
@@ -100,8 +119,10 @@ def test_names_that_do_not_cycle_are_all_copied(sides: dict[str, Side], fresh: F
     assert len(sides["dc1"].read(f"{topic}.r.b")[0]) == 20
 
 
-def _commits(ways: Mapping[str, Slot]) -> list[int]:
-    return [each.commits for one in ways.values() for each in one.status().flows]
+def _counted(ways: Mapping[str, Slot]) -> dict[str, tuple[int, int]]:
+    """Commits and dropped records of each way's only flow, by its source."""
+    flows = {name: slot.status().flows[0] for name, slot in ways.items()}
+    return {name: (flow.commits, flow.dropped) for name, flow in flows.items()}
 
 
 async def _all_is_still(ways: Mapping[str, Slot], sides: dict[str, Side], topic: str) -> Ends:

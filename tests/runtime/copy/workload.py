@@ -37,23 +37,23 @@ def mixed(side: Side, topic: str, partitions: int = 1, *, seed: int = 1, count: 
         for _ in range(3)
     ]
     for producer in transactional:
-        producer.init_transactions(30)
+        producer.init_transactions(60)
     left = rows(random_, count, partitions)
     while left:
         some, left = left[: random_.randrange(1, 40)], left[40:]
         if random_.random() < 0.5:
             producer = random_.choice(producers)
             _produce(producer, topic, some)
-            producer.flush(30)
+            producer.flush(60)
             continue
         producer = random_.choice(transactional)
         producer.begin_transaction()
         _produce(producer, topic, some)
         if random_.random() < 0.33:
-            producer.flush(30)
-            producer.abort_transaction(30)
+            producer.flush(60)
+            producer.abort_transaction(60)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
     settled(side.client, topic)
 
 

@@ -142,7 +142,7 @@ def test_one_that_dies_at_its_start_is_an_error_with_its_last_words(launcher: Su
 
 
 def test_one_that_crashes_is_restarted_and_one_that_is_fenced_is_not(launcher: Supervised, spark: FakeSpark):
-    spark.drivers("end 1 2")
+    spark.drivers("turn 1")
     launcher.launch(SPEC)
     spark.drivers("end 75 0")
     wait_for(lambda: launcher.find("dc2").state is LaunchState.ENDED)
@@ -164,7 +164,7 @@ def test_of_two_launches_at_once_one_is_refused(launcher: Supervised, tmp_path: 
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=launcher.environ, cwd=here)
         for _ in range(2)
     ]
-    said = sorted(one.communicate(timeout=60)[0] for one in two)
+    said = sorted(one.communicate(timeout=180)[0] for one in two)
     assert said[0] == ""
     assert "runs already" in said[1]
 

@@ -60,14 +60,22 @@ async def produce(
     return answered
 
 
+# A broker may not lead, or not know yet, what the metadata already say it leads.
+NOT_YET = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+)
+
+
 async def accepted(cluster: Cluster, topic: str, partition: int, *pieces: Any, **more: Any) -> int:
-    """The base offset. A broker may not lead, or not know yet, what the metadata already say it leads."""
-    not_yet = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    """The base offset."""
     while True:
         answered = await produce(cluster, topic, partition, *pieces, **more)
         if answered.error is ErrorCode.NONE:
             return answered.base_offset
-        assert answered.error in not_yet, answered
+        assert answered.error in NOT_YET, answered
         await cluster.topics([topic], fresh=True)
 
 
@@ -87,6 +95,9 @@ async def fetch_until(
     while position < end:
         session.want(topic_id, partition, FetchFrom(position))
         for answered in await session.fetch():
+            if answered.error in NOT_YET:
+                await asyncio.sleep(0.05)
+                continue
             assert not answered.error, answered.error.name
             aborted.update(answered.aborted)
             got += values(answered)
