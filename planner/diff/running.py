@@ -60,6 +60,10 @@ class Standing:
         running = self.job(address.name)
         return running is not None and running.live and running.topology == topology
 
+    def held(self, topology: str) -> list[Address]:
+        jobs = (job_address(one.name) for one in self.cluster.jobs)
+        return sorted(address for address in {*self.entries, *jobs} if self.holds(address, topology))
+
     def has(self, flow: str, job: str) -> bool:
         """It is written down here, or its job copies it."""
         running = self.job(job)
@@ -94,8 +98,8 @@ def left_over(
     """What nothing names any more, each once: where it runs, if it does."""
     places: dict[Address, list[Standing]] = {}
     for standing in found.values():
-        for address, entry in standing.entries.items():
-            if address.kind is kind and entry.topology == topology and address.name not in wanted:
+        for address in standing.held(topology):
+            if address.kind is kind and address.name not in wanted:
                 places.setdefault(address, []).append(standing)
     for address, some in places.items():
         yield address, next((one for one in some if one.runs(address.name)), some[0])

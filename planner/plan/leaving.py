@@ -34,7 +34,7 @@ def leaving(
     book: list[Step] = []
     named: set[Address] = set(wanted)
     for cluster, standing in found.items():
-        for address in _held(standing, desired, wanted):
+        for address in standing.held(desired.topology):
             change = by_address.get(address)
             if wanted.get(address) == cluster or change is None or change.action in IDLE:
                 continue
@@ -60,11 +60,6 @@ def _destinations(desired: Desired) -> dict[Address, str]:
             found[job.address] = job.spec.destination
             found.update((flow_address(name), job.spec.destination) for name in job.flows)
     return found
-
-
-def _held(standing: Standing, desired: Desired, wanted: Mapping[Address, str]) -> list[Address]:
-    asked = {*standing.entries, *wanted}
-    return sorted(address for address in asked if standing.holds(address, desired.topology))
 
 
 def _lets_go(address: Address, standing: Standing) -> Iterator[str]:

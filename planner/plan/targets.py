@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
-from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, flow_of
+from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, flow_of
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
 from planner.model.change import Change
 from planner.model.desired import Desired, MirroredBy
@@ -22,7 +22,7 @@ def select(
     """All of them where nothing is targeted; else the targeted ones, with a note that the plan is partial."""
     if not targets:
         return tuple(changes), ()
-    needs = _needs(desired, owned, topology)
+    needs = _needs(desired, owned, topology, changes)
     known = {change.address for change in changes} | needs.keys()
     problems: list[Diagnostic] = []
     wanted: set[Address] = set()
@@ -63,10 +63,10 @@ def _closure(address: Address, needs: Mapping[Address, frozenset[Address]]) -> s
 
 
 def _needs(
-    desired: Desired, owned: Mapping[Address, Owned], topology: Topology
+    desired: Desired, owned: Mapping[Address, Owned], topology: Topology, changes: Iterable[Change]
 ) -> dict[Address, frozenset[Address]]:
-    """A job and its flows need each other, for it has one spec. A flow needs its mirror topics and ACLs, a
-    mirror topic its source if that is ours.
+    """A job and its flows need each other, for it has one spec; a flow also the job that it leaves. A flow
+    needs its mirror topics and ACLs, a mirror topic its source if that is ours.
     """
     needs: dict[Address, set[Address]] = {flow_address(name): set() for name in topology.flows}
     for topic in desired.topics:
@@ -87,4 +87,7 @@ def _needs(
     for flow_name, one in topology.flows.items():
         needs.setdefault(job_address(one.job), set()).add(flow_address(flow_name))
         needs.setdefault(flow_address(flow_name), set()).add(job_address(one.job))
+    for change in changes:
+        left = (str(one.old) for one in change.fields if one.path == (JOB,))
+        needs.setdefault(change.address, set()).update(job_address(name) for name in left)
     return {address: frozenset(wanted) for address, wanted in needs.items()}

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.diff import diff_destroy
+from planner.diff import diff, diff_destroy
+from planner.expand import expand
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
@@ -62,6 +63,10 @@ def held(seen: Observed) -> set[tuple[str, str]]:
     found = {place: seen.reachable(place) for place in PLACES}
     entries = [(place, entry.address) for place, one in found.items() if one for entry in one.owned]
     return {(place, str(address)) for place, address in entries if address.cluster is None}
+
+
+def destroyed(seen: Observed) -> Plan:
+    return make_plan(Desired("shop"), seen, diff_destroy(seen, shop()), shop())
 
 
 def test_stopped_there_then_launched_here() -> None:
@@ -196,10 +201,19 @@ def test_a_flow_that_ends_does_not_move(before: FlowState, after: FlowState) -> 
         assert ("transition", ExitCode.REFUSED) in {(said.code, said.exit) for said in found}
 
 
+def test_targeting_a_flow_takes_the_job_that_it_leaves() -> None:
+    wanted, seen = shop(to("dc2"), to("dc3", "y", "far")), applied(shop(to("dc2"), to("dc2", "y")))
+    desired = expand(wanted, seen)
+
+    made = make_plan(desired, seen, diff(desired, seen, wanted), wanted, targets=("flow.y",))
+
+    assert {"reconfigure:job.main", "launch:job.far", "disown:flow.y@dc2"} <= set(order(made))
+
+
 def test_destroy_stops_it_wherever_it_is_held() -> None:
     here = applied(shop(to("dc3"))).clusters["dc3"]
     both = Observed({**applied(shop(to("dc2"))).clusters, "dc3": here})
-    made = make_plan(Desired("shop"), both, diff_destroy(both, shop()), shop())
+    made = destroyed(both)
 
     after = simulate(made.steps, both)
     assert (running(after), held(after)) == (set(), set())
@@ -229,8 +243,9 @@ def test_wherever_an_apply_is_cut_the_next_one_ends_it(
     if data.draw(st.booleans(), "all died"):
         cut = dead(dead(cut, "dc2"), "dc3")
 
-    ended = applied(after, cut)
+    ended, gone = applied(after, cut), simulate(destroyed(cut).steps, cut)
 
+    assert (running(gone), held(gone)) == (set(), set())
     assert plan(after, ended).steps == ()
     wanted = {(one.destination_cluster, one.job) for one in after.flows.values()}
     flows = {(one.destination_cluster, f"flow.{one.name}") for one in after.flows.values()}
