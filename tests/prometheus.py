@@ -78,7 +78,7 @@ class Prometheus:
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def await_up(self) -> None:
-        wait_for(lambda: self._process.poll() is None and self._up(), 60)
+        wait_for(lambda: self._process.poll() is None and self._up(), 180)
 
     def close(self) -> None:
         self._process.terminate()
@@ -92,6 +92,6 @@ class Prometheus:
 
     def _get(self, path: str, **parameters: str) -> dict[str, Any]:
         asked = urllib.parse.urlencode(parameters).encode() or None
-        with urllib.request.urlopen(f"{self._url}/{path}", data=asked, timeout=20) as answer:
+        with urllib.request.urlopen(f"{self._url}/{path}", data=asked, timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)["data"]
         return found

@@ -68,10 +68,10 @@ def principal(cluster: Cluster, user: str, granted: list[Right], folder: Path) -
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     wanted = UserScramCredentialUpsertion(user, info, password.encode())
     for made in admin.alter_user_scram_credentials([wanted]).values():
-        made.result(timeout=30)
+        made.result(timeout=60)
     bindings = [_binding(right, operation, user) for right in granted for operation in right.operations]
     for made in admin.create_acls(bindings).values():
-        made.result(timeout=30)
+        made.result(timeout=60)
     file = folder / f"{cluster.spec.name}-{user}.password"
     file.write_text(password)
     client = {key: value for key, value in cluster.client.items() if key != "bootstrap.servers"}
@@ -95,6 +95,6 @@ def _binding(right: Right, operation: str, user: str) -> AclBinding:
 
 def _logs_in(client: dict[str, Any]) -> bool:
     try:
-        return bool(AdminClient({**client, "log_level": 0}).list_topics(timeout=2).brokers)
+        return bool(AdminClient({**client, "log_level": 0}).list_topics(timeout=10).brokers)
     except Exception:  # noqa: BLE001 - a user that was just made is not known at once
         return False

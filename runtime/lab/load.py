@@ -63,15 +63,16 @@ class Load:
                 producer.flush(_PATIENCE)
 
     def _beats(self, seconds: float) -> Iterator[int]:
-        """The numbers 0, 1, 2 … at the pace of the rate."""
-        began, number = time.monotonic(), 0
-        while (now := time.monotonic() - began) < seconds:
-            while number < now * self.rate:
+        """The numbers 0, 1, 2 … at the pace of the rate: as many as the time holds, whatever held us up."""
+        began, number, passed = time.monotonic(), 0, 0.0
+        while passed < seconds:
+            time.sleep(_TICK)
+            passed = min(time.monotonic() - began, seconds)
+            while number < passed * self.rate:
                 yield number
                 number += 1
             for producer in self._producers.values():
                 producer.poll(0)
-            time.sleep(_TICK)
 
     def _write(self, target: Target, number: int) -> None:
         def told(failure: object, _record: object) -> None:

@@ -1,7 +1,7 @@
 """Ports: chosen, checked, and where one is taken, by whom."""
 
 import errno
-import random
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +15,8 @@ CONTROLLERS = 100
 LISTENERS = 200
 # Below the range that the kernel hands out to outgoing connections, so nobody gets one by accident.
 FREE_PORTS = range(12_000, 32_000)
+_APART = 997  # in that range, from where one process picks to where the next one does
+_picked: set[int] = set()
 _LISTEN = "0A"
 
 
@@ -108,6 +110,11 @@ def _bind_problem(spec: ClusterSpec, port: int) -> OSError | None:
 
 
 def _free_ports(spec: ClusterSpec, taken: set[int]) -> Iterator[int]:
-    for port in random.sample(FREE_PORTS, len(FREE_PORTS)):
-        if port not in taken and _bind_problem(spec, port) is None:
+    """A port that was picked is free for others until its broker begins, and whenever that is dead: each
+    process picks somewhere else, and never the same again."""
+    start = os.getpid() * _APART
+    for number in range(len(FREE_PORTS)):
+        port = FREE_PORTS[(start + number) % len(FREE_PORTS)]
+        if port not in taken and port not in _picked and _bind_problem(spec, port) is None:
+            _picked.add(port)
             yield port

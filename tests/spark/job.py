@@ -27,6 +27,8 @@ from runtime.copy.scan import Scan
 from runtime.copy.wire.cluster import Cluster
 from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, JVM, MAIN
+from tests.processes import below, parent_of, words_of
+from tests.records import wait_for
 
 R = TypeVar("R")
 
@@ -87,14 +89,14 @@ class Running:
 
     @property
     def driver(self) -> psutil.Process:
-        return next(child for child in self._children() if str(MAIN) in child.cmdline())
+        return next(child for child in self._children() if str(MAIN) in words_of(child))
 
     @property
     def workers(self) -> list[psutil.Process]:
         """The forks of pyspark's daemon that are at work."""
-        python = [child for child in self._children() if "pyspark.daemon" in child.cmdline()]
-        daemons = {child.pid for child in python if child.ppid() == self.pid}
-        return [child for child in python if child.ppid() in daemons]
+        python = [child for child in self._children() if "pyspark.daemon" in words_of(child)]
+        daemons = {child.pid for child in python if parent_of(child) == self.pid}
+        return [child for child in python if parent_of(child) in daemons]
 
     def status(self) -> JobStatus | None:
         """What this life of the job last said of itself."""
@@ -119,7 +121,7 @@ class Running:
         producer.produce(
             naming.CONTROL, key=control.command_key(self.spec.job), value=control.encode(command)
         )
-        assert producer.flush(60) == 0
+        assert producer.flush(120) == 0
         if isinstance(command, control.Reconfigure):
             self.wait_for(lambda status: status.heard == command.id)
             self.spec = command.spec
@@ -129,21 +131,26 @@ class Running:
         self._children()
         return list(self.seen.values())
 
-    def wait_for(self, holds: Callable[[JobStatus], bool], within_s: float = 180.0) -> JobStatus:
+    def wait_for(self, holds: Callable[[JobStatus], bool], within_s: float = 240.0) -> JobStatus:
         deadline = time.monotonic() + within_s
         while True:
             status = self.status()
             if status is not None and holds(status):
                 return status
-            assert self.process.poll() is None, f"the job ended\n{self.tail()}"
-            assert time.monotonic() < deadline, f"{status}\n{self.tail()}"
+            assert self.process.poll() is None, f"the job ended: {self.tail()}"
+            assert time.monotonic() < deadline, f"{status}: {self.tail()}"
             time.sleep(0.1)
 
-    def stop(self, within_s: float = 90.0) -> int:
+    def stop(self) -> int:
         """Gracefully; the exit code."""
         if self.process.poll() is None:
             self.driver.send_signal(signal.SIGTERM)
-        return self.process.wait(within_s)
+        return self.ended()
+
+    def ended(self, within_s: float = 180.0) -> int:
+        """The exit code, once it has one."""
+        wait_for(lambda: self.process.poll() is not None, within_s, about=self.tail)
+        return self.process.wait()
 
     def kill(self) -> None:
         """The JVM, with -9: everything that hangs on it must go by itself."""
@@ -156,9 +163,9 @@ class Running:
     def _children(self) -> list[psutil.Process]:
         if self.process.poll() is not None:
             return []
-        children = psutil.Process(self.pid).children(recursive=True)
+        children = [one for one in below(self.pid) if one.pid != self.pid]
         self.seen.update((child.pid, child) for child in children)
-        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+        return children
 
 
 def start_job(

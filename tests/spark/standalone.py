@@ -37,7 +37,7 @@ class Standalone:
 
 
 def fetched(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         text: str = answer.read().decode(errors="replace")
         return text
 
@@ -78,7 +78,7 @@ def standalone(folder: Path, environ: Mapping[str, str], workers: int = 2) -> It
             for number in range(workers)
         ]
         address = f"http://127.0.0.1:{ui}"
-        wait_for(lambda: _alive(address) == workers, 120)
+        wait_for(lambda: _alive(address) == workers, 240)
         yield Standalone(master, address, tuple(psutil.Process(one.pid) for one in own), folder)
     finally:
         for process in started:

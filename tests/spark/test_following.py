@@ -26,12 +26,14 @@ from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import PartitionState
 from runtime.lab.lab import Lab
 from tests import checker
+from tests.processes import below, lives, share_of
 from tests.records import Record, create_topic, read, wait_for, write
 from tests.spark.job import Running, flow_of, generations, spec_of, start_job
 
 pytestmark = pytest.mark.spark
 
 PREFIX = "following"
+_FOLLOWS_S = 180
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def told(job: Running, *flows: FlowSpec, **changes: Any) -> None:
 
 
 def values(client: dict[str, Any], topic: str) -> list[bytes | None]:
-    known = topic in AdminClient(client).list_topics(timeout=10).topics
+    known = topic in AdminClient(client).list_topics(timeout=60).topics
     return [record.value for record in read(client, topic)] if known else []
 
 
@@ -107,12 +109,12 @@ def test_a_new_topic_and_grown_partitions_follow(job: Running, dc1: dict[str, An
     topic = f"{PREFIX}-new"
     create_topic(dc1, topic, 1, config={"retention.ms": "-1"})
     write(dc1, topic, [b"%d" % n for n in range(50)])
-    wait_for(lambda: arrived(dc2, topic) == 50, 60)
+    wait_for(lambda: arrived(dc2, topic) == 50, _FOLLOWS_S)
     admin = AdminClient(dc1)
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
-    wait_for(lambda: len(admin.list_topics(topic, 5).topics[topic].partitions) == 4)
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
+    wait_for(lambda: len(admin.list_topics(topic, _FOLLOWS_S).topics[topic].partitions) == 4)
     written = checker.write(dc1, topic, checker.Spec(records=300, large_every=0))
-    wait_for(lambda: arrived(dc2, topic) == 50 + written.records, 60)
+    wait_for(lambda: arrived(dc2, topic) == 50 + written.records, _FOLLOWS_S)
     assert {record.partition for record in read(dc2, topic)} == {0, 1, 2, 3}
 
 
@@ -141,8 +143,8 @@ def test_what_was_copied_is_committed_at_the_origin(job: Running, dc1: dict[str,
     asked = [TopicPartition(f"{PREFIX}-first", number) for number in range(4)]
 
     def caught_up() -> bool:
-        committed = {one.partition: one.offset for one in consumer.committed(asked, 10)}
-        ends = {one.partition: consumer.get_watermark_offsets(one, 10)[1] for one in asked}
+        committed = {one.partition: one.offset for one in consumer.committed(asked, 60)}
+        ends = {one.partition: consumer.get_watermark_offsets(one, 60)[1] for one in asked}
         return committed == ends
 
     wait_for(caught_up)
@@ -158,7 +160,7 @@ def test_a_flow_joins_without_disturbing_the_other(
     create_topic(dc1, topic, 2)
     write(dc1, topic, [b"old"] * 10)
     told(job, flow_of("added", [topic]))
-    wait_for(lambda: arrived(dc2, topic) == 10, 60)
+    wait_for(lambda: arrived(dc2, topic) == 10, _FOLLOWS_S)
     assert generations(job.spec)["main"] == before
     assert {slot: report.status.process for slot, report in job.reports().items()} == workers
 
@@ -171,7 +173,7 @@ def test_an_edited_flow_begins_what_is_new_to_it_at_its_start(
     create_topic(dc1, topic)
     write(dc1, topic, [b"kept"] * 5)
     told(job, replace(flow, topics=replace(flow.topics, include=[*flow.topics.include, topic])))
-    wait_for(lambda: arrived(dc2, topic) == 5, 60)
+    wait_for(lambda: arrived(dc2, topic) == 5, _FOLLOWS_S)
 
 
 def test_a_flow_pauses_and_goes_on_where_it_was(job: Running, dc1: dict[str, Any], dc2: dict[str, Any]):
@@ -183,7 +185,7 @@ def test_a_flow_pauses_and_goes_on_where_it_was(job: Running, dc1: dict[str, Any
     job.wait_for(lambda status: not any(view.partitions for view in status.flows if view.flow == "added"))
     assert arrived(dc2, topic) == 10
     told(job, replace(flow, state="active"))
-    wait_for(lambda: arrived(dc2, topic) == 17, 60)
+    wait_for(lambda: arrived(dc2, topic) == 17, _FOLLOWS_S)
 
 
 def test_a_flow_starts_over_once_where_it_is_told_to(
@@ -194,14 +196,14 @@ def test_a_flow_starts_over_once_where_it_is_told_to(
     flow = flow_of("again", [topic])
     told(job, flow)
     write(dc1, topic, [b"1", b"2", b"3"])
-    wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3"], timeout=60)
+    wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3"], _FOLLOWS_S)
     from_two = replace(flow, restart_from=AtOffsets(offsets={topic: {"0": 1}}))
     told(job, from_two)
-    wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3", b"2", b"3"], timeout=60)
+    wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3", b"2", b"3"], _FOLLOWS_S)
     told(job, replace(from_two, state="paused"))
     told(job, from_two)  # it was carried out: from here on it resumes
     write(dc1, topic, [b"4"])
-    wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3", b"2", b"3", b"4"], timeout=60)
+    wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3", b"2", b"3", b"4"], _FOLLOWS_S)
 
 
 def test_a_source_that_does_not_answer_is_its_flows_matter_alone(
@@ -231,17 +233,17 @@ def test_a_mirror_deleted_by_hand_is_not_made_anew_until_someone_accepts_it(
     topic = f"{PREFIX}-gone"
     create_topic(dc1, topic)
     write(dc1, topic, [b"before"] * 3)
-    wait_for(lambda: arrived(dc2, topic) == 3, 60)
+    wait_for(lambda: arrived(dc2, topic) == 3, _FOLLOWS_S)
     admin = AdminClient(dc2)
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(60)
     key = PartitionKey("main", topic, 0)
     wait_for(lambda: state_of(job, key) is PartitionState.RECREATED)
     status = job.wait_for(lambda status: any(topic in note for view in status.flows for note in view.notes))
     assert status is not None
-    assert topic not in admin.list_topics(timeout=10).topics
+    assert topic not in admin.list_topics(timeout=60).topics
     write(dc1, topic, [b"after"] * 2)
     job.tell(control.AcceptLoss("accepted", "main"))
-    wait_for(lambda: [one.value for one in copied(dc2, topic)][-2:] == [b"after"] * 2, 90)
+    wait_for(lambda: [one.value for one in copied(dc2, topic)][-2:] == [b"after"] * 2, _FOLLOWS_S)
 
 
 def test_a_deleted_source_topic_is_said_and_its_mirror_stays(
@@ -250,7 +252,7 @@ def test_a_deleted_source_topic_is_said_and_its_mirror_stays(
     topic = f"{PREFIX}-new"
     count = arrived(dc2, topic)
     admin = AdminClient(dc1)  # its futures need it alive
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(60)
     key = PartitionKey("main", topic, 0)
     wait_for(lambda: state_of(job, key) is PartitionState.SOURCE_DELETED)
     assert arrived(dc2, topic) == count
@@ -258,18 +260,14 @@ def test_a_deleted_source_topic_is_said_and_its_mirror_stays(
 
 def test_small_enough(job: Running):
     """Driver and two slots; the limit is for one."""
-    processes = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
-    shared_once = sum(one.memory_full_info().pss for one in processes)
-    assert shared_once < 800 << 20
+    assert sum(map(share_of, below(job.pid))) < 800 << 20
 
 
 def test_a_graceful_stop_says_goodbye(job: Running):
     assert job.stop() == 0, job.tail()
-    status = job.status()
-    assert status is not None
-    assert status.state == "stopped"
-    assert generations(job.spec)["main"].state == "stopped"
-    assert not [one for one in job.started() if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    wait_for(lambda: (status := job.status()) is not None and status.state == "stopped")
+    wait_for(lambda: generations(job.spec)["main"].state == "stopped")
+    wait_for(lambda: not any(map(lives, job.started())))
 
 
 def state_of(job: Running, key: PartitionKey) -> PartitionState | None:
@@ -281,7 +279,7 @@ def state_of(job: Running, key: PartitionKey) -> PartitionState | None:
 def settings_of(client: dict[str, Any], topic: str) -> dict[str, str | None]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     admin = AdminClient(client)
-    found = admin.describe_configs([resource])[resource].result(20)
+    found = admin.describe_configs([resource])[resource].result(60)
     return {key: entry.value for key, entry in found.items()}
 
 
@@ -296,12 +294,12 @@ def alter(client: dict[str, Any], topic: str, settings: dict[str, str | None]) -
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
     admin = AdminClient(client)
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def copied(client: dict[str, Any], topic: str) -> list[Record]:
     """Committed records, none while there is no such topic."""
-    known = AdminClient(client).list_topics(timeout=10).topics
+    known = AdminClient(client).list_topics(timeout=60).topics
     return read(client, topic) if topic in known else []
 
 

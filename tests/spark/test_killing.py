@@ -1,7 +1,5 @@
 """Whatever dies, nothing is lost, doubled or reordered, and nobody goes on copying (R1, R2, R3)."""
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +11,17 @@ from msgspec.structs import replace
 from runtime.contract.exits import JobExit
 from runtime.lab.lab import Lab
 from tests import checker
+from tests.processes import below, freeze, lives, thaw
 from tests.records import create_topic, wait_for
 from tests.spark.forwarder import Door
 from tests.spark.job import Running, flow_of, generations, spec_of, start_job
 
 pytestmark = pytest.mark.spark
-
-
-def all_of(job: Running) -> list[psutil.Process]:
-    return [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
+_STARTS_S = 180  # a job, or a slot
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+    return not any(map(lives, processes))
 
 
 def running(job: Running, slots: int = 1) -> None:
@@ -53,31 +49,31 @@ def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path
         job = start_job(spec, tmp_path, "local[2,4]")  # this Spark repeats a task that failed
         try:
             running(job, 2)
-            wait_for(lambda: grows(job), 60)
+            wait_for(lambda: grows(job), _STARTS_S)
 
             worker = psutil.Process(job.reports()[0].status.process)
             attempts = {slot: report.attempt for slot, report in job.reports().items()}
             worker.kill()
-            wait_for(lambda: job.reports()[0].attempt > attempts[0], 60)
+            wait_for(lambda: job.reports()[0].attempt > attempts[0], _STARTS_S)
             assert job.reports()[1].attempt == attempts[1]  # the other slot went on
             # Fencing 3: what Spark repeats by itself carries a stale ticket and copies nothing.
             job.wait_for(lambda status: status.slots[0].why.startswith("retried"))
 
-            before = all_of(job)
+            before = below(job.pid)
             job.kill()  # the JVM
             wait_for(lambda: gone(before))
 
             job = start_job(spec, tmp_path)
             running(job, 2)
-            wait_for(lambda: grows(job), 60)
-            before = all_of(job)
+            wait_for(lambda: grows(job), _STARTS_S)
+            before = below(job.pid)
             job.driver.kill()  # the Python driver
-            job.process.wait(60)
+            job.ended()
             wait_for(lambda: gone(before))
 
             job = start_job(spec, tmp_path)
             running(job, 2)
-            wait_for(lambda: grows(job), 60)
+            wait_for(lambda: grows(job), _STARTS_S)
             report = checker.compare(source, there, topic, written=writer.written, patience=120)
             assert report.clean, report
         finally:
@@ -98,30 +94,28 @@ def test_a_driver_that_was_replaced_writes_nothing_more_and_ends_for_good(
             old = start_job(spec, tmp_path)
             jobs.append(old)
             running(old)
-            wait_for(lambda: grows(old), 60)
-            asleep = all_of(old)
-            for process in asleep:
-                process.suspend()
+            wait_for(lambda: grows(old), _STARTS_S)
+            asleep = below(old.pid)
+            freeze(asleep)
             number = generations(spec)[flow].number
 
             new = start_job(spec, tmp_path)
             jobs.append(new)
             running(new)
             assert generations(spec)[flow].number > number
-            wait_for(lambda: grows(new), 60)
+            wait_for(lambda: grows(new), _STARTS_S)
 
-            for process in asleep:
-                process.resume()
-            assert old.process.wait(60) == JobExit.FENCED, old.tail()
+            thaw(asleep)
+            assert old.ended() == JobExit.FENCED, old.tail()
             wait_for(lambda: gone(asleep))
-            wait_for(lambda: grows(new), 60)
+            wait_for(lambda: grows(new), _STARTS_S)
             report = checker.compare(source, there, topic, written=writer.written, patience=120)
             assert report.clean, report
             assert new.stop() == JobExit.STOPPED, new.tail()
         finally:
             for job in jobs:
-                for process in all_of(job) if job.process.poll() is None else []:
-                    os.kill(process.pid, signal.SIGCONT)
+                if job.process.poll() is None:
+                    thaw(below(job.pid))
                 job.kill()
 
 
@@ -138,7 +132,7 @@ def test_slots_without_a_core_are_shown_and_leave_their_partitions_to_others(
         behind = replace(spec.clusters["dc2"], bootstrap=door.address)
         job = start_job(replace(spec, clusters={**spec.clusters, "dc2": behind}), tmp_path, "local[1]")
         try:
-            wait_for(lambda: "waiting for dc2" in job.tail(), 90)
+            wait_for(lambda: "waiting for dc2" in job.tail(), _STARTS_S)
             door.open()
             job.wait_for(lambda status: [slot.state for slot in status.slots].count("unscheduled") == 1)
             report = checker.compare(source, there, topic, written=written, patience=120)
@@ -151,5 +145,5 @@ def test_slots_without_a_core_are_shown_and_leave_their_partitions_to_others(
 def test_a_file_that_is_no_job_spec_is_said_and_not_tried_again(lab: Lab, tmp_path: Path):
     spec = spec_of(lab, "bad", [flow_of("f", ["t"], destination="dc1")])
     job = start_job(spec, tmp_path)
-    assert job.process.wait(90) == JobExit.BAD_SPEC
+    assert job.ended() == JobExit.BAD_SPEC
     assert "the job's destination is dc2" in job.tail()

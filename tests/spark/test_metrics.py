@@ -2,7 +2,6 @@
 
 import re
 import socket
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +14,11 @@ from msgspec.structs import replace
 from runtime.contract.control import Reconfigure
 from runtime.lab.lab import Lab
 from tests.ports import free_port
+from tests.processes import kill_together
 from tests.prometheus import Prometheus, promtool
 from tests.records import create_topic, wait_for, write
 from tests.runtime.observe.expressions import ALERTS, alerts, panels
+from tests.spark.forwarder import Door
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -39,8 +40,8 @@ def get(port: int, path: str) -> tuple[int, str]:
         return 0, ""
 
 
-def until(holds: Callable[[], object], within_s: float = 90.0) -> None:
-    wait_for(lambda: bool(holds()), within_s)
+def until(holds: Callable[[], object], within_s: float = 180.0) -> None:
+    wait_for(holds, within_s)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,16 @@ def dc1(lab: Lab) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def job(lab: Lab, dc1: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def door(lab: Lab) -> Iterator[Door]:
+    """The job's way to its destination, closed at first."""
+    with Door(lab.clusters["dc2"].bootstrap) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def job(
+    lab: Lab, door: Door, dc1: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
     """Two slots, one flow with all that metrics tell of: an rpo, a limit, heartbeats, a group."""
     create_topic(dc1, TOPIC, 4)
     write(dc1, TOPIC, [b"x" * 100] * COUNT)
@@ -58,6 +68,8 @@ def job(lab: Lab, dc1: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
     group.close()
     flow = flow_of("metered", [TOPIC], heartbeats_every_ms=500, rpo_ms=60_000, rate_limit=50_000_000)
     spec = spec_of(lab, "metered", [flow], slots=2, metrics_port=free_port())
+    behind = replace(spec.clusters["dc2"], bootstrap=door.address)
+    spec = replace(spec, clusters={**spec.clusters, "dc2": behind})
     running = start_job(spec, tmp_path_factory.mktemp("job"))
     try:
         yield running
@@ -81,11 +93,12 @@ def port_of(job: Running) -> int:
     return job.spec.metrics_port
 
 
-def test_it_is_alive_at_once_and_ready_when_it_copies(job: Running):
+def test_it_is_alive_at_once_and_ready_when_it_copies(job: Running, door: Door):
     until(lambda: get(port_of(job), "/healthz") == (200, "alive\n"))
     status, why = get(port_of(job), "/readyz")
     assert status == 503
     assert "the job is starting" in why
+    door.open()
     until(lambda: get(port_of(job), "/readyz") == (200, "ready\n"))
 
 
@@ -108,10 +121,10 @@ def test_what_is_served_is_as_prometheus_wants_it(job: Running, prometheus: Prom
 
 
 def await_series(prometheus: Prometheus, wanted: Sequence[tuple[str, str]]) -> None:
-    deadline = time.monotonic() + 60
-    while missing := [(where, one) for where, one in wanted if not prometheus.query(one)]:
-        assert time.monotonic() < deadline, missing
-        time.sleep(0.5)
+    def missing() -> list[tuple[str, str]]:
+        return [(where, one) for where, one in wanted if not prometheus.query(one)]
+
+    wait_for(lambda: not missing(), 180, every=0.5, about=missing)
 
 
 def test_every_panel_has_series(prometheus: Prometheus):
@@ -129,8 +142,7 @@ def test_every_alert_speaks_of_series(prometheus: Prometheus):
 
 def test_a_killed_slot_takes_no_count_along(job: Running, prometheus: Prometheus, dc1: dict[str, Any]):
     before = prometheus.value("sum(repl_slot_records_total)") or 0
-    for worker in job.workers:
-        worker.kill()
+    kill_together(job.workers)
     until(lambda: (prometheus.value("sum(repl_slot_restarts_total)") or 0) >= 1)
     write(dc1, TOPIC, [b"y" * 100] * COUNT)
     until(lambda: prometheus.value(RECORDS) == 2 * COUNT)
@@ -142,10 +154,8 @@ def test_a_killed_slot_takes_no_count_along(job: Running, prometheus: Prometheus
 
 def test_a_port_that_is_taken_is_said_and_tried_again(job: Running):
     former = port_of(job)
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        taken = other.getsockname()[1]
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
         job.tell(Reconfigure("another port", replace(job.spec, metrics_port=taken)))
         status = job.wait_for(lambda status: str(taken) in status.trouble)
         assert status.state == "running"

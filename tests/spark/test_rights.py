@@ -87,7 +87,7 @@ def test_who_may_only_look_plans_everything_and_changes_nothing(scene: Scene):
     assert {f"topic.dc1.{ORDERS}", "flow.rights", "job.dc2"} <= addresses
     refused = repl("apply", str(file), "--auto-approve", "--target", f"topic.dc1.{ORDERS}")
     assert refused.returncode == 1
-    assert ORDERS not in admin(scene.lab, "dc1").list_topics(timeout=10).topics
+    assert ORDERS not in admin(scene.lab, "dc1").list_topics(timeout=60).topics
 
 
 def test_who_may_apply_makes_topics(scene: Scene):
@@ -97,7 +97,7 @@ def test_who_may_apply_makes_topics(scene: Scene):
     again = repl("apply", str(file), "--auto-approve", "--target", f"topic.dc2.{ORDERS}")
     assert again.returncode == 0, again.stdout + again.stderr
     for cluster in CLUSTERS:
-        assert ORDERS in admin(scene.lab, cluster).list_topics(timeout=10).topics
+        assert ORDERS in admin(scene.lab, cluster).list_topics(timeout=60).topics
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +126,14 @@ def job(scene: Scene) -> Iterator[Running]:
 
 
 def arrived(lab: Lab, topic: str) -> int:
-    known = admin(lab, "dc2").list_topics(timeout=10).topics
+    known = admin(lab, "dc2").list_topics(timeout=60).topics
     return len(read(client(lab, "dc2"), topic)) if topic in known else 0
 
 
 def committed(lab: Lab, cluster: str, group: str) -> int:
     """The offset of the first partition of the orders, -1001 where there is none."""
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(ORDERS, 0)])
-    found = admin(lab, cluster).list_consumer_group_offsets([asked])[group].result(20)
+    found = admin(lab, cluster).list_consumer_group_offsets([asked])[group].result(60)
     offset: int = found.topic_partitions[0].offset
     return offset
 
@@ -156,9 +156,9 @@ def test_a_job_does_all_its_duties(scene: Scene, job: Running):
     create_topic(dc1, LATER)
     write(dc1, LATER, [b"two"] * 5)
     until(job, lambda: arrived(lab, LATER) == 5)
-    admin(lab, "dc1").create_partitions([NewPartitions(LATER, 3)])[LATER].result(30)
+    admin(lab, "dc1").create_partitions([NewPartitions(LATER, 3)])[LATER].result(60)
     there = admin(lab, "dc2")
-    until(job, lambda: len(there.list_topics(LATER, timeout=10).topics[LATER].partitions) == 3)
+    until(job, lambda: len(there.list_topics(LATER, timeout=60).topics[LATER].partitions) == 3)
     until(job, lambda: committed(lab, "dc2", GROUP) == 4)
     until(job, lambda: committed(lab, "dc1", "repl.rights") == 10)
     job.wait_for(

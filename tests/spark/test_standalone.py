@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -28,6 +29,7 @@ from tests.spark.job import flow_of, spec_of
 from tests.spark.standalone import Standalone, fetched, standalone
 
 _LOOK_S = 0.3  # each look reads the status topic, on cores that the job wants too
+_STARTS_S = 240  # a job, and what its slots need of a cluster
 pytestmark = pytest.mark.spark
 
 
@@ -90,9 +92,9 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
     with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
         try:
             launcher.launch(spec)
-            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 1, 120, _LOOK_S)
-            wait_for(lambda: len(job.slots_below(cluster.workers[1])) == 1, 60, _LOOK_S)
-            wait_for(lambda: job.copied_by() == {0, 1}, 60, _LOOK_S)
+            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 1, _STARTS_S, _LOOK_S)
+            wait_for(lambda: len(job.slots_below(cluster.workers[1])) == 1, _STARTS_S, _LOOK_S)
+            wait_for(lambda: job.copied_by() == {0, 1}, _STARTS_S, _LOOK_S)
 
             known, shown = look_everywhere(
                 cluster, f"http://127.0.0.1:{ui}", home, tmp_path / "events", there
@@ -107,8 +109,8 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
             hit = job.slots_below(lost)
             began = time.monotonic()
             lost.kill()
-            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 2, 120, _LOOK_S)
-            wait_for(lambda: job.copied_by() == {0, 1} and not job.running(hit), 60, _LOOK_S)
+            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 2, _STARTS_S, _LOOK_S)
+            wait_for(lambda: job.copied_by() == {0, 1} and not job.running(hit), _STARTS_S, _LOOK_S)
             print(f"a lost worker's slot copies again after {time.monotonic() - began:.1f} s")
             report = checker.compare(source, there, topic, written=writer.written, patience=120)
             assert report.clean, report
@@ -182,8 +184,8 @@ def look_everywhere(
         except OSError:
             continue  # gone meanwhile
     for folder in (home, events, cluster.folder):
-        for file in folder.rglob("*"):
-            if file.is_file():
+        for file in files_below(folder):
+            with suppress(OSError):  # gone meanwhile
                 shown[str(file)] = file.read_bytes().decode(errors="replace")
     applications = fetched(f"{ui}/api/v1/applications")
     number = applications.split('"id" : "')[1].split('"')[0]
@@ -193,11 +195,23 @@ def look_everywhere(
     for topic in (naming.STATUS, naming.CONTROL):
         for record in read(there, topic):
             shown[f"{topic} {record.offset}"] = f"{record.key!r} {record.value!r}"
-    assert {file.stat().st_mode & 0o777 for file in home.rglob("*") if file.suffix in (".json", ".conf")} == {
-        0o600
-    }
+    modes = {file: mode_of(file) for file in files_below(home) if file.suffix in (".json", ".conf")}
+    assert set(modes.values()) - {None} == {0o600}, modes
     assert {folder.stat().st_mode & 0o777 for folder in home.iterdir()} == {0o700}
     assert f"{ui}/environment/" in shown
     assert "spark.eventLog.enabled" in shown[f"{ui}/environment/"]
-    assert any(events.rglob("*"))
+    assert files_below(events)
     return "\n".join(shown.values()), shown
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Folders may go meanwhile."""
+    return [Path(where) / name for where, _, names in os.walk(folder) for name in names]
+
+
+def mode_of(file: Path) -> int | None:
+    """None when it is gone."""
+    try:
+        return file.stat().st_mode & 0o777
+    except OSError:
+        return None

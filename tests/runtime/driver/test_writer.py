@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from runtime.contract import client, naming
+from runtime.contract import client
 from runtime.copy.records import Record
 from runtime.copy.scan import Scan
 from runtime.copy.wire.cluster import Cluster
@@ -17,22 +17,23 @@ from tests.records import create_topic
 
 pytestmark = pytest.mark.integration
 
-STATUS = at(naming.STATUS)
-
 
 def beat(name: str) -> list[Record]:
     return [Record(b"beat", name.encode())]
 
 
 @pytest.fixture
-def at_dc2(lab: Lab) -> Callable[[Callable[[Cluster], Awaitable[None]]], None]:
-    """Runs a coroutine function with the wire's client of dc2, where the status topic is."""
-    from confluent_kafka.admin import AdminClient
+def topic(lab: Lab, fresh: Callable[[str], str]) -> str:
+    """As the status topic and the control topic are."""
+    made = fresh("beats")
+    create_topic(lab.clusters["dc2"].client, made, 1, config={"cleanup.policy": "compact"})
+    return made
 
+
+@pytest.fixture
+def at_dc2(lab: Lab) -> Callable[[Callable[[Cluster], Awaitable[None]]], None]:
+    """Runs a coroutine function with the wire's client of dc2."""
     found = lab.clusters["dc2"]
-    for topic in (naming.STATUS, naming.CONTROL):
-        if topic not in AdminClient(dict(found.client)).list_topics(timeout=10).topics:
-            create_topic(found.client, topic, 1, config={"cleanup.policy": "compact"})
 
     def run(work: Callable[[Cluster], Awaitable[None]]) -> None:
         async def opened() -> None:
@@ -44,9 +45,9 @@ def at_dc2(lab: Lab) -> Callable[[Callable[[Cluster], Awaitable[None]]], None]:
     return run
 
 
-async def told(cluster: Cluster, name: str) -> bool:
+async def told(cluster: Cluster, topic: str, name: str) -> bool:
     """Whether that is the newest beat; markers are written after the answer, so it may take a moment."""
-    scan = Scan(cluster, naming.STATUS, 0)
+    scan = Scan(cluster, topic, 0)
     until = time.monotonic() + 60
     while time.monotonic() < until:
         await scan.refresh()
@@ -56,57 +57,57 @@ async def told(cluster: Cluster, name: str) -> bool:
     return False
 
 
-def test_a_replaced_driver_is_fenced(at_dc2, fresh):
+def test_a_replaced_driver_is_fenced(at_dc2, topic, fresh):
     async def work(cluster: Cluster) -> None:
         job = fresh("job")
         old = await DriverWriter.begin(cluster, job)
-        await old.beat(STATUS, beat("old"))
+        await old.beat(at(topic), beat("old"))
         new = await DriverWriter.begin(cluster, job)
         with pytest.raises(DriverFenced):
-            await old.beat(STATUS, beat("zombie"))
+            await old.beat(at(topic), beat("zombie"))
         with pytest.raises(DriverFenced):  # nor does trying again make it valid
-            await old.beat(STATUS, beat("zombie"))
-        await new.beat(STATUS, beat("new"))
-        assert await told(cluster, "new")
+            await old.beat(at(topic), beat("zombie"))
+        await new.beat(at(topic), beat("new"))
+        assert await told(cluster, topic, "new")
 
     at_dc2(work)
 
 
-def test_a_replaced_driver_that_lost_its_connection_does_not_come_back(at_dc2, fresh):
+def test_a_replaced_driver_that_lost_its_connection_does_not_come_back(at_dc2, topic, fresh):
     """Simply initialising its id again would fence the one that replaced it."""
 
     async def work(cluster: Cluster) -> None:
         job = fresh("job")
         old = await DriverWriter.begin(cluster, job)
-        await old.beat(STATUS, beat("old"))
+        await old.beat(at(topic), beat("old"))
         old._broken = True  # as after an answer that was lost
         new = await DriverWriter.begin(cluster, job)
         with pytest.raises(DriverFenced):
-            await old.beat(STATUS, beat("zombie"))
-        await new.beat(STATUS, beat("new"))
-        assert await told(cluster, "new")
+            await old.beat(at(topic), beat("zombie"))
+        await new.beat(at(topic), beat("new"))
+        assert await told(cluster, topic, "new")
 
     at_dc2(work)
 
 
-def test_a_driver_that_lost_an_answer_goes_on(at_dc2, fresh):
+def test_a_driver_that_lost_an_answer_goes_on(at_dc2, topic, fresh):
     async def work(cluster: Cluster) -> None:
         writer = await DriverWriter.begin(cluster, fresh("job"))
-        await writer.beat(STATUS, beat("one"))
+        await writer.beat(at(topic), beat("one"))
         writer._broken = True
-        await writer.beat(STATUS, beat("two"))
-        assert await told(cluster, "two")
+        await writer.beat(at(topic), beat("two"))
+        assert await told(cluster, topic, "two")
 
     at_dc2(work)
 
 
-def test_words_arrive_in_order_from_where_the_listener_begins(at_dc2, fresh):
+def test_words_arrive_in_order_from_where_the_listener_begins(at_dc2, topic):
     async def work(cluster: Cluster) -> None:
-        await post(cluster, naming.CONTROL, [Record(b"w", b"before")])
-        tail = Tail(cluster, naming.CONTROL, await end_of(cluster, naming.CONTROL))
+        await post(cluster, topic, [Record(b"w", b"before")])
+        tail = Tail(cluster, topic, await end_of(cluster, topic))
         listening = asyncio.create_task(tail.read())
         for number in range(3):
-            await post(cluster, naming.CONTROL, [Record(b"w", b"%d" % number)])
+            await post(cluster, topic, [Record(b"w", b"%d" % number)])
         heard = await listening
         while len(heard) < 3:
             heard += await tail.read()

@@ -22,6 +22,7 @@ from runtime.launch.command import MAIN
 from runtime.launch.folder import Folder
 from runtime.launch.launcher import LaunchError, LaunchState
 from tests import checker
+from tests.processes import lives, parent_of, words_of
 from tests.records import create_topic, wait_for
 from tests.spark.job import flow_of, spec_of, statuses
 
@@ -83,27 +84,12 @@ class Watched:
         return who if who != not_by and any(one.records for one in report.status.partitions) else None
 
     def alive(self) -> list[psutil.Process]:
-        return [one for one in self.seen.values() if words_of(one)]
-
-
-def words_of(process: psutil.Process) -> list[str]:
-    """Its command line; nothing when it is dead."""
-    try:
-        return process.cmdline() if process.is_running() else []
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return []
+        return [one for one in self.seen.values() if lives(one)]
 
 
 def memory_of(process: psutil.Process) -> int:
     try:
         return process.memory_info().rss
-    except psutil.NoSuchProcess:
-        return 0
-
-
-def parent_of(process: psutil.Process) -> int:
-    try:
-        return process.ppid()
     except psutil.NoSuchProcess:
         return 0
 
@@ -117,11 +103,16 @@ def test_whoever_is_killed_the_job_comes_back(lab: Lab, fresh: Callable[[str], s
     took: dict[str, float] = {}
 
     def back(what: str, since: float, not_by: tuple[str, int] = ("", 0)) -> tuple[str, int]:
-        wait_for(lambda: job.copying(not_by) is not None, 120, _LOOK_S)
+        found: list[tuple[str, int] | None] = [None]
+
+        def copies() -> bool:
+            found[0] = job.copying(not_by)
+            return found[0] is not None
+
+        wait_for(copies, 240, _LOOK_S, about=lambda: (what, job.status(), launcher.tail(spec.job)))
         took[what] = round(time.monotonic() - since, 1)
-        found = job.copying(not_by)
-        assert found is not None
-        return found
+        assert found[0] is not None
+        return found[0]
 
     with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
         try:
@@ -147,9 +138,8 @@ def test_whoever_is_killed_the_job_comes_back(lab: Lab, fresh: Callable[[str], s
             assert not job.alive()
             found = launcher.find(spec.job)
             assert (found.state, found.why) == (LaunchState.ENDED, "stopped")
-            status, _ = job.status()
-            assert status is not None
-            assert status.state == "stopped"  # it said goodbye: the driver was asked, not the JVM killed
+            # It said goodbye: the driver was asked, not the JVM killed.
+            wait_for(lambda: (status := job.status()[0]) is not None and status.state == "stopped")
 
             launcher.launch(spec)
             back("first record again", time.monotonic(), who)

@@ -1,0 +1,71 @@
+"""Processes that a test looks at and stops while they may end at any moment."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import psutil
+
+from runtime.lab.processes import Process
+from runtime.lab.processes import freeze as stop_all
+
+
+def lives(process: psutil.Process) -> bool:
+    """One that nobody has buried yet does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; nothing when it is dead."""
+    try:
+        return process.cmdline() if lives(process) else []
+    except psutil.Error:
+        return []
+
+
+def parent_of(process: psutil.Process) -> int:
+    """0 when it is dead."""
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return 0
+
+
+def share_of(process: psutil.Process) -> int:
+    """Of the memory: its own, and its part of what it shares."""
+    try:
+        found: int = process.memory_full_info().pss
+    except psutil.Error:
+        return 0
+    return found
+
+
+def below(pid: int) -> list[psutil.Process]:
+    """It and all that it started, as far as they live."""
+    try:
+        root = psutil.Process(pid)
+        return [one for one in (root, *root.children(recursive=True)) if lives(one)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def freeze(processes: Iterable[psutil.Process]) -> None:
+    """SIGSTOP; returns when none of them runs any more."""
+    stop_all([Process(one.pid, paused=False, memory=0) for one in processes])
+
+
+def thaw(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+def kill_together(processes: Iterable[psutil.Process]) -> None:
+    """SIGKILL, so that none of them sees another die."""
+    found = list(processes)
+    freeze(found)
+    for process in found:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
