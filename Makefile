@@ -112,8 +112,10 @@ demo-failover: setup ## the demo continued: dc1 is lost, consumers go on at dc2,
 	@$(call show,status $(FAILOVER))
 	@echo; echo 'What the topology says now: $(FAILOVER)     Stop it all: make demo-down'
 
-# The jobs first: they would go on asking for clusters that are gone.
+# The jobs first: they would go on asking for clusters that are gone. A cluster that was lost is started for that, since
+# each remembers the jobs into it.
 demo-down: $(READY) ## stop everything the demo started
+	@[ ! -d "$${REPL_LAB_HOME:-.lab}" ] || $(BIN)/repl lab up >/dev/null 2>&1 || true
 	@$(BIN)/repl destroy $(DEMO) --auto-approve >/dev/null || true
 	@$(BIN)/repl lab down --purge
 

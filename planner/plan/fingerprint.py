@@ -4,7 +4,7 @@ Only what was read counts: a setting that the plan never looked at may move with
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.diff.differ import owned_by_address
 from planner.diff.record import SPEC, STATE, digest
@@ -16,7 +16,7 @@ from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
 from planner.model.owned import Owned
 from planner.model.plan import Fingerprint, Plan
-from planner.model.step import AlterConfigs, Reassign, Step
+from planner.model.step import AlterConfigs, LaunchJob, Reassign, ReconfigureJob, Step, StopJob
 
 DRIVER = "driver"
 
@@ -126,14 +126,28 @@ def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
         if (cluster := observed.reachable(name)) is not None and cluster.id != cluster_id
     ]
     look = _Look.at(observed)
+    ending = _ending(plan.steps)
     for then in plan.fingerprints:
         if then.cluster is not None:
             now = look.running(then.address, then.cluster)
         else:
             now = look.take(then.address, then.config, with_replicas=then.replicas is not None)
-        if now is not None and (difference := difference_between(then, now)):
+        if now is None:
+            continue
+        both = (_owner_alone(then), _owner_alone(now)) if then.address in ending else (then, now)
+        if difference := difference_between(*both):
             problems.append(_stale(str(then.address), difference))
     return tuple(problems)
+
+
+def _ending(steps: Sequence[Step]) -> set[Address]:
+    """Jobs that are stopped for good: whether they run just now, and since when, makes no difference."""
+    begins = {step.address for step in steps if isinstance(step, LaunchJob | ReconfigureJob)}
+    return {step.address for step in steps if isinstance(step, StopJob)} - begins
+
+
+def _owner_alone(one: Fingerprint) -> Fingerprint:
+    return replace(one, exists=False, config={})
 
 
 def difference_between(then: Fingerprint, now: Fingerprint) -> str:

@@ -45,6 +45,7 @@ def job_steps(
             standing = found[job.spec.destination]
             own += _of_wanted(job, job.spec, change, standing, desired, others, by_address)
             book += _book(job, job.spec, change, own, standing, desired.topology)
+            own = _remembered_first(own, book) if change.action is Action.CREATE else own
         steps += own
         book += _flow_book(job, job.spec, by_address, own, desired.topology)
     stops, forgotten = leaving(by_address, desired, found)
@@ -147,13 +148,26 @@ def _book(
     standing: Standing,
     topology: str,
 ) -> Iterator[Step]:
-    needs = tuple(step.id for step in own)
+    needs = tuple(step.id for step in own if change.action is not Action.CREATE)
     if change.action is Action.DELETE:
         if standing.job_entry(job.job.name) is not None:
             yield Disown(f"disown:{job.address}", job.address, spec.destination, topology, needs)
     elif change.action not in IDLE or change.adopted:
         entry = job_entry(spec, topology)
         yield Own(f"own:{job.address}", job.address, spec.destination, entry, needs)
+
+
+def _remembered_first(steps: Sequence[JobStep], book: Sequence[Step]) -> list[JobStep]:
+    """A job is this topology's before it begins: an apply that is cut short leaves none that a later plan, or
+    destroy, does not know of.
+    """
+    known = {one.address: one.id for one in book if isinstance(one, Own)}
+    return [
+        replace(step, needs=(*step.needs, known[step.address]))
+        if isinstance(step, LaunchJob) and step.address in known
+        else step
+        for step in steps
+    ]
 
 
 def _flow_book(

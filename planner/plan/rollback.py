@@ -141,7 +141,7 @@ def _undo(step: Step, observed: Observed, entry: Owned | None, applied: Applied)
         case LaunchJob():
             return _undo_launch(step, cluster.job(step.job), reason)
         case Own() if step.address.cluster is None:
-            return _undo_own_flow(step, entry, reason)
+            return _undo_own_flow(step, entry, applied, reason)
         case Own():
             return _undo_own(step, entry, reason)
         case Disown():
@@ -165,9 +165,11 @@ def _undo_launch(step: LaunchJob, live: LiveJob | None, reason: str) -> _Undone:
     return _Undone(Change(step.address, Action.DELETE, reason), (stop,))
 
 
-def _undo_own_flow(step: Own, entry: Owned | None, reason: str) -> _Undone:
+def _undo_own_flow(step: Own, entry: Owned | None, applied: Applied, reason: str) -> _Undone:
     """A flow or a job that came with that apply; one that was there before keeps its entry."""
-    if not any(need.startswith("launch:") for need in step.needs) or entry is None:
+    launches = [one for one in applied.steps if isinstance(one, LaunchJob)]
+    came = any(one.address == step.address or one.id in step.needs for one in launches)
+    if not came or entry is None:
         return _Undone()
     if entry.spec != dict(step.entry.spec):
         return _Undone(why_not="it was changed since")

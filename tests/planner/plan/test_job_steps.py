@@ -4,16 +4,20 @@ from dataclasses import replace
 
 import pytest
 
+from planner.diff import diff, diff_destroy
+from planner.expand import expand
+from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
 from planner.model.topology import Cluster, FlowState, Job, Policies, SecretRef, Topology
-from planner.plan import stale
+from planner.plan import make_plan, stale
 from planner.render.json import json_text
 from runtime.contract import jobspec
+from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
-from tests.planner.plan.jobs import applied, dead, plan
+from tests.planner.plan.jobs import NOTHING, applied, dead, plan
 
 X, Y = flow("x"), flow("y")
 
@@ -22,16 +26,17 @@ def ids(made: Plan) -> list[str]:
     return [step.id for step in made.steps if not step.id.startswith(("create:topic", "own:topic"))]
 
 
-def test_topics_first_then_the_job_then_what_is_remembered() -> None:
+def test_topics_first_then_the_job_then_its_flows_are_remembered() -> None:
+    """The job itself before it begins: an apply that is cut short leaves none that nobody knows of."""
     made = plan(topology(X))
 
     assert [step.id for step in made.steps if step.id.startswith("create:")] == ["create:topic.dc2.a"]
     launch = next(step for step in made.steps if isinstance(step, LaunchJob))
     assert (launch.cluster, launch.job, launch.topics) == ("dc2", "dc2", {"x": 1})
-    assert launch.needs == ("create:topic.dc2.a",)
+    assert launch.needs == ("create:topic.dc2.a", "own:job.dc2")
     assert [flow.name for flow in jobspec.decode(launch.spec).flows] == ["x"]
     books = {step.id: step.needs for step in made.steps if isinstance(step, Own)}
-    assert (books["own:flow.x"], books["own:job.dc2"]) == (("launch:job.dc2",), ("launch:job.dc2",))
+    assert (books["own:flow.x"], books["own:job.dc2"]) == (("launch:job.dc2",), ())
 
 
 def test_nothing_to_do_after_it() -> None:
@@ -39,7 +44,18 @@ def test_nothing_to_do_after_it() -> None:
 
 
 def test_a_dead_job_is_only_launched() -> None:
-    assert ids(plan(topology(X), dead(applied(topology(X))))) == ["launch:job.dc2", "own:job.dc2"]
+    assert ids(plan(topology(X), dead(applied(topology(X))))) == ["own:job.dc2", "launch:job.dc2"]
+
+
+def test_one_that_an_apply_began_before_it_was_cut_short_is_known_and_goes_with_all() -> None:
+    begun = [step for step in plan(topology(X)).steps if step.id == "own:job.dc2"]
+    seen = simulate(begun, NOTHING)
+
+    assert "launch:job.dc2" in ids(plan(topology(X), seen))
+    gone = make_plan(Desired("shop"), seen, diff_destroy(seen, topology(X)), topology(X))
+    (stop,) = [step for step in gone.steps if isinstance(step, StopJob)]
+    assert (stop.job, bool(stop.launch)) == ("dc2", True)
+    assert "disown:job.dc2" in ids(gone)
 
 
 def test_an_edit_is_told() -> None:
@@ -101,10 +117,6 @@ def test_a_flow_leaves_its_old_job_before_another_takes_it() -> None:
 
 
 def test_targeting_a_flow_takes_its_job() -> None:
-    from planner.diff import diff
-    from planner.expand import expand
-    from planner.plan import make_plan
-
     shop, seen = topology(X), observed(cluster(live("a")), cluster(name="dc2"))
     desired = expand(shop, seen)
     made = make_plan(desired, seen, diff(desired, seen, shop), shop, targets=("flow.x",))
@@ -170,6 +182,15 @@ def test_a_plan_to_launch_is_stale_when_somebody_did() -> None:
     made = plan(topology(X), dead(applied(topology(X))))
 
     assert "runs now, and did not" in str(stale(made, applied(topology(X)))[0])
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_plan_to_end_a_job_holds_whether_it_runs_or_not(lives: bool) -> None:
+    runs, silent = applied(topology(X)), dead(applied(topology(X)))
+    then, now = (silent, runs) if lives else (runs, silent)
+    made = make_plan(Desired("shop"), then, diff_destroy(then, topology(X)), topology(X))
+
+    assert stale(made, now) == ()
 
 
 BACK = flow("x-back", source_cluster="dc2", destination_cluster="dc1", job="dc1", reverse_of="x")
