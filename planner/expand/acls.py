@@ -113,8 +113,14 @@ class _Mirror:
         self._names = {edge.source.topic: edge.destination.topic for edge in edges}
         self._way = world.router.ways[flow.name]
         self._all = sorted(node.topic for node in world.real.nodes if node.cluster == flow.source_cluster)
+        self._left = {one for one in self._all if self._promoted(one, world)}
         self._everywhere: set[str] = set()
         self._split: set[str] = set()
+
+    def _promoted(self, topic: str, world: World) -> bool:
+        """On its own: it was the flow's, and its readers go on reading under the same rules."""
+        name = self.flow.name
+        return world.carried.promoted(name, topic) and world.router.name_there(name, topic) is not None
 
     def of(self, rule: AclRule) -> Iterator[DesiredAcl]:
         operations = tuple(_operations(rule))
@@ -138,7 +144,8 @@ class _Mirror:
         taken = [topic for topic in under if topic in self._names]
         if not taken:
             return []
-        prefix = prefix_there(self._way, rule.resource) if len(taken) == len(under) else None
+        whole = all(topic in self._names or topic in self._left for topic in under)
+        prefix = prefix_there(self._way, rule.resource) if whole else None
         if prefix is not None:
             return [(rule.resource, prefix, "PREFIXED")]
         self._split.add(rule.resource)

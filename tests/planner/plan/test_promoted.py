@@ -170,3 +170,17 @@ def test_writers_are_let_in_once_the_flow_has_let_go_and_readers_stay() -> None:
     assert "own:flow.x" in lifted.needs
     ended = plan(secured(replace(X, state=FlowState.PROMOTED)), seen)
     assert [step.rule for step in ended.steps if isinstance(step, DeleteAcl)] == [lifted.rule]
+
+
+def test_a_rule_on_a_prefix_stays_one_when_a_topic_under_it_is_promoted() -> None:
+    readers = [acl("READ", pattern="PREFIXED", resource="pay.")]
+    here = cluster(live("orders"), live("pay.eu"), live("pay.us"), acls=readers)
+    seen = applied(secured(X), observed(here, cluster(name="dc2", acls=(), owned=())))
+
+    made = plan(secured(promoting(r"pay\.eu")), seen)
+
+    assert {str(one.address) for one in made.changes if one.action is not Action.NO_OP} == {
+        "flow.x",
+        "job.dc2",
+    }
+    assert "acl-prefix" not in [one.code for one in made.diagnostics]
