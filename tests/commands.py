@@ -18,7 +18,7 @@ def environment(changes: Mapping[str, str | None]) -> dict[str, str]:
 def repl(
     *arguments: str,
     env: Mapping[str, str | None] | None = None,
-    timeout: float = 120.0,
+    timeout: float = 240.0,
     through: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end; `through` is a command that runs it in its place."""

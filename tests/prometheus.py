@@ -82,7 +82,7 @@ class Prometheus:
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(120)
 
     def _up(self) -> bool:
         try:

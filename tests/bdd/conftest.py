@@ -2,7 +2,8 @@
 
 from pytest_bdd import given, parsers, then, when
 
-from tests.bdd.running import Town, lives
+from tests.bdd.running import Town, eventually
+from tests.processes import lives
 
 
 @given("orders are copied from dc1 to dc2")
@@ -33,14 +34,14 @@ def _(town: Town, code: int) -> None:
 
 @then(parsers.parse('the output says "{text}"'))
 def _(town: Town, text: str) -> None:
-    assert text in town.said(town.last().stdout)
+    assert text in town.said(town.last().stdout), town.last()
 
 
 @then(parsers.parse('the message says "{text}"'))
 def _(town: Town, text: str) -> None:
-    assert text in town.said(town.last().stderr)
+    assert text in town.said(town.last().stderr), town.last()
 
 
 @then("no job is left")
 def _(town: Town) -> None:
-    assert not [process for process in town.processes("dc2").values() if lives(process)]
+    eventually(lambda: not any(map(lives, town.processes("dc2").values())), about="no job is left")

@@ -15,7 +15,7 @@ def read_on(town: Town, group: str, word: str, cluster: str, most: int | None = 
         "ConsoleConsumer",
         *("--topic", town.name(word), "--group", town.name(group), "--from-beginning"),
         *("--isolation-level", "read_committed", "--property", "print.partition=true", *until),
-        timeout=90,
+        timeout=240,
     )
     # It complains among its records when none comes any more.
     lines = (line.split("\t") for line in told.splitlines() if line.startswith("Partition:"))

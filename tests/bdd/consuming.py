@@ -3,6 +3,7 @@
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 
 from tests.bdd.running import Town, eventually
+from tests.records import PATIENCE_S
 
 
 def consumer_of(town: Town, group: str, cluster: str, word: str = "orders") -> Consumer:
@@ -31,7 +32,15 @@ def place(town: Town, group: str, cluster: str, word: str = "orders") -> dict[in
     admin = town.admin(cluster)
     asked = ConsumerGroupTopicPartitions(town.name(group))
     (answer,) = admin.list_consumer_group_offsets([asked]).values()
-    partitions = answer.result(30).topic_partitions
+    partitions = answer.result(PATIENCE_S).topic_partitions
     return {
         one.partition: one.offset for one in partitions if one.topic == town.name(word) and one.offset >= 0
     }
+
+
+def read_before(town: Town, group: str, cluster: str, word: str = "orders") -> list[bytes]:
+    """The records before the group's places there. Offsets of the two sides differ, by the marks between
+    records."""
+    places = place(town, group, cluster, word)
+    records = town.records(word, cluster)
+    return sorted(one.value or b"" for one in records if one.offset < places.get(one.partition, 0))

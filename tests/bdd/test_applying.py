@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
+from subprocess import CompletedProcess
 
 import pytest
 import yaml
@@ -23,7 +23,7 @@ from runtime.contract.naming import LEASE
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.endpoints import endpoint
-from tests.planner.apply.cut import start
+from tests.planner.apply.cut import killed_after
 from tests.records import create_topic, wait_for
 from tests.topologies import Topology, at
 
@@ -71,7 +71,7 @@ class Story:
 
     def topics(self) -> dict[str, int]:
         return {
-            name: len(topic.partitions) for name, topic in self.admin.list_topics(timeout=10).topics.items()
+            name: len(topic.partitions) for name, topic in self.admin.list_topics(timeout=60).topics.items()
         }
 
 
@@ -183,21 +183,18 @@ def _(story: Story) -> None:
 
 @when("an apply is killed after its first step")
 def _(story: Story) -> None:
-    kill_after_first_step(begin("apply", str(story.topology.file), "--auto-approve", "--json", env=ENV))
-
-
-@when(parsers.parse("an apply of {file} is killed after its first step"))
-def _(story: Story, file: str) -> None:
-    """Its lease is a short one, for the other scenario has shown that one of 30 s ends by itself."""
-    kill_after_first_step(start(Path(story.plan_file(file))))
-
-
-def kill_after_first_step(process: Popen[str]) -> None:
+    process = begin("apply", str(story.topology.file), "--auto-approve", "--json", env=ENV)
     assert process.stdout is not None
     first = process.stdout.readline()
     process.kill()
     process.communicate()
     assert json.loads(first)["event"] == "step"
+
+
+@when(parsers.parse("an apply of {file} is killed after its first step"))
+def _(story: Story, file: str) -> None:
+    """Its lease is a short one, for the other scenario has shown that one of 30 s ends by itself."""
+    killed_after(Path(story.plan_file(file)), 1)
 
 
 @when(parsers.parse("somebody creates {word} at dc1 with {count:d} partition"))
@@ -209,7 +206,7 @@ def _(story: Story, word: str, count: int) -> None:
 def _(story: Story, key: str, word: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, story.name(word), incremental_configs=[entry])
-    story.admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+    story.admin.incremental_alter_configs([resource])[resource].result(timeout=60)
     wait_for(lambda: config(story, word, key) == value)
 
 
@@ -246,17 +243,17 @@ def _(story: Story, code: int) -> None:
 
 @then(parsers.parse('the output says "{text}"'))
 def _(story: Story, text: str) -> None:
-    assert text in story.last().stdout
+    assert text in story.last().stdout, story.last()
 
 
 @then(parsers.parse('the output ends with "{text}"'))
 def _(story: Story, text: str) -> None:
-    assert story.last().stdout.rstrip().endswith(text)
+    assert story.last().stdout.rstrip().endswith(text), story.last()
 
 
 @then(parsers.parse('the errors say "{text}"'))
 def _(story: Story, text: str) -> None:
-    assert text in story.last().stderr
+    assert text in story.last().stderr, story.last()
 
 
 @then(parsers.parse("{word} at dc1 has {count:d} partitions"))
@@ -277,7 +274,7 @@ def _(story: Story) -> None:
 
 @then(parsers.parse("{key} of {word} at dc1 is {value}"))
 def _(story: Story, key: str, word: str, value: str) -> None:
-    assert config(story, word, key) == value
+    wait_for(lambda: config(story, word, key) == value)
 
 
 @then(parsers.parse("the registry of dc1 does not know {word}"))
@@ -288,4 +285,4 @@ def _(story: Story, word: str) -> None:
 
 def config(story: Story, word: str, key: str) -> str:
     resource = ConfigResource(ResourceType.TOPIC, story.name(word))
-    return str(story.admin.describe_configs([resource])[resource].result(timeout=30)[key].value)
+    return str(story.admin.describe_configs([resource])[resource].result(timeout=60)[key].value)

@@ -3,17 +3,17 @@
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 
-import psutil
 import pytest
 from confluent_kafka import Consumer
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
-from tests.bdd.consuming import consumer_of, eat, place
+from tests.bdd.consuming import consumer_of, eat, read_before
 from tests.bdd.running import Town, eventually, fresh_names, one_way
 from tests.labs import spec
+from tests.processes import below, kill_together
+from tests.records import coordinators_ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -27,6 +27,8 @@ def datacenters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Of this module alone: it loses one of them."""
     made = Lab(tmp_path_factory.mktemp("datacenters"))
     made.up([spec("dc1"), spec("dc2")])
+    for cluster in made.clusters.values():
+        coordinators_ready(cluster.client)
     try:
         yield made
     finally:
@@ -39,8 +41,7 @@ def town(datacenters: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("town")
     made = one_way(datacenters, folder, fresh_names(), "orders", groups={"every": "300ms"})
     yield made
-    for process in made.processes("dc2").values():
-        process.kill()
+    kill_together(made.processes("dc2").values())
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def _(town: Town, eaten: Eaten) -> None:
     """And everything arrived: the job knows that nothing is missing when the source is lost."""
 
     def known() -> bool:
-        return all(place(town, group, "dc2") == place(town, group, "dc1") for group in eaten)
+        return all(read_before(town, group, "dc2") == sorted(read) for group, read in eaten.items())
 
     eventually(known, about="places")
 
@@ -101,11 +102,9 @@ def _(town: Town, eaten: Eaten, connected: list[Consumer], group: str) -> None:
 @when("the machine of the job is lost")
 def _(town: Town) -> None:
     """Driver and workers, too; who acts next sits at another one, and has the topology alone."""
-    running = town.processes("dc2")["application"].children(recursive=True)
+    running = below(town.processes("dc2")["application"].pid)
     town.kill("dc2", "supervisor", "watchman", "application")
-    for process in running:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    kill_together(running)
     shutil.rmtree(town.home)
     town.home = town.home.with_name("elsewhere")
 
@@ -164,4 +163,4 @@ def _(town: Town, eaten: Eaten, group: str, count: int) -> None:
 
 @then(parsers.parse("the place of {group} at dc2 was not touched"))
 def _(town: Town, eaten: Eaten, group: str) -> None:
-    assert sum(place(town, group, "dc2").values()) == len(eaten[group])
+    assert read_before(town, group, "dc2") == sorted(eaten[group])

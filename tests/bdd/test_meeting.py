@@ -12,6 +12,7 @@ from runtime.lab.lab import Lab
 from tests.bdd.console import read_on, read_rest
 from tests.bdd.running import SMALL, Town, eventually, fresh_names
 from tests.labs import spec
+from tests.processes import kill_together
 from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -57,8 +58,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
             yield made
         finally:
             for cluster in CLUSTERS:
-                for process in made.processes(cluster).values():
-                    process.kill()
+                kill_together(made.processes(cluster).values())
     finally:
         lab.down(purge=True)
 
@@ -198,7 +198,7 @@ def _(town: Town) -> None:
     seen = flows(town)
     assert seen[town.name("onward")]["state"] == "failed_over"
     assert seen[town.name("to-the-hub")]["destination_answers"] is False
-    assert seen[town.name("payments-to-dc2")]["states"] == {"caught_up": 2}
+    eventually(lambda: flows(town)[town.name("payments-to-dc2")]["states"] == {"caught_up": 2})
 
 
 @then("billing reads at dc2, with Kafka's console consumer, all that it had not read and dc2 holds")

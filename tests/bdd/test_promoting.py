@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
-from tests.bdd.consuming import consumer_of, eat, place
+from tests.bdd.consuming import consumer_of, eat, read_before
 from tests.bdd.running import Town, eventually, fresh_names, one_way
 from tests.commands import begin
 
@@ -79,10 +79,9 @@ def _(town: Town, eaten: Eaten, group: str, count: int, word: str) -> None:
 
 
 @given(parsers.parse("the place of {group} in {word} is known at dc2"))
-def _(town: Town, group: str, word: str) -> None:
-    """For the first time: that it is the right one is seen when the group reads on."""
-    here = place(town, group, "dc1", word).keys()
-    eventually(lambda: place(town, group, "dc2", word).keys() == here, about="places")
+def _(town: Town, eaten: Eaten, group: str, word: str) -> None:
+    read = sorted(eaten[group, word])
+    eventually(lambda: read_before(town, group, "dc2", word) == read, about="places")
 
 
 @given(parsers.parse("{group} reads {count:d} more of {word} at dc2 and stays connected"))
@@ -152,7 +151,7 @@ def _(town: Town, eaten: Eaten, group: str, word: str) -> None:
 
 @then(parsers.parse("the place of {group} in {word} at dc2 was not touched"))
 def _(town: Town, eaten: Eaten, group: str, word: str) -> None:
-    assert sum(place(town, group, "dc2", word).values()) == len(eaten[group, word])
+    assert read_before(town, group, "dc2", word) == sorted(eaten[group, word])
 
 
 @then(parsers.parse("repl status says that {word} is promoted"))

@@ -10,6 +10,7 @@ from pytest_bdd import given, parsers, scenarios, then, when
 from runtime.lab.lab import Lab
 from tests.bdd.running import Town, eventually, fresh_names, one_way
 from tests.labs import spec
+from tests.processes import kill_together
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -24,8 +25,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         lab.up([spec("dc1"), spec("dc2")])
         made = one_way(lab, folder, fresh_names(), "orders")
         yield made
-        for process in made.processes("dc2").values():
-            process.kill()
+        kill_together(made.processes("dc2").values())
     finally:
         lab.down(purge=True)
 

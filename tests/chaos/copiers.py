@@ -113,7 +113,7 @@ class Kept:
             _kill(process)
         self._thread.join(60)
         if self._process is not None:
-            self._process.wait(30)
+            self._process.wait(120)
 
     def victims(self, role: str) -> list[psutil.Process]:
         process = self._process

@@ -124,7 +124,7 @@ def _end(where: tuple[str, ...], cable: str, address: str) -> None:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], capture_output=True, check=True, timeout=20)
+    subprocess.run(["ip", *arguments], capture_output=True, check=True, timeout=120)
 
 
 def running(lab: Lab, cluster: str) -> list[str]:

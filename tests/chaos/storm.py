@@ -30,7 +30,7 @@ class Storm:
     blows: Sequence[str | None]
     pause_s: float = 3.0
     rate: float = 400.0
-    patience_s: float = 120.0
+    patience_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def rage(
     spec = checker.Spec(records=10**9, rate=storm.rate, seed=storm.seed, large_every=400)
     with start() as kept, checker.writing(here, topic, spec) as writer:
         writer.wait_for(50)
-        wait_for(lambda: bool(kept.victims("worker")), timeout=90)
+        wait_for(lambda: kept.victims("worker"), timeout=240)
         blows = Blows(lab, links, kept, dice)
         try:
             for number, name in enumerate(storm.blows, 1):

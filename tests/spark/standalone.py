@@ -83,7 +83,7 @@ def standalone(folder: Path, environ: Mapping[str, str], workers: int = 2) -> It
     finally:
         for process in started:
             process.send_signal(signal.SIGKILL)
-            process.wait(30)
+            process.wait(120)
         assert processes.sweep(f"{_MARK}={mark}")
 
 

@@ -1,7 +1,8 @@
 """`repl apply PATH --auto-approve --json` with two things that only tests want: a short lease, and a signal
-that the process sends itself right after its first step ended, or the first whose id begins with STEP.
+that the process sends itself right after its first step ended, or so many of them, or the first whose id
+begins with STEP.
 
-python apply_program.py PATH LEASE_MS [SIGNAL [STEP]]
+python apply_program.py PATH LEASE_MS [SIGNAL [COUNT or STEP]]
 """
 
 import os
@@ -30,13 +31,20 @@ class Signalling(View):
         super().__init__(as_json=True)
         self._number = number
         self._after = after
+        self._count = 0
 
     def ended(self, event: Ended) -> None:
         super().ended(event)
-        if self._number is None or not any(one.step.id.startswith(self._after) for one in event.outcomes):
+        self._count += len(event.outcomes)
+        if self._number is None or not self._due(event):
             return
         number, self._number = self._number, None
         os.kill(os.getpid(), number)
+
+    def _due(self, event: Ended) -> bool:
+        if self._after.isdigit():
+            return self._count >= int(self._after)
+        return any(one.step.id.startswith(self._after) for one in event.outcomes)
 
 
 def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -> int:
@@ -61,5 +69,5 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
 
 if __name__ == "__main__":
     wanted = signal.Signals[sys.argv[3]] if len(sys.argv) > 3 else None
-    step = sys.argv[4] if len(sys.argv) > 4 else ""
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), wanted, step))
+    after = sys.argv[4] if len(sys.argv) > 4 else ""
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), wanted, after))

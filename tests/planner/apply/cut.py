@@ -1,9 +1,9 @@
 """Applies that are cut short, and what a cluster holds afterwards: for the fault tests."""
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,10 @@ LEASE_MS = 30_000
 ENV = {"LOGNAME": "ada", "USER": "ada"}
 
 
-def start(path: Path, lease_ms: int = SHORT_LEASE_MS, *signal_and_step: str) -> subprocess.Popen[str]:
+def start(path: Path, lease_ms: int = SHORT_LEASE_MS, *signal_and_when: str) -> subprocess.Popen[str]:
     """The apply program in a process group of its own; its events come from stdout."""
     return subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(path), str(lease_ms), *signal_and_step],
+        [sys.executable, str(PROGRAM), str(path), str(lease_ms), *signal_and_when],
         env=environment(ENV),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -47,27 +47,24 @@ def start(path: Path, lease_ms: int = SHORT_LEASE_MS, *signal_and_step: str) -> 
 
 def await_stopped(process: subprocess.Popen[str]) -> None:
     """Until it has stopped itself, as a laptop does when its lid is closed."""
-    wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+
+    def stopped() -> bool:
+        assert process.poll() is None, process.communicate()
+        return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+
+    wait_for(stopped)
 
 
 def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def kill_after_lines(process: subprocess.Popen[str], lines: int) -> list[dict[str, Any]]:
-    """SIGKILL once that many steps were told of; fewer came if it ended by itself."""
-    assert process.stdout is not None
-    told = list(_first(process.stdout, lines))
-    process.kill()
-    process.communicate()
-    return [json.loads(line) for line in told]
-
-
-def _first(lines: Iterator[str], count: int) -> Iterator[str]:
-    for _ in range(count):
-        line = next(lines, "")
-        if line:
-            yield line
+def killed_after(path: Path, steps: int) -> list[dict[str, Any]]:
+    """SIGKILL in the moment when so many steps ended; what it had told by then."""
+    process = start(path, SHORT_LEASE_MS, "SIGKILL", str(steps))
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, errors
+    return events(out)
 
 
 def plan_now(path: Path) -> Plan:
@@ -77,11 +74,11 @@ def plan_now(path: Path) -> Plan:
 def topic_ids(lab: Lab, prefix: str, cluster: str = "dc1") -> dict[str, str]:
     """By name; the same id before and after means that it was never made a second time."""
     admin = AdminClient(lab.clusters[cluster].client)
-    names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
+    names = [name for name in admin.list_topics(timeout=60).topics if name.startswith(prefix)]
     found = {}
     for name, answer in admin.describe_topics(TopicCollection(names)).items() if names else ():
         with suppress(KafkaException):  # a delete that was under way is over by now
-            found[name] = topic_id_text(answer.result(timeout=30).topic_id)
+            found[name] = topic_id_text(answer.result(timeout=60).topic_id)
     return found
 
 

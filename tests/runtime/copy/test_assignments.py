@@ -183,11 +183,11 @@ def test_a_tail_without_records_is_in_the_ledger_when_asked_for(sides: dict[str,
     for side in sides.values():
         side.create(topic)
     producer = sides["dc1"].producer(transactional_id=fresh("app"))
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"aborted")
-    producer.flush(30)
-    producer.abort_transaction(30)
+    producer.flush(60)
+    producer.abort_transaction(60)
     driver = Driver(sides, job=fresh("job"), settings=replace(FAST, tail_every_ms=600_000))
 
     async def copy() -> None:

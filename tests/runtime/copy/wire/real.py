@@ -23,7 +23,7 @@ from runtime.lab.cluster import Cluster as LabCluster
 
 T = TypeVar("T")
 HERE = Where("t", 0)
-NEVER_LONGER_S = 240.0
+NEVER_LONGER_S = 600.0
 NOW = int(time.time() * 1000)  # brokers delete what is older than their retention within seconds
 
 
