@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from planner.diff.differ import owned_by_address
-from planner.model.address import Kind
+from planner.diff.record import flow_of
+from planner.diff.removed import FAILED
+from planner.model.address import Address, Kind
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
@@ -34,7 +36,7 @@ def check(
         *partition_decreases(topics, changes),
         *impossible_replication(topics, observed, changes, complained),
         *protection(observed, changes),
-        *max_deletes(topology, changes),
+        *max_deletes(topology, observed, changes),
         *transitions(flows, topology, observed),
         *promotions(flows, desired),
         *job_guards(desired, observed, changes),
@@ -136,8 +138,13 @@ def protection(observed: Observed, changes: Iterable[Change]) -> Iterator[Diagno
             )
 
 
-def max_deletes(topology: Topology, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    doomed = [change.address for change in changes if change.action in DESTROYING and _holds(change)]
+def max_deletes(topology: Topology, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
+    lifted = set(_lifted(topology, observed, changes))
+    doomed = [
+        change.address
+        for change in changes
+        if change.action in DESTROYING and _holds(change) and change.address not in lifted
+    ]
     allowed = topology.policies.max_deletes
     if len(doomed) > allowed:
         shown = ", ".join(str(address) for address in doomed[:5])
@@ -153,6 +160,22 @@ def max_deletes(topology: Topology, changes: Iterable[Change]) -> Iterator[Diagn
 def _holds(change: Change) -> bool:
     """A job or a flow that ends takes nothing with it: its ledger stays."""
     return change.address.kind not in (Kind.FLOW, Kind.JOB)
+
+
+def _lifted(topology: Topology, observed: Observed, changes: Iterable[Change]) -> Iterator[Address]:
+    """Rules that a flow made, and that go because it ends, or a part of it, or because it comes back: at a
+    failover nobody is to be asked how many topics were protected.
+    """
+    turning = {
+        change.address.name
+        for change in changes
+        if change.address.kind is Kind.FLOW
+        and any(one.path in (("state",), ("promoted",)) for one in change.fields)
+    }
+    turning |= {name for name, flow in topology.flows.items() if flow.state in FAILED}
+    for address, entry in owned_by_address(observed).items():
+        if address.kind is Kind.ACL and flow_of(entry) in turning:
+            yield address
 
 
 def destroyed_topics(changes: Iterable[Change]) -> list[Change]:

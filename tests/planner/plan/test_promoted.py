@@ -10,7 +10,17 @@ from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Plan
 from planner.model.step import AlterConfigs, DeleteAcl, ReconfigureJob
-from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, StartAt, Topic, Topology
+from planner.model.topology import (
+    AclRule,
+    Cluster,
+    Flow,
+    FlowState,
+    Policies,
+    Protect,
+    StartAt,
+    Topic,
+    Topology,
+)
 from tests.fakes.states import acl, cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import applied, plan
 
@@ -170,6 +180,26 @@ def test_writers_are_let_in_once_the_flow_has_let_go_and_readers_stay() -> None:
     assert "own:flow.x" in lifted.needs
     ended = plan(secured(replace(X, state=FlowState.PROMOTED)), seen)
     assert [step.rule for step in ended.steps if isinstance(step, DeleteAcl)] == [lifted.rule]
+
+
+@pytest.mark.parametrize(
+    ("after", "refused_"),
+    [
+        (replace(X, state=FlowState.FAILED_OVER), False),
+        (promoting(PAY), False),
+        (replace(X, protect=Protect.OFF), True),
+    ],
+)
+def test_protection_that_ends_with_its_flow_counts_for_no_limit(after: Flow, refused_: bool) -> None:
+    writers = [acl("WRITE", cluster="dc2", resource=one) for one in ("pay.eu", "pay.us")]
+    there = cluster(name="dc2", acls=writers, owned=())
+    seen = applied(secured(X), observed(cluster(live("orders"), live("pay.eu"), live("pay.us")), there))
+    strict = replace(secured(after), policies=Policies(max_deletes=1))
+
+    made = plan(replace(strict, flows={"x": after}) if refused_ else strict, seen)
+
+    assert len([step for step in made.steps if isinstance(step, DeleteAcl)]) == 2
+    assert ("max-deletes" in [one.code for one in made.diagnostics]) is refused_
 
 
 def test_a_rule_on_a_prefix_stays_one_when_a_topic_under_it_is_promoted() -> None:
