@@ -24,6 +24,7 @@ from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Latency, at_a_thousand
 from tests.bench.copy.loaded import at_rate
 from tests.bench.copy.mirror import MirrorMaker
+from tests.bench.copy.processes import Brokers
 from tests.bench.copy.run import Run, Side
 from tests.bench.copy.slots import Slots
 from tests.bench.copy.throughput import Measured, measure
@@ -40,6 +41,7 @@ class Bench:
         self.options = options
         self.folder = lab.home.parent
         self.here = lab.clusters["dc1"]
+        self.brokers = Brokers(lab)
         self.source, self.destination = (lab.clusters[name].client for name in ("dc1", "dc2"))
         known: dict[str, Side] = {
             side.name: side
@@ -78,13 +80,17 @@ class Bench:
         workload = replace(workload, megabytes=int(workload.megabytes * self.options.scale))
         at_source = fill.preload(self.source, workload)
         window_s = 5.0 if self.options.quick else 12.0
-        for number in range(self.options.rounds):
+        for number in range(-1, self.options.rounds):  # the first is the brokers' warm-up: their JVMs compile
             for side, run in self._runs(workload, number):
                 run = replace(run, source=source or run.source)
-                self._keep(measure(side, run, at_source, window_s))
+                measured = measure(side, run, self.brokers, at_source, window_s)
+                self._forget(self.destination, run.mirror_topic)
+                if number < 0:
+                    print(f"warm-up: {side.name} {measured.mb_per_s:.0f} MB/s", flush=True)
+                    break
+                self._keep(measured)
                 if self.options.profile and isinstance(side, Slots):
                     pstats.Stats(f"{run.folder / run.tag}.profile").sort_stats("tottime").print_stats(45)
-                self._forget(self.destination, run.mirror_topic)
         self._forget(self.source, workload.topic)
 
     def _runs(self, workload: Workload, number: int) -> Iterator[tuple[Side, Run]]:
@@ -132,7 +138,7 @@ class Bench:
                 self._forget(self.source, run.topic)
 
     def _order(self, number: int) -> list[Side]:
-        return self.sides if number % 2 == 0 else self.sides[::-1]
+        return self.sides[::-1] if number > 0 and number % 2 else self.sides
 
     def _run(self, workload: Workload, topic: str, side: Side) -> Run:
         self._number += 1

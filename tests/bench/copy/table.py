@@ -12,8 +12,11 @@ from tests.bench.copy.throughput import Measured
 
 Row = Measured | Latency
 _JSON = ("records_per_s", "mb_per_s", "cpu_s_per_gb", "rss_mb", "p50_ms", "p99_ms")
-_SHOWN = (*_JSON, "p999_ms", "cores", "first_record_s")
-_HEAD = ("records/s", "MB/s", "CPU-s/GB", "RSS MB", "p50 ms", "p99 ms", "p99.9 ms", "cores", "first s")
+_SHOWN = (*_JSON, "p999_ms", "cores", "first_record_s", "brokers_cpu_s_per_gb")
+_HEAD = (
+    *("records/s", "MB/s", "CPU-s/GB", "RSS MB", "p50 ms", "p99 ms", "p99.9 ms", "cores", "first s"),
+    "brokers' CPU-s/GB",
+)
 _OFFICIAL = {"1k-none", "1k-lz4", "100b-lz4", "100b-tiny", "1k-headers", "latency-1000"}
 _SIDES = {"repl", "mm2", "mm2-eos"}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from tests.bench.copy.processes import Running
+from tests.bench.copy.processes import Brokers, Running
 from tests.bench.copy.run import Run, Side
 from tests.bench.copy.workloads import PARTITIONS
 
@@ -26,6 +26,7 @@ class Measured:
     records_per_s: float
     mb_per_s: float
     cpu_s_per_gb: float
+    brokers_cpu_s_per_gb: float
     rss_mb: float
     first_record_s: float
     window_s: float
@@ -69,12 +70,12 @@ def ends_of(bootstrap: str, topic: str) -> Iterator[Ends]:
         ends.close()
 
 
-def measure(side: Side, run: Run, at_source: int, window_s: float) -> Measured:
+def measure(side: Side, run: Run, brokers: Brokers, at_source: int, window_s: float) -> Measured:
     running = side.start(run)
     try:
         with ends_of(run.destination, running.topic) as ends:
             first_s = first_record(running, ends)
-            return _steady(side, run, running, ends, at_source, window_s, first_s)
+            return _steady(side, run, running, brokers, ends, at_source, window_s, first_s)
     finally:
         running.stop()
 
@@ -91,18 +92,25 @@ def first_record(running: Running, ends: Ends) -> float:
 
 
 def _steady(
-    side: Side, run: Run, running: Running, ends: Ends, at_source: int, window_s: float, first_s: float
+    side: Side,
+    run: Run,
+    running: Running,
+    brokers: Brokers,
+    ends: Ends,
+    at_source: int,
+    window_s: float,
+    first_s: float,
 ) -> Measured:
     time.sleep(side.warm_s)
-    began, cpu, copied = time.monotonic(), running.cpu_s(), ends.sum()
-    now, end, used = began, copied, cpu
+    began, cpu, theirs, copied = time.monotonic(), running.cpu_s(), brokers.cpu_s(), ends.sum()
+    now, end, used, used_there = began, copied, cpu, theirs
     while now - began < window_s:
         time.sleep(_EVERY_S)
         running.require_alive()
         later = ends.sum()
         if later > at_source * _NEVER_CAUGHT_UP:
             break
-        now, end, used = time.monotonic(), later, running.cpu_s()
+        now, end, used, used_there = time.monotonic(), later, running.cpu_s(), brokers.cpu_s()
     seconds, records = now - began, end - copied
     if seconds < min(_SHORTEST_S, window_s):
         raise SystemExit(
@@ -119,6 +127,7 @@ def _steady(
         records_per_s=records / seconds,
         mb_per_s=gigabytes * 1e3 / seconds,
         cpu_s_per_gb=(used - cpu) / gigabytes,
+        brokers_cpu_s_per_gb=(used_there - theirs) / gigabytes,
         rss_mb=running.rss_mb(),
         first_record_s=first_s,
         window_s=seconds,
