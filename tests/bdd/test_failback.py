@@ -15,64 +15,83 @@ from runtime.lab.lab import Lab
 from tests.bdd.consuming import eat, place
 from tests.bdd.running import SMALL, Town, eventually
 from tests.labs import spec
-from tests.records import read
+from tests.processes import kill_together
+from tests.records import PATIENCE_S, coordinators_ready, create_topic, read
 from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 scenarios("failing_over/failback.feature")
 
-TOPIC = {"dc1": "orders", "dc2": "dc1.orders"}
+WORDS = ("orders", "payments", "invoices")
+
+
+def topic(word: str, cluster: str) -> str:
+    return word if cluster == "dc1" else f"dc1.{word}"
 
 
 @dataclass
 class World:
-    """`written` are the records of each side in the order they were written, `read` what billing read."""
+    """`written` are the records of each topic and side in the order they were written, `read` what billing
+    read of orders.
+    """
 
     town: Town
-    written: dict[str, list[bytes]] = field(default_factory=lambda: {"dc1": [], "dc2": []})
+    written: dict[tuple[str, str], list[bytes]] = field(default_factory=dict)
     orphans: list[bytes] = field(default_factory=list)
     read: list[bytes] = field(default_factory=list)
     before: str = ""
 
-    def write(self, cluster: str, count: int) -> list[bytes]:
-        town = self.town
+    def write(self, word: str, cluster: str, count: int) -> list[bytes]:
+        town, there = self.town, topic(word, cluster)
+        partitions = self.partitions(word, cluster)
         producer = Producer({**town.client(cluster), "enable.idempotence": True})
         told = [f"{cluster}-{next(town.numbers)}".encode() for _ in range(count)]
         for number, value in enumerate(told):
-            producer.produce(TOPIC[cluster], value=value, partition=number % 2)
-        assert producer.flush(30) == 0
+            producer.produce(there, value=value, partition=number % partitions)
+        assert producer.flush(PATIENCE_S) == 0
         return told
 
-    def held(self, cluster: str) -> dict[int, list[bytes]]:
-        found: dict[int, list[bytes]] = {0: [], 1: []}
-        for record in read(self.town.client(cluster), TOPIC[cluster]):
+    def partitions(self, word: str, cluster: str) -> int:
+        return self.town.partitions(topic(word, cluster), cluster)
+
+    def held(self, word: str, cluster: str) -> dict[int, list[bytes]]:
+        found: dict[int, list[bytes]] = {one: [] for one in range(self.partitions(word, cluster))}
+        for record in read(self.town.client(cluster), topic(word, cluster)):
             found[record.partition].append(record.value or b"")
         return found
 
-    def count(self, cluster: str) -> int:
-        return sum(map(len, self.held(cluster).values()))
+    def count(self, word: str, cluster: str) -> int:
+        return sum(map(len, self.held(word, cluster).values()))
 
     def eat(self, cluster: str, count: int, more_s: float = 0) -> list[bytes]:
         """With `more_s`, nothing comes after them for that long."""
         settings = {"group.id": "billing", "enable.auto.commit": "false", "auto.offset.reset": "earliest"}
         consumer = Consumer({**self.town.client(cluster), **settings, "isolation.level": "read_committed"})
-        consumer.subscribe([TOPIC[cluster]])
+        consumer.subscribe([topic("orders", cluster)])
         found = eat(consumer, count)
         more = consumer.poll(more_s) if more_s else None
         consumer.close()
-        assert more is None, more.value()
+        assert more is None or more.error() is not None, more.value()
         self.read += found
         return found
 
+    def of(self, word: str) -> list[bytes]:
+        """What was written to it at both sides."""
+        return self.written[word, "dc1"] + self.written[word, "dc2"]
+
     def unread(self) -> list[bytes]:
         """Records that billing is still to read, wherever it goes."""
-        every = Counter(self.written["dc1"] + self.written["dc2"])
+        every = Counter(self.of("orders"))
         return sorted((every - Counter(self.read)).elements())
 
-    def repl(self, *arguments: str) -> None:
+    def repl(self, *arguments: str, code: int = 0) -> None:
         done = self.town.run(*arguments, "--path", str(self.town.topology.file))
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+
+    def salvaged(self, code: int = 0) -> int:
+        self.repl("salvage", "there", "--json", code=code)
+        return sum(one["records"] for one in json.loads(self.town.last().stdout)["partitions"])
 
 
 @pytest.fixture
@@ -81,8 +100,10 @@ def world(tmp_path: Path) -> Iterator[World]:
     topology = None
     try:
         lab.up([spec("dc1"), spec("dc2")])
+        for cluster in lab.clusters.values():
+            coordinators_ready(cluster.client)
         topology = at(lab, "town", tmp_path, ("dc1", "dc2"))
-        way = {"name": "there", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}
+        way = {"name": "there", "from": "dc1", "to": "dc2", "topics": {"include": [*WORDS]}}
         quick = {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}}
         topology.more["flows"] = [{**way, "rename": "{source}.{topic}", **quick}]
         topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
@@ -91,8 +112,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     finally:
         if topology is not None:
             town = Town(lab, topology, tmp_path / "home", _job_name)
-            for process in [*town.processes("dc1").values(), *town.processes("dc2").values()]:
-                process.kill()
+            kill_together([*town.processes("dc1").values(), *town.processes("dc2").values()])
         lab.down(purge=True)
         shutil.rmtree(tmp_path, ignore_errors=True)
 
@@ -110,23 +130,33 @@ def _job_name(word: str) -> str:
 # Given
 
 
-@given("orders at dc1 are copied to dc2 as dc1.orders")
+@given("orders, payments and invoices at dc1 are copied to dc2 as dc1.orders and so on")
 def _(world: World) -> None:
+    for word in WORDS[1:]:
+        create_topic(world.town.client("dc1"), word, 2)
     world.town.apply()
 
 
-@given(parsers.parse("{count:d} records are written to orders at dc1 and are at dc2"))
-def _(world: World, count: int) -> None:
-    world.written["dc1"] += world.write("dc1", count)
-    eventually(lambda: world.count("dc2") == count, about="records at dc2")
+@given(parsers.parse("{count:d} records are written to {word} at dc1 and are at dc2"))
+def _(world: World, count: int, word: str) -> None:
+    world.written[word, "dc1"] = world.write(word, "dc1", count)
+    world.written[word, "dc2"] = []
+    eventually(lambda: world.count(word, "dc2") == count, about=f"{word} at dc2")
 
 
-@given(parsers.parse("billing read {count:d} of them at dc1, and dc2 knows"))
+@given(parsers.parse("billing read {count:d} of orders at dc1, and dc2 knows"))
 def _(world: World, count: int) -> None:
     world.eat("dc1", count)
-    eventually(
-        lambda: bool(place(world.town, "billing", "dc2", TOPIC["dc2"])), about="the place of billing at dc2"
-    )
+    eventually(lambda: bool(place_there(world)), about="the place of billing at dc2")
+
+
+@given("payments were promoted on their own")
+def _(world: World) -> None:
+    world.repl("promote", "there", "--topics", "payments", "--auto-approve")
+
+
+def place_there(world: World) -> dict[int, int]:
+    return place(world.town, "billing", "dc2", topic("orders", "dc2"))
 
 
 # When
@@ -138,16 +168,30 @@ def _(world: World, command: str) -> None:
     world.repl(*command.split(), "--auto-approve")
 
 
-@when(parsers.parse("{count:d} records are written to {topic} at {cluster}"))
-def _(world: World, count: int, topic: str, cluster: str) -> None:
-    assert TOPIC[cluster] == topic
-    world.written[cluster] += world.write(cluster, count)
+@when(parsers.parse("{count:d} records are written to {name} at {cluster}"))
+def _(world: World, count: int, name: str, cluster: str) -> None:
+    word = name.removeprefix("dc1.")
+    assert topic(word, cluster) == name
+    world.written[word, cluster] += world.write(word, cluster, count)
+
+
+@when("dc1.invoices get a third partition at dc2")
+def _(world: World) -> None:
+    world.town.grow(topic("invoices", "dc2"), "dc2", 3)
+
+
+@when("invoices were deleted and made anew at dc1")
+def _(world: World) -> None:
+    admin = world.town.admin("dc1")
+    admin.delete_topics(["invoices"])["invoices"].result(PATIENCE_S)
+    eventually(lambda: world.town.partitions("invoices", "dc1") == 0, about="invoices are gone")
+    create_topic(world.town.client("dc1"), "invoices", 2)
 
 
 @when(parsers.parse("dc1 is back, where a forgotten producer writes {count:d} records"))
 def _(world: World, count: int) -> None:
     world.town.lab.start("dc1")
-    world.orphans = world.write("dc1", count)
+    world.orphans = world.write("orders", "dc1", count)
 
 
 @when("somebody applies the topology as it was before that")
@@ -174,18 +218,39 @@ def _(world: World) -> None:
 
 @then(parsers.parse("{count:d} records came home, and nothing else"))
 def _(world: World, count: int) -> None:
-    came = Counter(value for values in world.held("dc1").values() for value in values)
-    came -= Counter(world.written["dc1"] + world.orphans)
-    assert came == Counter(world.written["dc2"])
+    came = Counter(value for values in world.held("orders", "dc1").values() for value in values)
+    came -= Counter(world.written["orders", "dc1"] + world.orphans)
+    assert came == Counter(world.written["orders", "dc2"])
     assert came.total() == count
+
+
+@then(parsers.parse("{word} at dc1 are those of dc2"))
+def _(world: World, word: str) -> None:
+    """All that was ever written, each once and in order, in the partition where it was written."""
+    every = sorted(world.of(word))
+    eventually(lambda: world.count(word, "dc2") >= len(every), about=f"{word} at dc2")
+    here, there = world.held(word, "dc1"), world.held(word, "dc2")
+    assert here == there
+    assert sorted(value for values in here.values() for value in values) == every
 
 
 @then(parsers.parse("repl salvage lists the {count:d} records of the forgotten producer"))
 def _(world: World, count: int) -> None:
-    file = world.town.home / f"orphans-{next(world.town.numbers)}.jsonl"
-    world.repl("salvage", "there", "--export", str(file))
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert len(lines) == count
+    assert world.salvaged() == count
+
+
+@then(parsers.parse("repl salvage lists the {count:d} of the forgotten producer, and invoices as made anew"))
+def _(world: World, count: int) -> None:
+    assert world.salvaged(code=1) == count
+    assert "invoices is not the topic that was copied: it was recreated" in world.town.last().stdout
+
+
+@then("repl status says that payments are still promoted")
+def _(world: World) -> None:
+    done = world.town.run("status", str(world.town.topology.file), "--json", "--over", "0s")
+    there, back = json.loads(done.stdout)["flows"]
+    states = {one["topic"]: one["state"] for one in there["topics"]}
+    assert (states["payments"], back["state"], back["lag_records"]) == ("promoted", "promoted", 0)
 
 
 @then(parsers.parse("billing reads at {cluster} exactly the {count:d} that it had not read"))
@@ -197,23 +262,18 @@ def _(world: World, cluster: str, count: int) -> None:
 
 @then(parsers.parse("billing reads at dc1 exactly the {count:d} that it had not read, and dc2 knows"))
 def _(world: World, count: int) -> None:
-    unread, before = world.unread(), place(world.town, "billing", "dc2", TOPIC["dc2"])
+    unread, before = world.unread(), place_there(world)
     assert sorted(world.eat("dc1", count, more_s=2)) == unread
     assert len(unread) == count
-    eventually(
-        lambda: place(world.town, "billing", "dc2", TOPIC["dc2"]) != before,
-        about="the place of billing at dc2",
-    )
+    eventually(lambda: place_there(world) != before, about="the place of billing at dc2")
 
 
 @then(parsers.parse("both sides hold the same {count:d} records, each once and in order, and dc1 the 7"))
 def _(world: World, count: int) -> None:
-    eventually(lambda: world.count("dc2") >= count, about="records at dc2")
-    here, there = world.held("dc1"), world.held("dc2")
+    eventually(lambda: world.count("orders", "dc2") >= count, about="records at dc2")
+    here, there = world.held("orders", "dc1"), world.held("orders", "dc2")
     assert {
         number: [one for one in values if one not in world.orphans] for number, values in here.items()
     } == there
-    assert sorted(value for values in there.values() for value in values) == sorted(
-        world.written["dc1"] + world.written["dc2"]
-    )
-    assert world.count("dc2") == count
+    assert sorted(value for values in there.values() for value in values) == sorted(world.of("orders"))
+    assert world.count("orders", "dc2") == count
