@@ -53,7 +53,7 @@ def below(pid: int) -> list[psutil.Process]:
 
 def freeze(processes: Iterable[psutil.Process]) -> None:
     """SIGSTOP; returns when none of them runs any more."""
-    stop_all([Process(one.pid, paused=False, memory=0) for one in processes])
+    stop_all([Process(one.pid, paused=False, memory=0) for one in processes if lives(one)])
 
 
 def thaw(processes: Iterable[psutil.Process]) -> None:
