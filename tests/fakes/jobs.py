@@ -157,13 +157,13 @@ class FakeJob(threading.Thread):
 def ensure_topics(endpoint: Endpoint) -> None:
     """As the driver makes them."""
     admin = AdminClient({"bootstrap.servers": endpoint.bootstrap, **endpoint.settings})
-    there = admin.list_topics(timeout=10).topics
+    there = admin.list_topics(timeout=60).topics
     wanted = [
         NewTopic(one.name, one.partitions, config=dict(one.config))
         for one in at_destination()
         if one.name in (naming.STATUS, naming.CONTROL) and one.name not in there
     ]
     for made in admin.create_topics(wanted).values() if wanted else ():
-        made.result(timeout=30)
-    while not {naming.STATUS, naming.CONTROL} <= admin.list_topics(timeout=10).topics.keys():
+        made.result(timeout=60)
+    while not {naming.STATUS, naming.CONTROL} <= admin.list_topics(timeout=60).topics.keys():
         time.sleep(0.05)

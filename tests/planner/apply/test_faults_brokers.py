@@ -59,7 +59,7 @@ def test_interrupted_twice_it_stops_at_once_though_the_broker_is_silent(own_lab,
     assert any("Once more stops at once" in line for line in said)
     assert process.poll() is None, "the silent broker is still waited for"
     os.kill(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=120) == 130
     assert any("Stopped at once" in line for line in said)
     process.communicate()
     lab.unpause("dc1")
@@ -99,4 +99,4 @@ def test_a_broker_killed_and_restarted_in_the_middle(own_lab, tmp_path):
 
 def leader_of(lab, topic: str) -> int:
     admin = AdminClient(lab.clusters["dc1"].client)
-    return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+    return int(admin.list_topics(topic, timeout=60).topics[topic].partitions[0].leader)

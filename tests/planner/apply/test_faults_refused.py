@@ -46,7 +46,7 @@ def allow(lab: Lab, user: str, prefix: str, *operations: AclOperation) -> None:
     ]
     admin = AdminClient(lab.clusters["dc1"].client)
     for made in admin.create_acls(bindings).values():
-        made.result(timeout=30)
+        made.result(timeout=60)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def raw(lab: Lab, topic: str) -> str:
     client: Mapping[str, str] = lab.clusters["dc1"].client
     reader = Consumer({**client, "group.id": "raw-of-a-test", "enable.auto.commit": False})
     try:
-        low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
         reader.assign([TopicPartition(topic, 0, low)])
         found = []
         while reader.position([TopicPartition(topic, 0)])[0].offset < high:
@@ -131,7 +131,7 @@ def rules(lab: Lab, topic: str) -> set[tuple[str, str, str]]:
         AclPermissionType.ANY,
     )
     admin = AdminClient(lab.clusters["dc1"].client)
-    found = admin.describe_acls(every).result(timeout=30)
+    found = admin.describe_acls(every).result(timeout=60)
     return {(one.principal, one.operation.name, one.permission_type.name) for one in found}
 
 

@@ -30,7 +30,7 @@ class Meanwhile:
         create_topic(self.client, self.topic)
 
     def delete(self) -> None:
-        self.admin.delete_topics([self.topic])[self.topic].result(timeout=30)
+        self.admin.delete_topics([self.topic])[self.topic].result(timeout=60)
         wait_for(lambda: self.topic not in topic_ids(self.lab, self.topic))
 
     def make_again(self) -> None:
@@ -38,18 +38,18 @@ class Meanwhile:
         self.make()
 
     def grow(self) -> None:
-        self.admin.create_partitions([NewPartitions(self.topic, 5)])[self.topic].result(timeout=30)
+        self.admin.create_partitions([NewPartitions(self.topic, 5)])[self.topic].result(timeout=60)
         wait_for(lambda: len(self.admin.list_topics(self.topic).topics[self.topic].partitions) == 5)
 
     def set(self, key: str, value: str) -> None:
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
-        self.admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+        self.admin.incremental_alter_configs([resource])[resource].result(timeout=60)
         wait_for(lambda: self.value(key) == value)
 
     def value(self, key: str) -> str:
         resource = ConfigResource(ResourceType.TOPIC, self.topic)
-        return str(self.admin.describe_configs([resource])[resource].result(timeout=30)[key].value)
+        return str(self.admin.describe_configs([resource])[resource].result(timeout=60)[key].value)
 
 
 @pytest.fixture

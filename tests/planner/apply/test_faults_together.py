@@ -42,7 +42,7 @@ def test_started_together_they_take_turns(lab, fresh, tmp_path, topology):
 
 
 def test_the_second_refuses_when_it_may_not_wait_and_the_first_goes_on(topology):
-    first = start(topology.file, LEASE_MS, "SIGSTOP")
+    first = start(topology.file, 4 * LEASE_MS, "SIGSTOP")
     await_stopped(first)
     second = repl("apply", str(topology.file), "--auto-approve", "--lock-timeout", "1s")
     os.kill(first.pid, signal.SIGCONT)

@@ -20,10 +20,12 @@ from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.fakes.jobs import FakeJobs
 from tests.planner.apply.test_steps import Notebook
+from tests.records import wait_for
 
 pytestmark = pytest.mark.integration
 
-HASTY = Patience(copies=30, heard=6, goodbye=2, grace=1, sign_of_life=2)
+PATIENT = Patience(copies=120, heard=120, goodbye=60, grace=30, sign_of_life=10)
+HASTY = Patience(copies=120, heard=6, goodbye=2, grace=1, sign_of_life=2)  # for what is waited for in vain
 
 
 class Here:
@@ -32,6 +34,7 @@ class Here:
     def __init__(self, lab: Lab, name: str) -> None:
         self.endpoint = endpoint(lab, "dc1")
         self.jobs = FakeJobs()
+        self.patience = PATIENT
         self.name = name
         flow = FlowSpec(name=name, source="dc2", destination="dc1", topics=SelectionSpec(include=["a"]))
         self.spec = JobSpec(
@@ -54,7 +57,7 @@ class Here:
             lambda: 42,
             launchers=self.jobs,
             wait=wait,
-            patience=HASTY,
+            patience=self.patience,
         )
 
     def perform(self, step: LaunchJob | ReconfigureJob | StopJob, hands: Hands | None = None) -> Verdict:
@@ -139,6 +142,7 @@ def test_nothing_is_started_without_the_lease(here: Here) -> None:
 def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:
     here.perform(here.launch())
     here.jobs.running[here.name].kill()
+    here.patience = HASTY
 
     verdict = here.perform(here.tell(slots=3))
 
@@ -148,6 +152,7 @@ def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:
 def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here) -> None:
     here.jobs.deaf = True
     here.perform(here.launch())
+    here.patience = HASTY
 
     assert here.perform(here.stop()) == DONE
     assert here.seen()[0] is False
@@ -179,6 +184,7 @@ def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
 def test_a_dead_job_is_stopped_and_says_so(here: Here) -> None:
     here.perform(here.launch())
     here.jobs.kill()
+    here.patience = HASTY
 
     assert here.perform(here.stop()) == DONE
     assert here.seen()[0] is False
@@ -193,7 +199,7 @@ def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
             watch.beats(here.name, 2)
         return next(one.live for one in read_jobs(here.endpoint, "shop") if one.name == here.name)
 
-    assert an_hour_early()
+    wait_for(an_hour_early)
     here.jobs.kill()
     assert here.seen()[0] is False
 

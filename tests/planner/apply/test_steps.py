@@ -82,7 +82,7 @@ def value(hands: Hands, name: str, key: str) -> tuple[str, bool]:
 def test_topics_are_there_with_leaders_once_create_returns(hands, fresh):
     names = [fresh("t") for _ in range(3)]
     assert perform(hands, *[create(name) for name in names]) == [DONE] * 3
-    known = hands.client.list_topics(timeout=10).topics
+    known = hands.client.list_topics(timeout=60).topics
     assert [len(known[name].partitions) for name in names] == [2, 2, 2]
 
 
@@ -113,7 +113,7 @@ def test_partitions_grow_and_growing_again_is_success(hands, fresh):
     perform(hands, create(name))
     assert perform(hands, grow(name, 5)) == [DONE]
     assert perform(hands, grow(name, 5)) == [DONE]
-    assert len(hands.client.list_topics(name, timeout=10).topics[name].partitions) == 5
+    assert len(hands.client.list_topics(name, timeout=60).topics[name].partitions) == 5
 
 
 def test_growing_below_what_is_there_fails(hands, fresh):
@@ -143,7 +143,7 @@ def test_a_topic_is_deleted_only_if_it_is_the_one_that_was_planned(hands, fresh)
     assert "another topic stands under this name" in verdict.why
     real = id_of(hands, name)
     assert perform(hands, delete(name, real)) == [DONE]
-    assert name not in hands.client.list_topics(timeout=10).topics
+    assert name not in hands.client.list_topics(timeout=60).topics
     assert perform(hands, delete(name, real)) == [DONE], "gone already is as wanted"
 
 
@@ -151,7 +151,7 @@ def test_nothing_is_sent_past_the_guard(lab, fresh):
     name = fresh("t")
     barred = hands_of(lab, barred="the lease is lost")
     assert perform(barred, create(name)) == [Verdict(Result.NOT_STARTED, "the lease is lost")]
-    assert name not in barred.client.list_topics(timeout=10).topics
+    assert name not in barred.client.list_topics(timeout=60).topics
 
 
 def test_the_registry_is_told_what_is_known_only_now(hands, fresh):
@@ -207,5 +207,5 @@ def test_replicas_move_and_the_step_ends_when_they_are_in_sync(lab_three, fresh)
     perform(hands, CreateTopic("c", topic_address("dc1", name), "dc1", name, 2, 1, {}))
     step = Reassign("r", topic_address("dc1", name), "dc1", name, ((1, 2, 3), (2, 3, 1)), ((1,), (2,)))
     assert perform(hands, step) == [DONE]
-    partitions = hands.client.list_topics(name, timeout=10).topics[name].partitions
+    partitions = hands.client.list_topics(name, timeout=60).topics[name].partitions
     assert [sorted(partitions[index].isrs) for index in (0, 1)] == [[1, 2, 3], [1, 2, 3]]

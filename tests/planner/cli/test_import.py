@@ -108,5 +108,5 @@ def test_planning_what_was_imported_changes_nothing(own_lab, tmp_path: Path) -> 
         assert done.returncode == 0, done.stderr
         assert adopted() == registered
         admin.delete_topics([REGISTRY])[REGISTRY].result()
-        wait_for(lambda: REGISTRY not in admin.list_topics(timeout=10).topics)
+        wait_for(lambda: REGISTRY not in admin.list_topics(timeout=60).topics)
         assert all(adopted().values())  # it was lost, and the next round rebuilds it

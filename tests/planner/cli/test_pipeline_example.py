@@ -67,7 +67,7 @@ def test_its_steps_do_what_they_say(pipeline: dict[str, Any], lab: Lab, fresh, t
         }
         command = [BASH, "-e", "-c", script(pipeline, job, step)]
         done = subprocess.run(
-            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return output.read_text()

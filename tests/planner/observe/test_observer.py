@@ -25,7 +25,7 @@ from planner.observe import Observer
 from runtime.contract.naming import REGISTRY
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
-from tests.records import create_topic, write
+from tests.records import create_topic, wait_for, write
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -75,7 +75,7 @@ def test_names_tell_who_the_cluster_is_and_what_it_holds(lab: Lab, fresh: Fresh)
 
 
 def topic_id(admin: AdminClient, name: str) -> str:
-    return topic_id_text(admin.describe_topics(TopicCollection([name]))[name].result(30).topic_id)
+    return topic_id_text(admin.describe_topics(TopicCollection([name]))[name].result(60).topic_id)
 
 
 def test_details_are_what_was_asked_for_and_no_more(lab: Lab, fresh: Fresh) -> None:
@@ -178,7 +178,8 @@ def test_a_topic_that_vanishes_between_names_and_details_is_gone(lab: Lab, fresh
     with observer(both(lab)) as reading:
         observed = reading.names()
         admin = AdminClient(lab.clusters["dc1"].client)
-        admin.delete_topics([name])[name].result(30)
+        admin.delete_topics([name])[name].result(60)
+        wait_for(lambda: name not in admin.list_topics(timeout=60).topics)
         after = dc1(reading.details(observed, {"dc1": Wanted({name: ConfigsWanted(explicit=True)})}))
     assert name not in after.topics
     assert name not in after.hidden

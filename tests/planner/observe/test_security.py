@@ -70,7 +70,7 @@ def allow(lab: Lab, user: str, topic: str, *operations: AclOperation) -> None:
     ]
     admin = AdminClient(lab.clusters["dc1"].client)
     for done in admin.create_acls(bindings).values():
-        done.result(30)
+        done.result(60)
 
 
 def test_scram_logs_in_and_the_acls_are_read(lab_sasl: Lab, fresh: Fresh) -> None:
@@ -175,15 +175,22 @@ def test_topics_that_an_acl_hides_are_hidden_and_never_absent(lab_sasl: Lab, fre
     allow(lab_sasl, "app", seen, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
     allow(lab_sasl, "app", blind, AclOperation.DESCRIBE)
     wanted = {name: ConfigsWanted(explicit=True) for name in (seen, secret, blind)}
-    found = cluster(observe(as_user(lab_sasl, "app"), Wanted(wanted, acls=True), frozenset({secret, absent})))
-    assert seen in found.topics
-    assert seen not in found.hidden
-    assert secret not in found.topics
+    found: list[ObservedCluster] = []
+
+    def known() -> bool:  # as above
+        as_app = as_user(lab_sasl, "app")
+        found[:] = [cluster(observe(as_app, Wanted(wanted, acls=True), frozenset({secret, absent})))]
+        return seen in found[0].topics and f"topic.{blind}" in found[0].unreadable
+
+    wait_for(known, about=lambda: found)
+    (told,) = found
+    assert seen not in told.hidden
+    assert secret not in told.topics
     # Kafka says the same of a topic that is hidden and of one that is not there: it is not for us to know.
-    assert {secret, absent, blind} <= found.hidden
-    assert found.unreadable[f"topic.{blind}"] == "not authorized to describe its configs"
-    assert "not authorized to describe the ACLs of dc1" in found.unreadable["acls"]
-    assert "defaults" in found.unreadable
+    assert {secret, absent, blind} <= told.hidden
+    assert told.unreadable[f"topic.{blind}"] == "not authorized to describe its configs"
+    assert "not authorized to describe the ACLs of dc1" in told.unreadable["acls"]
+    assert "defaults" in told.unreadable
 
 
 def test_without_any_right_the_registry_is_not_taken_for_empty(lab_sasl: Lab) -> None:

@@ -39,7 +39,7 @@ def grow(name: str, old: int, new: int) -> GrowPartitions:
 
 
 def said(steps: list[Step], *endpoints: Endpoint) -> list[tuple[str | None, Severity, str]]:
-    found = verify_on_broker(steps, {one.cluster: one for one in endpoints}, 10.0)
+    found = verify_on_broker(steps, {one.cluster: one for one in endpoints}, 60.0)
     return [(one.address, one.severity, one.summary) for one in found]
 
 
@@ -121,7 +121,7 @@ def test_what_the_broker_takes_and_what_it_refuses(lab: Lab, fresh: Fresh) -> No
         (f"topic.dc1.{there}", Severity.ERROR),
     ]
     assert "Unknown topic config name: no.such.key" in refusals[2][2]
-    topics = AdminClient(lab.clusters["dc1"].client).list_topics(timeout=10).topics
+    topics = AdminClient(lab.clusters["dc1"].client).list_topics(timeout=60).topics
     assert new not in topics
     assert len(topics[there].partitions) == 2
 

@@ -86,9 +86,9 @@ def test_a_dead_holder_loses_it_by_itself_and_learns_so(place):
 
 
 def test_renewals_keep_it_past_its_time_to_live(place):
-    with Lease(place, holder("ada"), ttl_ms=SHORT_MS).acquire(60, nobody) as lease:
+    with Lease(place, holder("ada"), ttl_ms=2 * SHORT_MS).acquire(60, nobody) as lease:
         with pytest.raises(Failure):
-            Lease(place, holder("bob")).acquire(SHORT_MS / 1000 * 2, lambda _held: None)
+            Lease(place, holder("bob")).acquire(SHORT_MS / 1000 * 2.5, lambda _held: None)
         assert lease.lost() is None
 
 

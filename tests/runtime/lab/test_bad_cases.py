@@ -151,7 +151,7 @@ class TestWithJava:
         words = ("lab", "up", "--clusters", "dc1", "--ports", "auto", "--home", str(home))
         both = [begin(*words), begin(*words)]
         try:
-            said = {process.wait(120): process.communicate()[1] for process in both}
+            said = {process.wait(240): process.communicate()[1] for process in both}
             assert set(said) == {0, 1}
             assert "repl lab up cannot begin: repl lab up (process " in said[1]
             assert len([one for one in processes_of(home) if "kafka.Kafka" in one]) == 1
@@ -163,9 +163,9 @@ class TestWithJava:
     def test_ctrl_c_leaves_nothing(self, tmp_path: Path, moment: str) -> None:
         home = tmp_path / "lab"
         process = begin("lab", "up", "--ports", "auto", "--home", str(home))
-        wait_for(lambda: any(moment in one for one in processes_of(home)), 60)
+        wait_for(lambda: any(moment in one for one in processes_of(home)), 120, longest=0.1)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole foreground group
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=180)
         assert process.returncode == 130, said
         assert "Traceback" not in said
         assert not processes_of(home)

@@ -23,15 +23,18 @@ def test_both_clusters_answer_with_their_own_id(mode: str, request: pytest.Fixtu
     lab: Lab = request.getfixturevalue(mode)
     for cluster in lab.clusters.values():
         admin = AdminClient(cluster.client)
-        described = admin.describe_cluster().result(timeout=10)
+        described = admin.describe_cluster().result(timeout=60)
         assert described.cluster_id == cluster.cluster_id
     assert len({cluster.cluster_id for cluster in lab.clusters.values()}) == 2
 
 
-def test_a_broker_at_rest_takes_less_than_450_mb(lab: Lab) -> None:
-    status = lab.status()
-    assert [cluster.state for cluster in status.clusters] == [State.UP, State.UP]
-    assert all(0 < cluster.memory_bytes < 450_000_000 for cluster in status.clusters)
+def clusters(lab: Lab) -> list[State]:
+    return [cluster.state for cluster in lab.status().clusters]
+
+
+def await_states(lab: Lab, *wanted: State) -> None:
+    """Of its clusters. A broker that has much to do may answer too late for once."""
+    wait_for(lambda: clusters(lab) == list(wanted), about=lambda: clusters(lab))
 
 
 def test_fresh_names_differ(fresh: Callable[[str], str]) -> None:
@@ -45,16 +48,17 @@ def test_three_brokers_lose_one_and_go_on(own_lab: MakeLab, fresh: Callable[[str
     admin = AdminClient(client)
 
     def leaders() -> set[int]:
-        return {one.leader for one in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()}
+        return {one.leader for one in admin.list_topics(topic, timeout=60).topics[topic].partitions.values()}
 
     wait_for(lambda: leaders() == {1, 2, 3})
     lab.kill("dc1:2")
-    assert [broker.state for broker in lab.status().clusters[0].brokers] == [State.UP, State.DOWN, State.UP]
-    assert lab.status().clusters[0].state is State.PARTLY
+    up, down = State.UP, State.DOWN
+    wait_for(lambda: [broker.state for broker in lab.status().clusters[0].brokers] == [up, down, up])
+    await_states(lab, State.PARTLY)
     wait_for(lambda: leaders() <= {1, 3})
     write(client, topic, [b"%d" % number for number in range(100)])
     lab.start("dc1:2")
-    assert lab.status().clusters[0].state is State.UP
+    await_states(lab, State.UP)
     assert len(read(client, topic)) == 100
     lab.down()
     assert not processes.find(lab.clusters.values())
@@ -72,9 +76,9 @@ def test_a_whole_story(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
     assert {key: process.pid for key, process in processes.find(before.values()).items()} == pids
 
     lab.pause("dc2")
-    assert [cluster.state for cluster in lab.status().clusters] == [State.UP, State.PAUSED]
+    await_states(lab, State.UP, State.PAUSED)
     lab.down()
-    assert [cluster.state for cluster in lab.status().clusters] == [State.DOWN, State.DOWN]
+    assert clusters(lab) == [State.DOWN, State.DOWN]
     with pytest.raises(LabError, match="dc1 does not run — repl lab start dc1"):
         lab.pause("dc1")
 
@@ -86,13 +90,13 @@ def test_a_whole_story(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
     assert not lab.home.exists()
 
 
-def test_a_third_cluster_joins_a_lab(own_lab: MakeLab) -> None:
+def test_a_third_cluster_joins_a_lab_and_a_broker_at_rest_takes_less_than_450_mb(own_lab: MakeLab) -> None:
     lab = own_lab(spec("dc1"))
     lab.up([spec("dc3")])
-    assert {cluster.name: cluster.state for cluster in lab.status().clusters} == {
-        "dc1": State.UP,
-        "dc3": State.UP,
-    }
+    await_states(lab, State.UP, State.UP)
+    status = lab.status().clusters
+    assert [cluster.name for cluster in status] == ["dc1", "dc3"]
+    assert all(0 < cluster.memory_bytes < 450_000_000 for cluster in status), status
 
 
 def test_a_further_listener_tells_its_clients_another_address(own_lab: MakeLab) -> None:
@@ -102,7 +106,7 @@ def test_a_further_listener_tells_its_clients_another_address(own_lab: MakeLab) 
 
     def told(bootstrap: str) -> str:
         admin = AdminClient({**cluster.client, "bootstrap.servers": bootstrap, "log_level": 0})
-        return str(admin.list_topics(timeout=10).brokers[1])
+        return str(admin.list_topics(timeout=60).brokers[1])
 
     assert told(cluster.listener("LINK")[1]).startswith("127.0.0.1:1/")
     assert told(cluster.bootstrap).startswith(f"{cluster.bootstrap}/")
@@ -112,7 +116,7 @@ def test_properties_of_one_cluster(own_lab: MakeLab) -> None:
     lab = own_lab(spec("dc1", properties={"num.partitions": "7"}))
     lab.tool("dc1", "TopicCommand", "--create", "--topic", "seven")
     admin = AdminClient(lab.clusters["dc1"].client)
-    assert len(admin.list_topics("seven", timeout=10).topics["seven"].partitions) == 7
+    assert len(admin.list_topics("seven", timeout=60).topics["seven"].partitions) == 7
 
 
 def test_only_our_brokers_are_found(lab: Lab) -> None:

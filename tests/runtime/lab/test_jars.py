@@ -162,7 +162,7 @@ def test_two_at_once_fetch_once(repository: Path) -> None:
         subprocess.Popen([sys.executable, "-c", FETCH], env=environment({}), stdout=subprocess.PIPE)
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=60)[0].decode().splitlines() for process in both]
+    said = [process.communicate(timeout=180)[0].decode().splitlines() for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert said[0][-1] == said[1][-1]
     assert sorted(len(lines) > 1 for lines in said) == [False, True], (
@@ -177,7 +177,7 @@ def test_ctrl_c_while_fetching_leaves_nothing(tmp_path: Path, silent_server: str
     process = begin("lab", "up", "--home", str(tmp_path / "lab"), "--ports", "auto", env=env)
     wait_for(lambda: bool(list(cache.glob("repl/.kafka*/ivy.xml"))))
     os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert not left_over(cache / "repl")
@@ -189,7 +189,7 @@ def subprocess_of(through: tuple[str, ...] = ()) -> subprocess.CompletedProcess[
         env=environment({}),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

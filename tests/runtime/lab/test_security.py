@@ -33,12 +33,12 @@ def allow(cluster: Cluster, user: str, operation: AclOperation, topic: str) -> N
         AclPermissionType.ALLOW,
     )
     admin = AdminClient(cluster.client)
-    admin.create_acls([rule])[rule].result(timeout=10)
+    admin.create_acls([rule])[rule].result(timeout=60)
 
 
 def sees(cluster: Cluster, user: str, topic: str) -> bool:
     admin = AdminClient(cluster.client_of(user))
-    found = admin.list_topics(topic, timeout=10).topics[topic]
+    found = admin.list_topics(topic, timeout=60).topics[topic]
     return found.error is None
 
 

@@ -45,7 +45,7 @@ def test_create_write_and_read_a_topic(
         )
         assert read.splitlines() == [f"first of {cluster}", f"second of {cluster}"]
         admin_client = AdminClient(lab.clusters[cluster].client)
-        (partition,) = admin_client.list_topics(topic, timeout=10).topics[topic].partitions.values()
+        (partition,) = admin_client.list_topics(topic, timeout=60).topics[topic].partitions.values()
         assert len(partition.replicas) == copies
 
 
