@@ -228,7 +228,11 @@ def _(world: World, count: int) -> None:
 def _(world: World, word: str) -> None:
     """All that was ever written, each once and in order, in the partition where it was written."""
     every = sorted(world.of(word))
-    eventually(lambda: world.count(word, "dc2") >= len(every), about=f"{word} at dc2")
+
+    def there_are_all() -> bool:
+        return all(world.count(word, cluster) >= len(every) for cluster in ("dc1", "dc2"))
+
+    eventually(there_are_all, about=f"{word} at both sides")
     here, there = world.held(word, "dc1"), world.held(word, "dc2")
     assert here == there
     assert sorted(value for values in here.values() for value in values) == every
