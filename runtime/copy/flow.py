@@ -77,7 +77,7 @@ class FlowCopy:
     async def begin(self) -> None:
         """Fencing 3: ids first, then the generation, then progress. Raises Superseded, WireError."""
         await self._lanes.begin()
-        await self._around.ledger.refresh(self.name)
+        await self._around.ledger.decided(self.name)
         self._check_generation()
         self.spawn(self._care.run())
 

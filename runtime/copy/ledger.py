@@ -2,6 +2,8 @@
 yet.
 """
 
+import asyncio
+import time
 from dataclasses import dataclass, replace
 
 from runtime.contract import naming
@@ -26,6 +28,8 @@ from runtime.copy.scan import Scan
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
+
+_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,16 @@ class Ledger:
     async def refresh(self, flow: str, within: float = 30.0) -> None:
         """Up to a high watermark taken now."""
         await self._scan(flow).refresh(within)
+
+    async def decided(self, flow: str, within: float = 30.0) -> None:
+        """Refreshed, and a generation that somebody is writing is decided: the end of a transaction is
+        answered before its marks are written. One that stays open for longer stays undecided.
+        """
+        until = time.monotonic() + within
+        await self.refresh(flow, within)
+        while self.undecided(flow) and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_S)
+            await self.refresh(flow, within)
 
     def generation(self, flow: str) -> Generation | None:
         value = self._scan(flow).fold.get(encode_key(GenerationKey(flow)))

@@ -96,7 +96,7 @@ async def _take(
 ) -> Generation:
     """When this returns nobody else writes the flow's progress, and `ledger` has all of it."""
     own = orphans_transactional_id(flow)
-    await ledger.refresh(flow)
+    await ledger.decided(flow, within_s)
     before = _ended(flow, ledger.generation(flow))
     older = [one for one in before.transactional_ids if one != own]
     taken = replace(
@@ -107,7 +107,7 @@ async def _take(
     )
     await writer.commit({GenerationKey(flow): taken})
     await _fence(destination, older, within_s)
-    await ledger.refresh(flow)
+    await ledger.decided(flow, within_s)
     now = ledger.generation(flow)
     if now != taken:
         raise NotEnded(f"{flow} was taken over by {now.job if now is not None else 'nobody'} meanwhile")
