@@ -12,6 +12,7 @@ from runtime.copy.assignment import driver_transactional_id
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter, fence
 from runtime.copy.orphans import Marks, leave_orphans
+from tests.records import PATIENCE_S
 from tests.runtime.copy.world import Driver, Side
 
 
@@ -27,7 +28,7 @@ def end_flow(driver: Driver, flow: str) -> None:
             writer = await LedgerWriter.open(destination, driver_transactional_id(driver.job))
             after = replace(before, number=before.number + 1, state="failed_over")
             await writer.commit({GenerationKey(flow): after})
-            assert not await fence(destination, before.transactional_ids)
+            assert not await fence(destination, before.transactional_ids, within=PATIENCE_S)
 
     asyncio.run(end())
 

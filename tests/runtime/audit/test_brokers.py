@@ -19,7 +19,7 @@ from runtime.contract.jobspec import ConfigsSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.labs import spec
-from tests.records import create_topic, write
+from tests.records import create_topic, wait_for, write
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -50,9 +50,9 @@ class World:
         return next(one for one in self.status(*options)["flows"] if one["name"] == name)
 
     def until(self, name: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not holds(flow := self.flow(name, "--over", "0s")):
-            assert time.monotonic() < deadline, flow
+            assert time.monotonic() < deadline, (flow, self.job.tail())
         return flow
 
     def asked(self, command: str, *words: str) -> dict[str, Any]:
@@ -111,10 +111,10 @@ def test_caught_up(world: World):
     world.job.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"])
     world.until("plain", lambda one: one["state"] == "caught_up" and _records(one) == 300)
     flow = world.until("plain", lambda one: all(each["caught_up_since_ms"] for each in _partitions(one)))
+    wait_for(lambda: world.status("--over", "0s")["jobs"][0]["heartbeat_age_ms"] < 10_000)
     status = world.status()
     (job,) = status["jobs"]
     assert (job["name"], job["up"], job["state"]) == ("dc2", True, "running")
-    assert job["heartbeat_age_ms"] < 10_000
     assert (flow["lag_records"], flow["lag_ms"]) == (0, 0)
     ids = {one["name"]: one["id"] for one in status["clusters"]}
     assert (flow["source_cluster_id"], flow["destination_cluster_id"]) == (ids["dc1"], ids["dc2"])
@@ -144,7 +144,7 @@ def test_a_partition_that_needs_someone_is_named(world: World):
     shown = repl("status", str(world.topology), "--over", "0s").stdout
     assert "1 partition to look at" in shown
     assert "large-0" in shown
-    assert world.flow("plain")["state"] == "caught_up"
+    world.until("plain", lambda one: one["state"] == "caught_up")
 
 
 def test_records_tell_where_they_are_from_by_the_offset_map(world: World):
@@ -169,7 +169,7 @@ def test_records_tell_where_they_are_from_by_their_header(world: World):
     producer = Producer(world.client("dc1"))
     for number in range(3):
         producer.produce("stamped", value=b"\x00\xff%d" % number, headers=[("trace", b"t")])
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     world.until("stamped", lambda one: one["state"] == "caught_up" and _records(one) == 3)
     (record,) = world.asked("read", "dc2", "stamped", "--limit", "1")["records"]
     (hop,) = record["hops"]
@@ -198,20 +198,20 @@ def test_a_live_producer_and_a_group_with_its_members_are_found(world: World):
     )
     consumer.subscribe(["orders"])
     seen = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while seen < 300:
         assert time.monotonic() < deadline
         seen += len(consumer.consume(500, 1.0))
     consumer.commit(asynchronous=False)
     producer = Producer({**client, "transactional.id": "till-1"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce("orders", value=b"pending", partition=1)
-    producer.flush(20)
+    producer.flush(60)
     try:
         found = world.asked("clients", "dc1")
     finally:
-        producer.abort_transaction(30)
+        producer.abort_transaction(60)
         consumer.close()
     orders = next(one for one in found["topics"] if one["topic"] == "orders")
     (group,) = orders["consumers"]
@@ -240,7 +240,7 @@ def test_a_job_that_was_killed_is_down_and_its_lag_grows(world: World):
 
 def test_with_the_source_gone_the_end_that_the_job_saw_last_stands(world: World):
     world.lab.kill("dc1")
-    flow = world.flow("plain", "--timeout", "5s")
+    flow = world.flow("plain", "--timeout", "10s")
     assert not flow["source_answers"]
     assert flow["source_cluster_id"] is not None
     assert all(one["source_end_seen_ms"] is not None for one in _partitions(flow))
@@ -249,7 +249,7 @@ def test_with_the_source_gone_the_end_that_the_job_saw_last_stands(world: World)
 
 def test_with_the_destination_gone_too_it_says_so_and_fails(world: World):
     world.lab.kill("dc2")
-    status = world.status("--timeout", "5s", expect=1)
+    status = world.status("--timeout", "10s", expect=1)
     assert [one["answers"] for one in status["clusters"]] == [False, False]
     assert {one["state"] for one in status["flows"]} == {"unknown"}
 

@@ -52,7 +52,7 @@ def test_the_offset_map_is_a_data_frame(lab: Lab, fresh: Callable[[str], str], t
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         check=False,
     )
     assert told.returncode == 0, told.stderr[-3000:]

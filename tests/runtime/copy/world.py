@@ -261,7 +261,8 @@ class Driver:
                 int(time.time() * 1000),
             )
             await writer.commit({GenerationKey(flow.name): record})
-            assert not await fence(destination, before.transactional_ids if before else ())
+            ids_before = before.transactional_ids if before else ()
+            assert not await fence(destination, ids_before, within=PATIENCE_S)
             first = await first_positions(source, destination, partitions, start or Earliest(), number)
             await commit_first_positions(writer, ledger, first)
         finally:

@@ -101,7 +101,7 @@ def commit(side: Side, group: str, offsets: Mapping[tuple[str, int], int], metad
     admin = side.admin()
     asked = ConsumerGroupTopicPartitions(group, wanted)
     for done in admin.alter_consumer_group_offsets([asked]).values():
-        for one in done.result(30).topic_partitions:
+        for one in done.result(60).topic_partitions:
             assert one.error is None, one
 
 
@@ -109,7 +109,7 @@ def committed(side: Side, group: str) -> dict[tuple[str, int], int]:
     """All that the group has committed there."""
     admin = side.admin()
     (done,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    found = done.result(30).topic_partitions
+    found = done.result(60).topic_partitions
     return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
 
 
@@ -117,7 +117,7 @@ def member(side: Side, group: str, topics: Sequence[str], **config: Any) -> Cons
     """Connected, and assigned something, when this returns."""
     consumer = consumer_of(side, group, **config)
     consumer.subscribe(list(topics))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not consumer.assignment():
         assert time.monotonic() < deadline, "no partition was assigned"
         consumer.poll(0.1)

@@ -69,10 +69,10 @@ def left(rows: Sequence[Row], offset: int) -> list[bytes | None]:
     return [row.value for row in rows if row.offset >= offset and row.value != b"own"]
 
 
-def told(sides: dict[str, Side], flow: FlowSpec, group: str, source: str) -> GroupSeen:
+def told(sides: dict[str, Side], flow: FlowSpec, group: str, source: str, within_s: float = 60) -> GroupSeen:
     route = Route(flow.name, "dc1", "dc2", Rules(tuple(flow.topics.include)), Template("copy.{topic}"))
     reaches = Reach("dc1", source), Reach("dc2", sides["dc2"].bootstrap)
-    asked = OffsetsAsked(flow.name, group, True, Router([route]), *reaches, by_time=True, within_s=3)
+    asked = OffsetsAsked(flow.name, group, True, Router([route]), *reaches, by_time=True, within_s=within_s)
     return asyncio.run(group_offsets(asked))
 
 
@@ -116,10 +116,10 @@ def test_a_time_is_remembered_when_its_record_is_gone(sides: dict[str, Side], fr
 
     admin = sides["dc2"].admin()
     for done in admin.delete_consumer_groups([behind]).values():
-        done.result(30)
+        done.result(60)
     assert asyncio.run(last_look(sides, flow, lost="dc1")) == ()
     rest = left(rows, committed(sides["dc2"], behind)[there])
     assert rest == [b"%d" % one for one in range(30, ALL)]
-    seen = told(sides, flow, behind, "127.0.0.1:1").partitions[0]
+    seen = told(sides, flow, behind, "127.0.0.1:1", 3).partitions[0]
     assert (seen.by, seen.exact) == ("time", False)
-    assert naming.TIMESTAMPS in admin.list_topics(timeout=10).topics
+    assert naming.TIMESTAMPS in admin.list_topics(timeout=60).topics

@@ -34,7 +34,7 @@ def test_who_still_answers_is_believed_and_of_the_rest_the_last_known_place_coun
     copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic))
     groups = [fresh("group") for _ in range(12)]
     for group in groups:
-        wait_for(partial(told, sides["dc1"], group, topic, BEFORE), 60)
+        wait_for(partial(told, sides["dc1"], group, topic, BEFORE))
     asyncio.run(known(sides, flow))
     for group in groups:
         assert told(sides["dc1"], group, topic, AFTER)
@@ -44,7 +44,7 @@ def test_who_still_answers_is_believed_and_of_the_rest_the_last_known_place_coun
     asyncio.run(last(sides, flow, lab))
     for group in groups:
         stands = committed(sides["dc2"], group)[topic, 0]
-        assert stands == AFTER or (group in silent and stands == BEFORE), group
+        assert stands == AFTER or (group in silent and stands == BEFORE), (group, stands, silent)
 
 
 def told(side: Side, group: str, topic: str, offset: int) -> bool:
@@ -59,7 +59,7 @@ def told(side: Side, group: str, topic: str, offset: int) -> bool:
 def coordinator(side: Side, group: str) -> int:
     admin = side.admin()
     (done,) = admin.describe_consumer_groups([group]).values()
-    return int(done.result(30).coordinator.id)
+    return int(done.result(60).coordinator.id)
 
 
 async def known(sides: dict[str, Side], flow: FlowSpec) -> None:
@@ -72,5 +72,5 @@ async def last(sides: dict[str, Side], flow: FlowSpec, lab: Lab) -> None:
     async with driving(sides, flow, (), "last") as (job, shared):
         await shared.clusters.cluster(flow.source)
         lab.pause(f"{flow.source}:{HANGING}")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await LastSync(job, flow, shared, set).run()

@@ -218,7 +218,7 @@ def _again(side: Side, topic: str) -> None:
     """Deleting is done in the background: creating may be refused for a moment."""
     deadline = time.monotonic() + 60
     admin = side.admin()
-    while topic in admin.list_topics(timeout=10).topics:
+    while topic in admin.list_topics(timeout=60).topics:
         assert time.monotonic() < deadline
     side.create(topic)
 

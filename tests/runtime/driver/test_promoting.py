@@ -11,6 +11,7 @@ from runtime.contract.ledger import Generation, GenerationKey
 from runtime.driver.discovery import router_of
 from runtime.driver.promoting import PromotingFlow
 from runtime.driver.takeover import Shared
+from tests.records import PATIENCE_S
 from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import commit, committed, driving
 
@@ -32,9 +33,9 @@ async def life(
     async with driving(sides, flow, (), "promoting") as (spec, shared):
         work = PromotingFlow(flow, spec, router_of(spec), shared, resumed=True)
         running = asyncio.create_task(work.run())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not holds(work):
-                assert not running.done()
+                assert not running.done(), running
                 await asyncio.sleep(0.05)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -92,4 +93,4 @@ def test_each_driver_does_what_the_one_before_left(sides: dict[str, Side], fresh
     work = asyncio.run(life(sides, flow, lambda work: bool(work.partitions)))
     assert topics_of(work) == {orders}
     assert committed(sides["dc2"], group) == {(f"copy.{pay}", 0): 6}
-    assert f"copy.{base}.pay-later" not in sides["dc2"].admin().list_topics(timeout=30).topics
+    assert f"copy.{base}.pay-later" not in sides["dc2"].admin().list_topics(timeout=PATIENCE_S).topics
