@@ -24,7 +24,7 @@ from runtime.contract.ledger import (
 from runtime.copy.records import Record, build, chunks
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, ConnectionFailure, TimedOut
+from runtime.copy.wire.errors import BrokerError, ConnectionFailure, TimedOut, WireError
 from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.copy.wire.protocol.produce import ProducePartition, ProduceRequest
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
@@ -52,10 +52,13 @@ async def send(
         raise BrokerError(topic.error or ErrorCode.LEADER_NOT_AVAILABLE, f"{at.topic}-{at.partition}")
     part = ProducePartition(at.topic, at.partition, batch)
     request = ProduceRequest(transactional_id, _PRODUCE_TIMEOUT_MS, [part])
-    response = await cluster.call(found.leader, request, purpose, _ANSWER_WITHIN_S)
-    (answer,) = response.partitions
-    if answer.error is not ErrorCode.NONE:
-        raise BrokerError(answer.error, f"{at.topic}-{at.partition}", answer.message)
+    try:
+        (answer,) = (await cluster.call(found.leader, request, purpose, _ANSWER_WITHIN_S)).partitions
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, f"{at.topic}-{at.partition}", answer.message)
+    except WireError:
+        cluster.doubt(at.topic)
+        raise
     return answer.base_offset
 
 

@@ -16,7 +16,7 @@ from runtime.copy.records import Record, StoredRecord, build, chunks, plain, rea
 from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.errors import BrokerError, WireError
 from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
 from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 
@@ -62,16 +62,15 @@ class Tail:
         """What is new, or nothing after half a second. Raises WireError; then try again."""
         try:
             answer = await self._fetch()
-        except BrokerError as error:
-            if error.code.retriable:
-                await self._cluster.topics([self._topic], fresh=True)
+        except WireError:
+            self._cluster.doubt(self._topic)
             raise
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             # Retention passed us, or the topic is a new one.
             self._offset = max(answer.log_start_offset, 0)
             return []
         if answer.error is not ErrorCode.NONE:
-            await self._cluster.topics([self._topic], fresh=True)
+            self._cluster.doubt(self._topic)
             raise BrokerError(answer.error, self._topic)
         walked = walk(answer.records, Where(self._topic, _PARTITION))
         found: list[StoredRecord] = []

@@ -142,6 +142,10 @@ class Cluster:
         found = known.partitions.get(partition) if known else None
         return found if found is not None and found.leader != NO_LEADER else None
 
+    def doubt(self, topic: str) -> None:
+        """Who was taken for a leader failed: the topic is asked for before it is used again."""
+        self._topics.doubt(topic)
+
     def learn(self, topic_id: bytes, partition: int, hint: LeaderHint) -> None:
         self._topics.learn(topic_id, partition, hint)
 

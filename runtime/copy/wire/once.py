@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.errors import BrokerError, ConnectionFailure
 from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
@@ -24,8 +24,14 @@ async def fetch_once(
         raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
     wanted = {(topic.id, at.partition): FetchFrom(offset, -1, -1, most_bytes)}
     request = FetchRequest(0, 0, most_bytes, Isolation.READ_COMMITTED, _NO_SESSION, _NO_SESSION_EPOCH, wanted)
-    response = await cluster.call(leader.leader, request, purpose)
+    try:
+        response = await cluster.call(leader.leader, request, purpose)
+    except ConnectionFailure:
+        cluster.doubt(at.topic)
+        raise
     if response.error is not ErrorCode.NONE:
         raise BrokerError(response.error, where)
     (answer,) = response.partitions
+    if answer.error is not ErrorCode.NONE:
+        cluster.doubt(at.topic)
     return answer

@@ -9,6 +9,8 @@ from runtime.copy.wire.protocol.fetch import LeaderHint
 from runtime.copy.wire.protocol.fields import NO_TOPIC_ID
 from runtime.copy.wire.protocol.metadata import NO_LEADER, Topic
 
+_LONG_AGO = float("-inf")
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -54,7 +56,7 @@ class TopicCache:
 
     def heard_at(self, name: str) -> float:
         entry = self._by_name.get(name)
-        return entry.heard_at if entry else float("-inf")
+        return entry.heard_at if entry else _LONG_AGO
 
     def learn(self, topic_id: bytes, index: int, hint: LeaderHint) -> None:
         """Believes a leader that a broker named in an answer, if it is newer than what is known."""
@@ -66,6 +68,12 @@ class TopicCache:
         changed = replace(known, leader=hint.leader, leader_epoch=hint.epoch)
         partitions = {**entry.topic.partitions, index: changed}
         self._by_name[entry.topic.name] = _Entry(replace(entry.topic, partitions=partitions), entry.heard_at)
+
+    def doubt(self, name: str) -> None:
+        """What is known of it may be wrong: it is asked for before it is used again."""
+        entry = self._by_name.get(name)
+        if entry is not None:
+            self._by_name[name] = replace(entry, heard_at=_LONG_AGO)
 
     def _forget_id(self, topic_id: bytes) -> None:
         name = self._names.pop(topic_id, None)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from runtime.copy.ledger_writer import send
+from runtime.copy.records import Record, build, plain
 from runtime.copy.wire.asking import list_offsets
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import ConnectionFailure, Disconnected, TimedOut
+from runtime.copy.wire.errors import BrokerError, ConnectionFailure, Disconnected, TimedOut
 from runtime.copy.wire.fetcher import FetchLimits, FetchSession
 from runtime.copy.wire.protocol.fetch import FetchFrom
 from runtime.copy.wire.protocol.offsets import LATEST, ListedOffset, TopicPartition
@@ -20,6 +22,7 @@ from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import create_topic, read
 from tests.runtime.copy.wire.real import (
+    NOW,
     accepted,
     batch,
     fetch_some,
@@ -131,6 +134,38 @@ def test_a_leader_that_gave_up_its_role_says_who_leads(own_lab: MakeLab, fresh: 
             partition = cluster.leader(topic, 0)
             assert partition is not None
             assert partition.leader == new == answered.leader.leader
+
+    run(work())
+
+
+def test_a_write_to_who_led_before_finds_the_new_leader_the_next_time(own_lab: MakeLab, fresh: Fresh) -> None:
+    """What is believed of a leader is doubted after one failure, not after its age."""
+    lab = own_lab(spec("dc1", brokers=3))
+    dc1 = lab.clusters["dc1"]
+    topic = fresh("orders")
+    create_topic(dc1.client, topic, replication=3)
+    at = TopicPartition(topic, 0)
+    words = plain(build([Record(b"k", b"x")], NOW))
+
+    async def work() -> None:
+        opened = [await Cluster.open(settings_of(dc1, **SOON)) for _ in range(3)]
+        to_the_dead, to_the_follower, other = opened
+        try:
+            old = (await other.topics([topic]))[topic].partitions[0].leader
+            for cluster in opened:
+                await cluster.topics([topic])
+            await asyncio.to_thread(lab.kill, f"dc1:{old}")
+            await elected(other, topic, not_by=old)
+            with pytest.raises(ConnectionFailure):
+                await send(to_the_dead, at, words)
+            assert await send(to_the_dead, at, words) == 0
+            lab.start(f"dc1:{old}")
+            with pytest.raises(BrokerError):
+                await send(to_the_follower, at, words)
+            assert await send(to_the_follower, at, words) == 1
+        finally:
+            for cluster in opened:
+                await cluster.close()
 
     run(work())
 

@@ -61,3 +61,15 @@ def test_a_hint_is_believed_when_it_is_newer() -> None:
     topic = known.by_name("orders")
     assert topic is not None
     assert topic.partitions[0] == Partition(0, 2, 6, (1, 2), (1, 2))
+
+
+def test_what_is_doubted_is_asked_for_again_and_believed_until_then() -> None:
+    known = cache(ORDERS)
+
+    known.doubt("nobody")
+    known.doubt("orders")
+
+    assert known.stale(["orders"], now=1000) == ["orders"]
+    assert known.by_name("orders") is ORDERS
+    known.store([ORDERS], now=1000)
+    assert known.stale(["orders"], now=1000) == []
