@@ -8,6 +8,7 @@ from types import TracebackType
 from planner.kafka import Endpoint
 from planner.kafka.jobs import Board
 from planner.kafka.log import Tail
+from planner.model.topology import RUNNING
 from runtime.contract.job_status import FlowView, JobStatus
 from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.naming import STATUS
@@ -98,7 +99,7 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], board: Board, driver_b
     )
     for flow in spec.flows:
         view = views.get(flow.name)
-        if flow.state not in ("active", "paused"):
+        if flow.state not in RUNNING:
             if why := _not_ended(flow, view):
                 return why
             continue

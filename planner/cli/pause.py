@@ -14,9 +14,7 @@ from planner.cli.options import (
     var_file_option,
 )
 from planner.cli.validate import checked
-from planner.model.topology import FlowState
-
-RUNNING = (FlowState.ACTIVE, FlowState.PAUSED)
+from planner.model.topology import RUNNING, FlowState
 
 
 @click.command()

@@ -15,10 +15,9 @@ from planner.cli.options import (
     timeout_option,
     var_file_option,
 )
-from planner.cli.pause import RUNNING
 from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import FlowState
+from planner.model.topology import RUNNING, FlowState
 
 
 @click.command()

@@ -13,7 +13,7 @@ from planner.cli.offsets import unreadable
 from planner.cli.printing import print_lines
 from planner.cli.spark_once import on_spark
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Flow, Topology
+from planner.model.topology import ENDED, Flow, Topology
 from planner.render.salvage_replay import as_json as document
 from planner.render.salvage_replay import done, planned, replayable
 from planner.store import log
@@ -24,7 +24,6 @@ from runtime.contract import naming
 from runtime.contract.seen_salvage import SalvageSeen
 
 FORMAT_VERSION = 1
-_ENDED = ("promoted", "failed_over")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +40,14 @@ class Replaying:
 
 def refuse_while_running(flow: Flow) -> None:
     """Before any cluster is asked: a flow that copies sends what is left by itself."""
-    if flow.state.value not in _ENDED:
+    if flow.state not in ENDED:
         raise _running(flow.name, flow.state.value)
 
 
 def replay(replaying: Replaying, asked: SalvageAsked, salvaged: Callable[[], SalvageSeen]) -> int:
     """Shown, asked about, done; the exit code."""
     seen = salvaged()
-    if seen.state not in _ENDED:
+    if seen.state not in ENDED:
         raise _running(seen.flow, f"{seen.state}, as the ledger says")
     wanted = replayable(seen)
     request = _request(replaying, asked, seen) if wanted else None

@@ -15,14 +15,13 @@ from planner.cli.spark_once import on_spark
 from planner.cli.verify_book import book_of
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import FlowState
+from planner.model.topology import ENDED
 from runtime.audit.verify_request import Outcome, VerifyRequest
 from runtime.contract.jobspec import JobSpec
 
 FORMAT_VERSION = 1
 _TASKS = 2  # on a cluster, of a job whose slots are as many as there are cores
 _RANGE = re.compile(r"(?P<low>\d*):(?P<high>\d*)|last:(?P<last>\d+)")
-_GONE_ON = (FlowState.PROMOTED, FlowState.FAILED_OVER)  # the destination is written to by others, rightly
 
 
 class Bounds(NamedTuple):
@@ -150,7 +149,7 @@ def command(
         last=bounds.last,
         sample=sample,
         rate=rate,
-        tail=declared.state not in _GONE_ON,
+        tail=declared.state not in ENDED,  # else others write at the destination, rightly
         within_s=timeout / 1000,
     )
     with book_of(request, path, resume=resume) as book:

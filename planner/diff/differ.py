@@ -5,14 +5,14 @@ from dataclasses import replace
 from planner.diff.acls import acl_changes
 from planner.diff.flows import flow_changes
 from planner.diff.jobs import job_changes
-from planner.diff.removed import FAILED, removed_changes
+from planner.diff.removed import removed_changes
 from planner.diff.topics import topic_changes
 from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.owned import Owned
-from planner.model.topology import Topology
+from planner.model.topology import ENDED, Topology
 
 
 def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Change, ...]:
@@ -74,6 +74,6 @@ def _unknown_changes(desired: Desired, observed: Observed) -> list[Change]:
             flow_address(one.flow.name), Action.UNKNOWN, f"(unknown: {one.flow.source_cluster} unreachable)"
         )
         for one in desired.flows
-        if not one.selection_known and one.flow.state not in FAILED
+        if not one.selection_known and one.flow.state not in ENDED
     ]
     return changes

@@ -20,6 +20,7 @@ from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.owned import Owned
+from planner.model.topology import RUNNING
 from runtime.contract.jobspec import FlowSpec
 
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
@@ -30,7 +31,7 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
     found = standings(observed)
     flows = {one.flow.name: one for one in desired.flows}
     unselected = {
-        one.flow.name for one in desired.flows if not one.selection_known and one.flow.state.value in _RUNNING
+        one.flow.name for one in desired.flows if not one.selection_known and one.flow.state in RUNNING
     }
     changes: list[Change] = []
     wanted: set[str] = set()
@@ -52,9 +53,6 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
     for address, standing in left_over(Kind.FLOW, wanted, desired.topology, found):
         changes.append(_removed(standing.entries[address], standing))
     return changes
-
-
-_RUNNING = ("active", "paused")
 
 
 def _wherever(

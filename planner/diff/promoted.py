@@ -1,13 +1,14 @@
 """What a plan says of topics that are promoted on their own."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
+from planner.expand.say import few
 from planner.model.change import FieldChange
 from planner.model.desired import DesiredFlow
+from planner.model.topology import ENDED, RUNNING
 from runtime.contract.selection import Names
 
 PROMOTED = "promoted"
-_ENDED = ("promoted", "failed_over")
 _SHOWN = 5
 
 
@@ -41,7 +42,7 @@ def newly_promoted(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> t
 def promoted_reason(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> str:
     """ "" where no topic is promoted."""
     topics = newly_promoted(fields, flow)
-    return f"promoted topics: {_listed(topics)}" if topics else ""
+    return f"promoted topics: {few(topics, _SHOWN)}" if topics else ""
 
 
 def promoted_notes(fields: Collection[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
@@ -56,7 +57,7 @@ def promoted_notes(fields: Collection[FieldChange], flow: DesiredFlow | None) ->
         )
     if flow.promoted and _comes_back(fields):
         return (
-            f"stays promoted, and is not copied to {there} again: {_listed(flow.promoted)}",
+            f"stays promoted, and is not copied to {there} again: {few(flow.promoted, _SHOWN)}",
             "to have that copied again, take it out of promoted with this very change; later it is refused",
         )
     return ()
@@ -64,9 +65,4 @@ def promoted_notes(fields: Collection[FieldChange], flow: DesiredFlow | None) ->
 
 def _comes_back(fields: Iterable[FieldChange]) -> bool:
     moved = next(((str(one.old), str(one.new)) for one in fields if one.path == ("state",)), None)
-    return moved is not None and moved[0] in _ENDED and moved[1] not in _ENDED
-
-
-def _listed(topics: Sequence[str]) -> str:
-    more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
-    return f"{', '.join(topics[:_SHOWN])}{more}"
+    return moved is not None and moved[0] in ENDED and moved[1] in RUNNING

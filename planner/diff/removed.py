@@ -10,9 +10,7 @@ from planner.model.change import Action, Change
 from planner.model.desired import DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
 from planner.model.owned import Owned
-from planner.model.topology import Flow, FlowState, OnRemove, OnSourceDelete
-
-FAILED = frozenset({FlowState.PROMOTED, FlowState.FAILED_OVER})
+from planner.model.topology import ENDED, Flow, FlowState, OnRemove, OnSourceDelete
 
 
 def removed_changes(
@@ -99,7 +97,7 @@ def _mirror(
 
 def _unknown_selection(entry: Owned, flow: Flow) -> Change | None:
     """A flow that was promoted or failed over has its topics for itself: nothing about them is awaited."""
-    if flow.state in FAILED:
+    if flow.state in ENDED:
         return None
     why = f"(unknown: {flow.source_cluster} unreachable)"
     return Change(entry.address, Action.UNKNOWN, why)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from planner.expand.routes import RUNNING, opposite_of, router_of
-from planner.model.topology import Flow, FlowState, Topology
+from planner.expand.routes import opposite_of, router_of
+from planner.model.topology import RUNNING, Flow, FlowState, Topology
 from runtime.contract.selection import Names
 
 

@@ -1,10 +1,8 @@
 """The flows of a topology as routes: what each takes and how it names it."""
 
-from planner.model.topology import Flow, FlowState, Selection, Topology
+from planner.model.topology import RUNNING, Flow, Selection, Topology
 from runtime.contract.route import Route, Router
 from runtime.contract.selection import GROUP_DENIALS, Names, Rules, Selector
-
-RUNNING = frozenset({FlowState.ACTIVE, FlowState.PAUSED})
 
 
 def router_of(topology: Topology) -> Router:

@@ -1,6 +1,6 @@
 """How a diagnostic speaks of many things at once: one message for a flow, not one for each of its topics."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Protocol
 
@@ -11,11 +11,15 @@ from planner.model.topology import Flow
 SHOWN = 3
 
 
-def listed(names: Iterable[str]) -> str:
+def few(names: Sequence[object], most: int = SHOWN) -> str:
     """`a, b, c and 211 more`."""
-    known = sorted(set(names))
-    more = len(known) - SHOWN
-    return ", ".join(known[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
+
+
+def listed(names: Iterable[str]) -> str:
+    """The same, each once and in order."""
+    return few(sorted(set(names)))
 
 
 def counted(names: Iterable[str], what: str = "topic") -> str:

@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 
 from planner.model.address import Address, Kind, job_address, topic_address
 from planner.model.diagnostic import Diagnostic, Source
-from planner.model.topology import AclRule, Flow, Job, OnRemove
+from planner.model.topology import RUNNING, AclRule, Flow, Job, OnRemove
 from runtime.contract.jobspec import JobSpec
-
-RUNNING = ("active", "paused")  # the states of a flow that a job has
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,10 @@ class FlowState(StrEnum):
     FAILED_OVER = "failed_over"
 
 
+RUNNING = frozenset({FlowState.ACTIVE, FlowState.PAUSED})  # a job has the flow
+ENDED = frozenset({FlowState.PROMOTED, FlowState.FAILED_OVER})
+
+
 class ConfigSync(StrEnum):
     OFF = "off"
     SET = "set"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from planner.expand.say import few
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import ConfigSource, ConfigsWanted, ObservedCluster, ObservedTopic, Wanted
 from planner.model.topology import Acl, Cluster, Topic, Topology
@@ -74,14 +75,14 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
     name = cluster.name
     if hidden := sorted(cluster.hidden):
         yield warning(
-            f"not authorized to describe {len(hidden)} of {name}'s topics: {_some(hidden)}",
+            f"not authorized to describe {len(hidden)} of {name}'s topics: {few(hidden, 5)}",
             "give the principal DESCRIBE and DESCRIBE_CONFIGS on them, then import again",
         )
     if pattern is None:
         own = sorted(topic for topic in cluster.topics if _OWN.fullmatch(topic))
         if own:
             yield note(
-                f"left out {len(own)} of {name}'s topics that begin with __: {_some(own)}",
+                f"left out {len(own)} of {name}'s topics that begin with __: {few(own, 5)}",
                 "--topics takes them in",
             )
     if "acls" in cluster.unreadable:
@@ -106,8 +107,3 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
 
 def _counts(numbers: Iterable[int]) -> str:
     return " and ".join(str(number) for number in sorted(numbers))
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from planner.expand.say import few
 from planner.kafka import Endpoint, admin, explain, is_transient
 from planner.kafka.errors import error_of
 from planner.model.diagnostic import Diagnostic, error, warning
@@ -158,9 +159,8 @@ def _diagnostics(cluster: str, refusals: Sequence[Refusal]) -> Iterator[Diagnost
         )
     if kinds.not_allowed:
         addresses = [str(step.address) for step, _ in kinds.not_allowed]
-        more = f" and {len(addresses) - 3} more" if len(addresses) > 3 else ""
         yield warning(
-            f"{', '.join(addresses[:3])}{more}: not checked on the broker, "
+            f"{few(addresses)}: not checked on the broker, "
             f"because this principal may not alter there ({explain(kinds.not_allowed[0][1])})",
             "plan as the one who applies to have it checked",
             code="broker-check",

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from planner.diff.running import Standing
-from planner.model.address import Address, flow_address, job_address
+from planner.expand.say import few
+from planner.model.address import flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired
 from planner.model.diagnostic import Diagnostic, note, warning
@@ -54,7 +55,7 @@ def _perhaps_elsewhere(
         some = [one for one in named if at[one] != cluster]
         if some and (cluster in unknown or (live is not None and Standing.at(live).unreadable)):
             yield warning(
-                f"{cluster} could not be read: if {_named(some)} is at work there too, nobody ends it now",
+                f"{cluster} could not be read: if {few(some)} is at work there too, nobody ends it now",
                 f"an apply that reads {cluster} ends it there; meanwhile nothing is lost or copied twice",
                 code="perhaps-elsewhere",
             )
@@ -76,7 +77,7 @@ def _growth(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]
     ]
     if growing:
         yield warning(
-            f"{_named(growing)}: more partitions move keys: a key's new records go to another partition "
+            f"{few(growing)}: more partitions move keys: a key's new records go to another partition "
             "than its old ones",
             "consumers that rely on the order within a key read the old records first",
             code="keys-move",
@@ -87,7 +88,7 @@ def _records_lost(changes: Iterable[Change]) -> Iterator[Diagnostic]:
     doomed = [change for change in destroyed_topics(changes) if change.notes]
     if doomed:
         yield warning(
-            f"{_named([change.address for change in doomed])}: deleted with the records inside",
+            f"{few([change.address for change in doomed])}: deleted with the records inside",
             "repl keeps no copy of them",
             code="records-lost",
         )
@@ -102,8 +103,3 @@ def _no_authorizer(desired: Desired, observed: Observed) -> Iterator[Diagnostic]
                 "set authorizer.class.name on its brokers to use them",
                 code="no-authorizer",
             )
-
-
-def _named(addresses: Sequence[Address]) -> str:
-    first = ", ".join(str(address) for address in addresses[:3])
-    return first if len(addresses) <= 3 else f"{first} and {len(addresses) - 3} more"

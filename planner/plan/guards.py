@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from planner.diff.differ import owned_by_address
 from planner.diff.record import flow_of
-from planner.diff.removed import FAILED
+from planner.expand.say import few
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import FEATURE_REASSIGN, Observed
-from planner.model.topology import Topology
+from planner.model.topology import ENDED, Topology
 from planner.plan.job_guards import job_guards
 from planner.plan.policies import unmet_requirements
 from planner.plan.promoted import promotions
@@ -147,10 +147,8 @@ def max_deletes(topology: Topology, observed: Observed, changes: Sequence[Change
     ]
     allowed = topology.policies.max_deletes
     if len(doomed) > allowed:
-        shown = ", ".join(str(address) for address in doomed[:5])
-        more = f" and {len(doomed) - 5} more" if len(doomed) > 5 else ""
         yield error(
-            f"the plan destroys {len(doomed)} objects, policies.max_deletes is {allowed}: {shown}{more}",
+            f"the plan destroys {len(doomed)} objects, policies.max_deletes is {allowed}: {few(doomed, 5)}",
             f"if all of them are meant to go, set policies.max_deletes: {len(doomed)}",
             code="max-deletes",
             exit=ExitCode.REFUSED,
@@ -172,7 +170,7 @@ def _lifted(topology: Topology, observed: Observed, changes: Iterable[Change]) -
         if change.address.kind is Kind.FLOW
         and any(one.path in (("state",), ("promoted",)) for one in change.fields)
     }
-    turning |= {name for name, flow in topology.flows.items() if flow.state in FAILED}
+    turning |= {name for name, flow in topology.flows.items() if flow.state in ENDED}
     for address, entry in owned_by_address(observed).items():
         if address.kind is Kind.ACL and flow_of(entry) in turning:
             yield address

@@ -9,7 +9,7 @@ from planner.diff.record import flow_entry, job_entry
 from planner.diff.running import Standing, standings
 from planner.model.address import Address, flow_address, topic_address
 from planner.model.change import Action, Change
-from planner.model.desired import RUNNING, Desired, DesiredFlow, DesiredJob
+from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.step import (
     AlterConfigs,
@@ -23,6 +23,7 @@ from planner.model.step import (
     Step,
     StopJob,
 )
+from planner.model.topology import RUNNING
 from planner.plan.leaving import IDLE, JobStep, launch_of, leaving, losing_first
 from runtime.contract import jobspec
 from runtime.contract.jobspec import JobSpec

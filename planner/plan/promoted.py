@@ -12,17 +12,15 @@ from planner.model.desired import Desired, DesiredFlow
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.owned import Owned
 from planner.model.step import DeleteAcl, Own, Step
-from planner.model.topology import Flow, FlowState
+from planner.model.topology import RUNNING, Flow, FlowState
 from runtime.contract.selection import Names
-
-_RUNNING = (FlowState.ACTIVE, FlowState.PAUSED)
 
 
 def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnostic]:
     flows = {one.flow.name: one for one in desired.flows}
     for change in changes:
         known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
-        if known is None or change.action is not Action.UPDATE or known.flow.state not in _RUNNING:
+        if known is None or change.action is not Action.UPDATE or known.flow.state not in RUNNING:
             continue
         gone, new = gone_patterns(change.fields), new_patterns(change.fields)
         if gone and not _starts_again(known.flow, change):
@@ -37,7 +35,7 @@ def _starts_again(flow: Flow, change: Change) -> bool:
     """
     moved = {one.path: one.old for one in change.fields}
     told = flow.restart_from is not None and ("restart_from",) in moved
-    came_back = moved.get(("state",), FlowState.ACTIVE.value) not in _RUNNING
+    came_back = moved.get(("state",), FlowState.ACTIVE.value) not in RUNNING
     return flow.state is FlowState.ACTIVE and (told or came_back)
 
 

@@ -7,11 +7,10 @@ from planner.model.address import Kind
 from planner.model.change import Action, Change
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
-from planner.model.topology import Flow, FlowState, Topology
+from planner.model.topology import RUNNING, Flow, FlowState, Topology
 from runtime.contract.ledger import Generation
 from runtime.contract.turn import may_come_back
 
-RUNNING = (FlowState.ACTIVE, FlowState.PAUSED)
 NEXT = {
     FlowState.ACTIVE: "paused, promoted or failed_over",
     FlowState.PAUSED: "active, promoted or failed_over",

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from planner.apply.launching import LaunchFailed
 from planner.kafka import Endpoint, producer
 from planner.kafka.log import Tail, append
-from planner.model.desired import RUNNING
+from planner.model.topology import RUNNING
 from runtime.contract import control, job_status, naming
 from runtime.contract.internal_topics import at_destination
 from runtime.contract.job_status import FlowView, JobKey, JobState, JobStatus, SpecKey

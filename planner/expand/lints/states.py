@@ -4,9 +4,7 @@ from collections.abc import Iterator
 
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.topology import Flow, FlowState, Topology
-
-RUNNING = frozenset({FlowState.ACTIVE, FlowState.PAUSED})
+from planner.model.topology import RUNNING, Flow, Topology
 
 
 def states(topology: Topology) -> Iterator[Diagnostic]:
