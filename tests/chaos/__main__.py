@@ -11,12 +11,15 @@ from collections import Counter
 from pathlib import Path
 
 from runtime.lab.lab import Lab
-from tests.chaos.copiers import Copier, Kept, SlotCopier, SparkCopier, sides_of
-from tests.chaos.links import Links, links
-from tests.chaos.storm import PARTITIONS, Storm, Weather, cluster_specs, prepare, rage
+from tests.chaos.blows import DOORS, EXECUTOR, LEADERS, TWO_DRIVERS, WEIGHTS
+from tests.chaos.copiers import EXECUTORS, LOCAL, Copier, Kept, SlotCopier, SparkCopier, sides_of
+from tests.chaos.doors import doors, through
+from tests.chaos.links import links
+from tests.chaos.storm import PARTITIONS, Ground, Storm, Weather, cluster_specs, prepare, rage
 from tests.checker.report import Kind
 from tests.runtime.copy.world import Driver
 from tests.spark.job import flow_of, spec_of
+from tests.toxiproxy import toxiproxy
 
 ROUND = 50  # blows between two comparisons
 
@@ -34,32 +37,49 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="chaos-") as scratch, links() as given:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
+        binary = None if options.without_spark else toxiproxy()
+        if binary is None:
+            print("chaos: without toxiproxy no link is slow or narrow, and no connection reset", flush=True)
         lab = Lab(folder / "lab")
-        lab.up(cluster_specs(given, options.brokers))
+        lab.up(cluster_specs(given, options.brokers, with_doors=binary is not None))
         try:
-            found = [_round(lab, given, folder, options, first) for first in range(0, options.blows, ROUND)]
+            with doors(lab, given, binary) as proxies:
+                ground = Ground(lab, given, proxies)
+                found = [_round(ground, folder, options, first) for first in range(0, options.blows, ROUND)]
         finally:
             lab.down(purge=options.keep is None)
     return _verdict(found, again)
 
 
-def _round(lab: Lab, given: Links, folder: Path, options: argparse.Namespace, first: int) -> Weather:
+def _round(ground: Ground, folder: Path, options: argparse.Namespace, first: int) -> Weather:
     topic, blows = f"chaos-{first}", min(ROUND, options.blows - first)
-    sides = sides_of({name: cluster.bootstrap for name, cluster in lab.clusters.items()})
+    sides = sides_of({name: cluster.bootstrap for name, cluster in ground.lab.clusters.items()})
     prepare(sides, topic, mirror=options.without_spark)
     flow = flow_of(topic, [topic])
+    weights = {
+        **WEIGHTS,
+        **TWO_DRIVERS,
+        **(LEADERS if options.brokers > 1 else {}),
+        **(DOORS if ground.doors else {}),
+    }
     copier: Copier
     if options.without_spark:
         copier = SlotCopier(Driver(sides, job=topic), flow, topic, PARTITIONS, folder)
     else:
-        copier = SparkCopier(spec_of(lab, topic, [flow]), folder / f"{topic}.json")
+        # Every other round on executors of their own.
+        master = EXECUTORS if first // ROUND % 2 else LOCAL
+        weights |= EXECUTOR if master is EXECUTORS else {}
+        copier = SparkCopier(
+            through(ground.lab, spec_of(ground.lab, topic, [flow])), folder / f"{topic}.json", master
+        )
     began = time.monotonic()
 
     def say(what: str) -> None:
         print(f"  {time.monotonic() - began:6.1f} s  {what}", flush=True)
 
-    storm = Storm(options.seed + first, [None] * blows)
-    found = rage(lab, given, topic, storm, lambda: Kept(copier, given.prefix, folder / f"{topic}.log"), say)
+    storm = Storm(options.seed + first, [None] * blows, weights)
+    log = folder / f"{topic}.log"
+    found = rage(ground, topic, storm, lambda: Kept(copier, ground.links.prefix, log), say)
     print(f"{topic}: {found}", flush=True)
     return found
 

@@ -1,16 +1,20 @@
-"""What is done to a copy, each at a moment that dice choose: kills with -9, cut links, stopped brokers."""
+"""What is done to a copy, each at a moment that dice choose: kills with -9, cut, slow and narrow links,
+leaders that move, and a second driver beside the first.
+"""
 
 from __future__ import annotations
 
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from runtime.lab.lab import Lab
 from tests.chaos.copiers import Kept
+from tests.chaos.leaders import move_leaders
 from tests.chaos.links import Links, running
+from tests.toxiproxy import Proxies
 
 LONGEST_CUT_S = 12.0
 _PATIENCE_S = 20.0
@@ -22,6 +26,19 @@ WEIGHTS = {
     "source link cut": 2,
     "destination link cut": 2,
 }
+# A driver that stands as a machine does that hangs, is replaced, and goes on; and one that was thought dead.
+TWO_DRIVERS = {"driver frozen and replaced": 1, "driver replaced while it runs": 1}
+EXECUTOR = {"executor killed": 4}  # where Spark has executors of their own
+LEADERS = {"source leaders moved": 1, "destination leaders moved": 1}  # where there are several brokers
+DOORS = {  # where there are proxies
+    "source link slow": 1,
+    "destination link slow": 1,
+    "source link narrow": 1,
+    "destination link narrow": 1,
+    "source connections reset": 1,
+    "destination connections reset": 1,
+}
+_CLUSTERS = {"source": "dc1", "destination": "dc2"}
 
 
 @dataclass
@@ -30,15 +47,17 @@ class Blows:
 
     lab: Lab
     links: Links
+    doors: Mapping[str, Proxies]
     kept: Kept
     dice: random.Random
+    weights: Mapping[str, int]
     dealt: Counter[str] = field(default_factory=Counter)
     _mending: list[tuple[float, str, Callable[[], None]]] = field(default_factory=list)
 
     def strike(self, name: str | None = None) -> str:
         """This one, or one that dice choose (again, where there is nothing to hit for long); its name."""
         while True:
-            chosen = name or self.dice.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
+            chosen = name or self.dice.choices([*self.weights], [*self.weights.values()])[0]
             until = time.monotonic() + _PATIENCE_S
             while time.monotonic() < until:
                 if self._deal(chosen):
@@ -61,38 +80,61 @@ class Blows:
             act()
 
     def _deal(self, name: str) -> bool:
-        match name:
-            case "worker killed":
-                return self.kept.kill("worker", self.dice.choice)
-            case "driver killed":
+        match name.split(maxsplit=1):
+            case ["worker" | "executor" as role, "killed"]:
+                return self.kept.kill(role, self.dice.choice)
+            case ["driver", "killed"]:
                 return self.kept.kill("driver", self.dice.choice)
-            case "source broker killed":
-                return self._broker("dc1")
-            case "destination broker killed":
-                return self._broker("dc2")
-            case "source link cut":
-                return self._link("dc1")
-            case "destination link cut":
-                return self._link("dc2")
+            case ["driver", how]:
+                return self._another_driver(frozen=how.startswith("frozen"))
+            case [side, what]:
+                cluster = _CLUSTERS[side]
+                return not self._broken(cluster) and self._at(cluster, what)
             case _:
                 raise AssertionError(name)
 
-    def _broker(self, cluster: str) -> bool:
-        if self._broken(cluster):
-            return False
+    def _at(self, cluster: str, what: str) -> bool:
+        match what:
+            case "broker killed":
+                self._broker(cluster)
+            case "link cut":
+                self._link(cluster)
+            case "leaders moved":
+                return move_leaders(self.lab.clusters[cluster].client, self.dice)
+            case "link slow":
+                self._door(cluster, lambda door: door.delay(50, 20))
+            case "link narrow":
+                rate = self.dice.choice([64, 256, 1_024])
+                self._door(cluster, lambda door: door.narrow(rate))
+            case "connections reset":
+                self._door(cluster, lambda door: door.reset())
+            case _:
+                raise AssertionError(what)
+        return True
+
+    def _another_driver(self, *, frozen: bool) -> bool:
+        wake = self.kept.leave_behind(frozen=frozen)
+        if wake is not None:
+            self._later("driver", self.dice.uniform(5.0, 25.0) if frozen else 0.0, wake)
+        return wake is not None
+
+    def _broker(self, cluster: str) -> None:
         victim = self.dice.choice(running(self.lab, cluster))
         self.lab.kill(victim)
         self._later(f"broker {cluster}", self.dice.uniform(0.0, 4.0), lambda: self.lab.start(victim))
-        return True
 
-    def _link(self, cluster: str) -> bool:
-        if self._broken(cluster):
-            return False
+    def _link(self, cluster: str) -> None:
         self.links.cut(self.lab, cluster)
-        # Mostly short, sometimes longer than a request's patience.
-        seconds = self.dice.choice([0.1, 0.5, 1.0, 3.0, LONGEST_CUT_S])
-        self._later(f"link {cluster}", seconds, lambda: self.links.restore(self.lab, cluster))
-        return True
+        self._later(f"link {cluster}", self._while(), lambda: self.links.restore(self.lab, cluster))
+
+    def _door(self, cluster: str, act: Callable[[Proxies], None]) -> None:
+        door = self.doors[cluster]
+        act(door)
+        self._later(f"door {cluster}", self._while(), door.heal)
+
+    def _while(self) -> float:
+        """Mostly short, sometimes longer than a request's patience."""
+        return self.dice.choice([0.1, 0.5, 1.0, 3.0, LONGEST_CUT_S])
 
     def _broken(self, cluster: str) -> bool:
         """One thing at a time at each cluster; both clusters may be hit at once."""

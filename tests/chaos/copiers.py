@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,17 @@ import msgspec
 import psutil
 
 from runtime.contract.jobspec import FlowSpec, JobSpec, encode
-from runtime.launch.command import JVM, MAIN
+from runtime.launch.command import JVM, MAIN, spark_home
 from tests.labs import WITH_PARENT
+from tests.processes import below, freeze, kill_together, parent_of, thaw, words_of
 from tests.runtime.copy.world import Driver, Side, assigned
 from tests.spark.job import SUBMIT
 
 _AGAIN_S = 0.2
 DAEMON = "pyspark.daemon"
+EXECUTOR = "CoarseGrainedExecutorBackend"
+LOCAL = "local[2]"
+EXECUTORS = "local-cluster[2,1,512]"  # Spark's own: two Workers in the driver, executors in processes
 
 
 class Copier(Protocol):
@@ -60,34 +63,47 @@ class SparkCopier:
 
     spec: JobSpec
     file: Path
-    cores: int = 2
+    master: str = LOCAL
 
     def command(self) -> Sequence[str]:
         self.file.write_bytes(encode(self.spec))
-        return submit_command(self.file, self.cores)
+        return submit_command(self.file, self.master)
 
     def victims(self, root: psutil.Process) -> Mapping[str, list[psutil.Process]]:
-        """Workers are the forks of pyspark's daemon; the driver is the JVM or its Python process."""
-        children = [one for one in root.children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
-        daemons = {one.pid for one in children if one.ppid() == root.pid and DAEMON in one.cmdline()}
+        """Workers are the forks of pyspark's daemon, which the driver's JVM or an executor started; the
+        driver is that JVM or its Python process.
+        """
+        children = [one for one in below(root.pid) if one.pid != root.pid]
+        words = {one.pid: words_of(one) for one in children}
+        executors = [one for one in children if any(word.endswith(EXECUTOR) for word in words[one.pid])]
+        runs_daemons = {root.pid, *(one.pid for one in executors)}
+        daemons = {one.pid for one in children if parent_of(one) in runs_daemons and DAEMON in words[one.pid]}
         return {
-            "worker": [one for one in children if one.ppid() in daemons],
-            "driver": [root, *(one for one in children if str(MAIN) in one.cmdline())],
+            "worker": [one for one in children if parent_of(one) in daemons],
+            "executor": executors,
+            "driver": [root, *(one for one in children if str(MAIN) in words[one.pid])],
         }
 
 
-def submit_command(file: Path, cores: int) -> list[str]:
+def submit_command(file: Path, master: str) -> list[str]:
     options = [
-        *("--master", f"local[{cores}]"),
+        *("--master", master),
         *("--driver-memory", "512m"),
+        *("--executor-memory", "512m"),
         *("--driver-java-options", " ".join(JVM)),
     ]
     return [str(SUBMIT), *options, *("--conf", "spark.ui.enabled=false"), str(MAIN), "--spec", str(file)]
 
 
-def submit_environ() -> dict[str, str]:
+def submit_environ(folder: Path) -> dict[str, str]:
+    """Spark's Workers leave what they wrote below its home: that becomes one in `folder`."""
+    home, installed = folder / "spark", spark_home({})
+    if not home.exists():
+        home.mkdir()
+        for part in ("bin", "jars", "python", "sbin"):
+            (home / part).symlink_to(installed / part)
     loopback = dict.fromkeys(["SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"], "127.0.0.1")
-    return {**os.environ, "PYSPARK_PYTHON": sys.executable, **loopback}
+    return {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, **loopback}
 
 
 class Kept:
@@ -101,6 +117,7 @@ class Kept:
         self._log = log
         self._stop = threading.Event()
         self._process: psutil.Popen | None = None
+        self._left: list[psutil.Popen] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Kept:
@@ -109,11 +126,11 @@ class Kept:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        for process in self.everything():
-            _kill(process)
         self._thread.join(60)
-        if self._process is not None:
-            self._process.wait(120)
+        every = [*self._left, *([self._process] if self._process else [])]
+        kill_together(one for process in every for one in below(process.pid))
+        for process in every:
+            process.wait(120)
 
     def victims(self, role: str) -> list[psutil.Process]:
         process = self._process
@@ -129,14 +146,22 @@ class Kept:
         found = self.victims(role)
         return bool(found) and _kill(choose(found))
 
-    def everything(self) -> list[psutil.Process]:
+    def leave_behind(self, *, frozen: bool) -> Callable[[], None] | None:
+        """Another one is started beside it, which hangs meanwhile if it is frozen. How to wake it; None where
+        nothing copies now, or one left behind has not ended yet.
+        """
         process = self._process
-        if process is None:
-            return []
-        try:
-            return [*process.children(recursive=True), process]
-        except psutil.Error:
-            return [process]
+        if process is None or self.outlived() or not self.victims("worker"):
+            return None
+        asleep = below(process.pid) if frozen else []
+        freeze(asleep)
+        self._left.append(process)
+        self._process = None
+        return lambda: thaw(asleep)
+
+    def outlived(self) -> list[psutil.Popen]:
+        """Left behind, and still there."""
+        return [process for process in self._left if process.poll() is None]
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -150,19 +175,19 @@ class Kept:
 
     def _once(self, command: Sequence[str]) -> None:
         with self._log.open("ab") as out:
-            self._process = psutil.Popen(
+            process = psutil.Popen(
                 [*self._prefix, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=submit_environ(),
+                env=submit_environ(self._log.parent),
                 start_new_session=True,
             )
+        self._process = process
         self.starts += 1
-        while self._process.poll() is None and not self._stop.wait(0.05):
+        while process is self._process and process.poll() is None and not self._stop.wait(0.05):
             continue
-        if not self._stop.is_set():
-            time.sleep(_AGAIN_S)
+        self._stop.wait(_AGAIN_S)
 
 
 def sides_of(bootstraps: Mapping[str, str]) -> dict[str, Side]:

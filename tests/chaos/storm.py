@@ -5,19 +5,30 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
 from tests import checker
-from tests.chaos.blows import Blows
+from tests.chaos.blows import WEIGHTS, Blows
 from tests.chaos.copiers import Kept
+from tests.chaos.doors import door
 from tests.chaos.links import CLUSTERS, Links
 from tests.labs import JVM, WITH_PARENT
 from tests.records import wait_for
 from tests.runtime.copy.world import Side
+from tests.toxiproxy import Proxies
 
 PARTITIONS = 4
+
+
+class Ground(NamedTuple):
+    """Where it happens. `doors` are the proxies before the clusters, where there are any."""
+
+    lab: Lab
+    links: Links
+    doors: Mapping[str, Proxies]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,7 @@ class Storm:
 
     seed: int
     blows: Sequence[str | None]
+    weights: Mapping[str, int] = field(default_factory=lambda: WEIGHTS)
     pause_s: float = 3.0
     rate: float = 400.0
     patience_s: float = 300.0
@@ -46,11 +58,16 @@ class Weather:
         return f"{told}; {self.starts} starts\n{self.report}"
 
 
-def cluster_specs(links: Links, brokers: int) -> list[ClusterSpec]:
+def cluster_specs(links: Links, brokers: int, *, with_doors: bool = False) -> list[ClusterSpec]:
     """Producers of the checker may be killed in their transactions too: those end soon."""
     return [
         ClusterSpec(
-            name, brokers=brokers, host=links.hosts[name], jvm=JVM, prefix=(*links.beside[name], *WITH_PARENT)
+            name,
+            brokers=brokers,
+            host=links.hosts[name],
+            jvm=JVM,
+            prefix=(*links.beside[name], *WITH_PARENT),
+            listeners=(door(links.hosts[name], brokers),) if with_doors else (),
         )
         for name in CLUSTERS
     ]
@@ -66,15 +83,15 @@ def prepare(sides: Mapping[str, Side], topic: str, *, mirror: bool) -> None:
 
 
 def rage(
-    lab: Lab, links: Links, topic: str, storm: Storm, start: Callable[[], Kept], say: Callable[[str], None]
+    ground: Ground, topic: str, storm: Storm, start: Callable[[], Kept], say: Callable[[str], None]
 ) -> Weather:
     dice = random.Random(storm.seed)
-    here, there = (lab.clusters[name].client for name in CLUSTERS)
+    here, there = (ground.lab.clusters[name].client for name in CLUSTERS)
     spec = checker.Spec(records=10**9, rate=storm.rate, seed=storm.seed, large_every=400)
     with start() as kept, checker.writing(here, topic, spec) as writer:
         writer.wait_for(50)
         wait_for(lambda: kept.victims("worker"), timeout=240)
-        blows = Blows(lab, links, kept, dice)
+        blows = Blows(*ground, kept, dice, storm.weights)
         try:
             for number, name in enumerate(storm.blows, 1):
                 _wait(dice.uniform(0.0, storm.pause_s), blows)
@@ -82,6 +99,8 @@ def rage(
         finally:
             blows.mend()
         report = checker.compare(here, there, topic, written=writer.written, patience=storm.patience_s)
+        # Whoever was replaced has ended for good.
+        wait_for(lambda: not kept.outlived(), timeout=storm.patience_s)
         return Weather(dict(blows.dealt), kept.starts, report)
 
 

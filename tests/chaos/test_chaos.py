@@ -10,7 +10,7 @@ from runtime.lab.lab import Lab
 from tests.chaos.blows import WEIGHTS
 from tests.chaos.copiers import Kept, SparkCopier, sides_of
 from tests.chaos.links import links
-from tests.chaos.storm import Storm, cluster_specs, prepare, rage
+from tests.chaos.storm import Ground, Storm, cluster_specs, prepare, rage
 from tests.spark.job import flow_of, spec_of
 
 pytestmark = pytest.mark.spark
@@ -30,9 +30,8 @@ def test_nothing_is_lost_doubled_or_reordered(tmp_path: Path, fresh: Callable[[s
             )
             copier = SparkCopier(spec_of(lab, topic, [flow_of(topic, [topic])]), tmp_path / "job.json")
             storm = Storm(SEED, order, pause_s=1.5, rate=200.0)
-            found = rage(
-                lab, given, topic, storm, lambda: Kept(copier, given.prefix, tmp_path / "job.log"), print
-            )
+            log = tmp_path / "job.log"
+            found = rage(Ground(lab, given, {}), topic, storm, lambda: Kept(copier, given.prefix, log), print)
         finally:
             lab.down(purge=True)
     assert sum(found.dealt.values()) == len(order)

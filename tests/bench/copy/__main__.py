@@ -19,7 +19,6 @@ from confluent_kafka.admin import AdminClient
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec, Listener
 from tests.bench.copy import fill, table
-from tests.bench.copy.delay import LISTENER, delayed, free_port, toxiproxy
 from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Latency, at_a_thousand
 from tests.bench.copy.loaded import at_rate
@@ -30,10 +29,14 @@ from tests.bench.copy.slots import Slots
 from tests.bench.copy.throughput import Measured, measure
 from tests.bench.copy.workloads import LATENCY, THROUGHPUT, Workload
 from tests.labs import WITH_PARENT
+from tests.ports import free_port
+from tests.toxiproxy import proxied, toxiproxy
 
 JSON = Path("build/bench-copy.json")
 RATE = 1_000
 TWO_SLOTS, DELAYED = "1k-none-2-slots", "1k-none-50-ms"
+DELAY_MS, JITTER_MS = 50, 3
+LISTENER = "LINK"
 
 
 class Bench:
@@ -42,7 +45,8 @@ class Bench:
         self.folder = lab.home.parent
         self.here = lab.clusters["dc1"]
         self.brokers = Brokers(lab)
-        self.source, self.destination = (lab.clusters[name].client for name in ("dc1", "dc2"))
+        quiet = {"log_level": 0}  # clients outlive the brokers by a moment
+        self.source, self.destination = (lab.clusters[name].client | quiet for name in ("dc1", "dc2"))
         known: dict[str, Side] = {
             side.name: side
             for side in (
@@ -109,7 +113,8 @@ class Bench:
             print(f"{DELAYED}: left out, Go is missing to build toxiproxy", flush=True)
             return
         node, told = next(iter(self.here.spec.listeners[0].advertised.items()))
-        with delayed(binary, {told: self.here.listener(LISTENER)[node]}):
+        with proxied(binary, {told: self.here.listener(LISTENER)[node]}) as proxies:
+            proxies.delay(DELAY_MS, JITTER_MS)
             self._throughput(replace(THROUGHPUT[0], name=DELAYED), source=told)
 
     def _latency(self) -> None:

@@ -37,5 +37,5 @@ class Job:
         )
         file = run.folder / f"{run.tag}.json"
         file.write_bytes(encode(spec))
-        command, log = submit_command(file, run.slots), run.folder / f"{run.tag}.log"
-        return Running.start(command, run.mirror_topic, log, submit_environ())
+        command, log = submit_command(file, f"local[{run.slots}]"), run.folder / f"{run.tag}.log"
+        return Running.start(command, run.mirror_topic, log, submit_environ(run.folder))
