@@ -29,7 +29,7 @@ class Patient(Protocol):
         """Nothing is fetched for the partition any more; what is queued may still go out."""
 
     def resume(self, copy: PartitionCopy) -> None:
-        """The partition goes on from its committed position."""
+        """The partition, which is in no open transaction, goes on from its committed position."""
 
     def replace(self, copy: PartitionCopy) -> None:
         """The partition's replacement is to be committed; it is resumed afterwards."""
@@ -112,6 +112,7 @@ class Care:
         self._wake.set()
 
     async def _look_at(self, copies: list[PartitionCopy]) -> None:
+        before = {copy: copy.progress for copy in copies}
         try:
             seen = await inspect(self._source, self._destination, copies)
         except WireError as error:
@@ -119,17 +120,17 @@ class Care:
                 self.retry(copy, str(error))
             return
         for copy, facts in seen.items():
-            if not copy.releasing:
+            if copy.releasing or copy in self._timers:
+                continue
+            if copy.busy or copy.progress is not before[copy]:
+                # What was seen is older than what the ledger says now, or will say.
+                self._after(copy, self._settings.retry_ms / 1000)
+            else:
                 self._decide(copy, facts)
 
     def _decide(self, copy: PartitionCopy, seen: Seen) -> None:
         if isinstance(seen.source, Missing) or isinstance(seen.destination, Missing):
             self._missing(copy, seen)
-            return
-        if (
-            copy.part is not None
-        ):  # its transaction is still open: what it writes is not known to the ledger yet
-            self._after(copy, self._settings.retry_ms / 1000)
             return
         source, destination = seen.source, seen.destination
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)

@@ -217,7 +217,7 @@ class FlowCopy:
 
     def freed(self, lane: Lane) -> None:
         for copy in list(self.copies.values()):
-            if copy.part is None and copy.lane is not None and not copy.suspect and copy.lane.is_stuck:
+            if not copy.busy and copy.lane is not None and not copy.suspect and copy.lane.is_stuck:
                 self._lanes.place(copy)
 
     def sent(self, copy: PartitionCopy) -> None:
@@ -230,7 +230,7 @@ class FlowCopy:
         await register(self._around.destination, identity.producer_id, producer, now_ms())
 
     async def confirm(self, lane: Lane) -> None:
-        expected = {copy: copy.progress for copy in lane.copies if copy.part is None}
+        expected = {copy: copy.progress for copy in lane.copies if not copy.busy}
         await self._around.ledger.refresh(self.name)
         try:
             self._check_generation()
@@ -255,8 +255,7 @@ class FlowCopy:
         self._reading.remove(copy)
 
     def resume(self, copy: PartitionCopy) -> None:
-        if copy.part is None:
-            self._lanes.place(copy)
+        self._lanes.place(copy)
         self._reading.add(copy)
 
     def replace(self, copy: PartitionCopy) -> None:

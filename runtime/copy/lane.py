@@ -81,7 +81,7 @@ class Lane:
 
     def leave(self, copy: PartitionCopy) -> None:
         """It is not any more. Only for a partition that is in no open transaction."""
-        assert copy.part is None, "a partition changes its lane between transactions"
+        assert not copy.busy, "a partition changes its lane between transactions"
         self.copies.pop(copy, None)
         self._waiting.pop(copy, None)
         self._tails.pop(copy, None)
@@ -91,7 +91,7 @@ class Lane:
         """Waits until the partition is in no open transaction, which is ended soon for it; then it has
         left.
         """
-        while copy.part is not None:
+        while copy.busy:
             self._hurry = True
             self.ended.clear()
             self._wake.set()
@@ -201,6 +201,8 @@ class Lane:
         wanted = [part.copy.at for part in joining]
         if not tx.parts:
             wanted.append(self._place.ledger)
+        for part in joining:  # already now: whoever looks meanwhile must leave them here
+            tx.take(part)
         try:
             await add_partitions(
                 self._cluster, self.transactional_id, self._sender.identity, wanted, within=STUCK_AFTER_S
@@ -209,8 +211,6 @@ class Lane:
             raise Failure(Phase.ADD, error, tuple(part.copy for part in joining)) from error
         tx.joined = True
         for part in joining:
-            tx.parts[part.copy] = part
-            part.copy.part = part
             self._tails.pop(part.copy, None)
             if part.copy.queue:
                 self._sender.offer(part)
@@ -238,6 +238,7 @@ class Lane:
             raise tx.failure
         self._passing("after_flush")
         tails = [copy for copy in self._tails if copy.tail_moved] if self._tails_are_due() or tx.parts else []
+        tx.take_tails(tails)
         entries = entries_of(tx, tails, self._place.generation, int(time.time() * 1000))
         if not entries and not tx.joined:
             return entries
@@ -265,8 +266,7 @@ class Lane:
         self._sender.ready.clear()
         for entry in entries:
             self.settle(entry)
-        for part in tx:
-            part.copy.part = None
+        tx.let_go()
         self._owner.committed(self, tx, entries)
         again = [*tx.parts, *self._tails]
         self._tails.clear()

@@ -73,7 +73,7 @@ class LaneSet:
     def leave_stuck(self, lane: Lane) -> None:
         """Its partitions go on elsewhere; those that still are in its transaction can't."""
         for copy in list(lane.copies):
-            if copy.part is None and self._free() is not None:
+            if not copy.busy and self._free() is not None:
                 self.place(copy)
 
     def stuck(self) -> list[str]:

@@ -68,6 +68,7 @@ class PartitionCopy:
         self.intake: BrokerIntake | None = None
         self.rewrite: RewriteSpec | None = None
         self.part: Part | None = None
+        self.closing = False  # its tail is in the transaction that is being ended
         self.expected_end: int | None = None
         self.suspect = False
         self.failures = 0
@@ -95,9 +96,14 @@ class PartitionCopy:
         return self.cursor.offset < self.source.stable_end and self.fetchable
 
     @property
+    def busy(self) -> bool:
+        """Whether an open transaction may still commit something of it: till then it stays in its lane."""
+        return self.part is not None or self.closing
+
+    @property
     def tail_moved(self) -> bool:
         """Whether the ledger is to hear of a position without any batch."""
-        if self.part is not None or self.releasing:
+        if self.busy or self.releasing:
             return False
         moved = not self.queue and self.cursor.offset > self.progress.position
         return moved or self.replacement is not None

@@ -56,7 +56,7 @@ class Recovery:
         copies = list(tx.parts)
         ambiguous = decision.do is Do.ASK_LEDGER
         if not ambiguous:
-            self._abandoned(lane, failure, decision, copies)
+            self._abandoned(lane, tx, failure, decision)
         if decision.refresh:
             await self._refresh({copy.at.topic for copy in copies} | lane.topics())
         await self.begin_again(lane, release=not ambiguous)
@@ -68,11 +68,13 @@ class Recovery:
             await asyncio.sleep(min(0.05 * 2 ** min(self.failures, 6), 2.0))
 
     def _abandoned(
-        self, lane: Lane, failure: Failure, decision: Decision, copies: list[PartitionCopy]
+        self, lane: Lane, tx: Transaction, failure: Failure, decision: Decision
     ) -> None:
         """It can only end aborted now. Said at once: the new epoch may take as long as a marker waits."""
+        copies = list(tx.parts)
         for copy in copies:
             copy.rewind()
+        tx.let_go()
         self._owner.rewound(copies)
         self._owner.failed(lane, failure, decision, copies)
         lane.ended.set()
@@ -113,16 +115,18 @@ class Recovery:
 
     async def _ask(self, lane: Lane, tx: Transaction) -> None:
         """The answer to the end was lost: the ledger knows (fencing 5)."""
-        for entry in tx.entries:
-            progress = await self._owner.decided(entry.copy.key)
-            if progress is not None and progress == entry.progress:
-                lane.settle(entry)
-            else:
-                entry.copy.rewind()
-        for part in tx:
-            if part.copy.part is part:
-                part.copy.rewind()
-        self._owner.rewound(tx.parts)
+        answers = [(entry, await self._owner.decided(entry.copy.key)) for entry in tx.entries]
+        settled = {entry.copy: entry for entry, progress in answers if progress == entry.progress}
+        for entry in settled.values():
+            lane.settle(entry)
+        copies = [*tx.parts, *tx.tails]
+        for copy in copies:
+            if copy not in settled:
+                copy.rewind()
+        tx.let_go()
+        if settled:
+            self._owner.committed(lane, tx, [*settled.values()])
+        self._owner.rewound(copies)
 
 
 def by_failure(failure: Failure) -> Decision:

@@ -109,7 +109,7 @@ def tail_step(copy: PartitionCopy) -> Advance:
 
 class Transaction:
     """Open from the first batch on; times are the event loop's. `joined`: the coordinator knows it, with the
-    ledger's partition. `entries`: what its end would commit."""
+    ledger's partition. `entries`: what its end would commit. `tails` are of partitions that have no batch."""
 
     def __init__(self, started: float) -> None:
         self.started = started
@@ -121,10 +121,29 @@ class Transaction:
         self.closed = False
         self.joined = False
         self.entries: list[Entry] = []
+        self.tails: list[PartitionCopy] = []
         self.latencies: list[tuple[int, int]] = []  # newest timestamp of a batch, its records
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts.values())
+
+    def take(self, part: Part) -> None:
+        self.parts[part.copy] = part
+        part.copy.part = part
+
+    def take_tails(self, copies: list[PartitionCopy]) -> None:
+        self.tails = copies
+        for copy in copies:
+            copy.closing = True
+
+    def let_go(self) -> None:
+        """It is decided: its partitions may go elsewhere."""
+        for copy, part in self.parts.items():
+            if copy.part is part:
+                copy.part = None
+        for copy in self.tails:
+            copy.closing = False
+        self.tails = []
 
     def fail(self, failure: Failure) -> None:
         """The first failure is the one that is decided on."""

@@ -1,0 +1,155 @@
+"""What an open transaction may still commit stays in its lane, also while its coordinator lets it wait."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import pytest
+
+from runtime.contract.ledger import PartitionKey, Progress
+from runtime.copy.budget import ByteBudget, Held
+from runtime.copy.closing import Entry, LedgerPlace
+from runtime.copy.errors import Decision
+from runtime.copy.lane import Lane
+from runtime.copy.lanes import LaneSet
+from runtime.copy.partition import Cursor, PartitionCopy, Queued
+from runtime.copy.settings import LaneSettings
+from runtime.copy.transaction import Failure, Transaction
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.protocol.metadata import Partition
+from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.copy.wire.protocol.transactions import (
+    AddPartitionsRequest,
+    AddPartitionsResponse,
+    CoordinatorKind,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducerIdentity,
+)
+from tests.runtime.copy.test_transaction import outgoing, partition
+
+PLACE = LedgerPlace(TopicPartition("ledger", 0), TopicPartition("map", 0), 1)
+SETTINGS = LaneSettings(
+    linger_s=0.0,
+    longest_s=1.0,
+    tail_every_s=0.0,
+    transaction_bytes=1 << 20,
+    transaction_timeout_ms=10_000,
+    request_bytes=1 << 20,
+)
+
+
+class Destination:
+    """Its coordinator begins ids at once, and refuses to add partitions, each time only when it is let."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.let = asyncio.Event()
+
+    def leader(self, topic: str, number: int) -> Partition:
+        return Partition(number, 1, 0, (1,), (1,))
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        return 1
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        raise AssertionError("it does not move")
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> None:
+        return
+
+    async def call(self, node: int, request: object, purpose: str, within: float | None) -> object:
+        match request:
+            case InitProducerIdRequest():
+                return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(7, 0))
+            case AddPartitionsRequest():
+                self.asked.set()
+                await self.let.wait()
+                self.let.clear()
+                return AddPartitionsResponse(0, {("orders", 0): ErrorCode.INVALID_TXN_STATE})
+        raise AssertionError(request)
+
+
+class Flow:
+    """Whom the lane works for."""
+
+    def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None: ...
+
+    def failed(
+        self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]
+    ) -> None: ...
+
+    def rewound(self, copies: Iterable[PartitionCopy]) -> None: ...
+
+    def unfit(self, copy: PartitionCopy, why: str) -> None: ...
+
+    def stuck(self, lane: Lane) -> None: ...
+
+    def freed(self, lane: Lane) -> None: ...
+
+    def sent(self, copy: PartitionCopy) -> None: ...
+
+    async def register(self, identity: ProducerIdentity) -> None: ...
+
+    async def confirm(self, lane: Lane) -> None: ...
+
+    async def decided(self, key: PartitionKey) -> Progress | None:
+        raise AssertionError("nothing is ambiguous")
+
+
+def queued(copy: PartitionCopy) -> None:
+    """A batch to send."""
+    copy.add(Queued(outgoing(0, (10, 1)), 0, Held(ByteBudget(1 << 20), 0)))
+
+
+def tail(copy: PartitionCopy) -> None:
+    """Nothing to send, but a position to tell of."""
+    copy.cursor = Cursor(25, 1)
+
+
+Has = Callable[[PartitionCopy], None]
+Then = Callable[[Destination, LaneSet, Lane, PartitionCopy], Awaitable[None]]
+
+
+async def waiting_for_its_coordinator(has: Has, then: Then) -> None:
+    there, copy = Destination(), partition()
+    one, other, solo = (
+        Lane(there, name, PLACE, SETTINGS, Flow(), lambda _: None)  # type: ignore[arg-type]
+        for name in ("one", "other", "solo")
+    )
+    lanes = LaneSet([one, other, solo], 2, lambda _: None)
+    has(copy)
+    one.take(copy)
+    life = asyncio.create_task(one.run())
+    try:
+        await asyncio.wait_for(there.asked.wait(), 60)
+        await then(there, lanes, one, copy)
+    finally:
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+
+
+@pytest.mark.parametrize("has", [queued, tail])
+def test_a_partition_is_let_go_only_after_the_transaction_that_it_is_about_to_join(has: Has) -> None:
+    async def then(there: Destination, lanes: LaneSet, lane: Lane, copy: PartitionCopy) -> None:
+        copy.releasing = True
+        free = asyncio.create_task(lane.free(copy))
+        done, _ = await asyncio.wait([free], timeout=0.05)
+        assert not done
+        assert copy.lane is lane
+        there.let.set()
+        await asyncio.wait_for(free, 60)
+        assert copy.lane is None
+
+    asyncio.run(waiting_for_its_coordinator(has, then))
+
+
+@pytest.mark.parametrize("has", [queued, tail])
+def test_no_other_lane_takes_it_meanwhile(has: Has) -> None:
+    async def then(there: Destination, lanes: LaneSet, lane: Lane, copy: PartitionCopy) -> None:
+        assert copy.busy
+        lanes.leave_stuck(lane)
+        assert copy.lane is lane
+        with pytest.raises(AssertionError, match="between transactions"):
+            lanes.place(copy)
+
+    asyncio.run(waiting_for_its_coordinator(has, then))
