@@ -1,10 +1,29 @@
-"""How a partition is named in trouble, and how long it waits."""
+"""How a partition is named in trouble, how long it waits, and what a look is worth."""
+
+import asyncio
+from collections.abc import Callable, Iterable
 
 import pytest
+from msgspec.structs import replace
 
+from runtime.contract.jobspec import CopySettings
 from runtime.contract.status import PartitionState as State
+from runtime.copy.care import Care
 from runtime.copy.partition import Cursor, PartitionCopy, Source
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.protocol.fetch import EpochEnd
+from runtime.copy.wire.protocol.metadata import Partition, Topic
+from runtime.copy.wire.protocol.offsets import (
+    EpochEndsRequest,
+    EpochEndsResponse,
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    TopicPartition,
+)
 from tests.runtime.copy.test_transaction import partition
+
+AT = TopicPartition("orders", 0)
 
 
 @pytest.fixture
@@ -57,3 +76,73 @@ def test_what_needs_someone_is_never_a_state_that_moves(state: State) -> None:
     fresh = partition()
     fresh.enter(state)
     assert not (state.needs_someone and fresh.fetchable)
+
+
+class Side:
+    """A cluster whose partition ends at `end`; `answered` is called once it has said so."""
+
+    def __init__(self, topic_id: bytes, end: int) -> None:
+        self.end = end
+        self.answered: Callable[[], None] = lambda: None
+        self._topic = Topic("orders", topic_id, ErrorCode.NONE, False, {0: self.leader()})
+
+    def leader(self, *_: object) -> Partition:
+        return Partition(0, 1, 5, (1,), (1,))
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
+        return {"orders": self._topic}
+
+    async def call(self, node: int, request: object, purpose: str, within: float) -> object:
+        match request:
+            case ListOffsetsRequest():
+                asyncio.get_running_loop().call_soon(self.answered)
+                return ListOffsetsResponse(0, {AT: ListedOffset(self.end, -1, 5)})
+            case EpochEndsRequest():
+                return EpochEndsResponse(0, {AT: EpochEnd(5, self.end)})
+        raise AssertionError(request)
+
+
+class Patient:
+    """The flow goes on over every loss."""
+
+    def __init__(self) -> None:
+        self.resumed = asyncio.Event()
+        self.replaced = 0
+
+    def halt(self, copy: PartitionCopy) -> None: ...
+
+    def resume(self, copy: PartitionCopy) -> None:
+        self.resumed.set()
+
+    def replace(self, copy: PartitionCopy) -> None:
+        self.replaced += 1
+        self.resumed.set()
+
+    def accepts_loss(self, copy: PartitionCopy) -> bool:
+        return True
+
+
+def test_what_was_committed_during_a_look_makes_no_divergence(copy: PartitionCopy) -> None:
+    """The ends that were seen are older than the ledger's: the partition is looked at again."""
+
+    async def look() -> None:
+        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        ahead = replace(copy.progress, destination_end=140)
+
+        def commit() -> None:
+            here.end = 140
+            if copy.progress is not ahead:
+                copy.committed(ahead)
+
+        here.answered = commit
+        settings = CopySettings(retry_ms=10, retry_max_ms=20)
+        care = Care(there, here, settings, 1, patient)  # type: ignore[arg-type]
+        care.admit([copy])
+        running = asyncio.create_task(care.run())
+        await asyncio.wait_for(patient.resumed.wait(), 60)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert copy.progress is ahead
+        assert (patient.replaced, copy.why) == (0, "")
+
+    asyncio.run(look())
