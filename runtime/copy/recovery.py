@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from runtime.copy.errors import Decision, Do, Phase, decide
 from runtime.copy.owner import Owner, SlotMustEnd
-from runtime.copy.partition import PartitionCopy
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
@@ -67,9 +66,7 @@ class Recovery:
         if self.failures > 1:
             await asyncio.sleep(min(0.05 * 2 ** min(self.failures, 6), 2.0))
 
-    def _abandoned(
-        self, lane: Lane, tx: Transaction, failure: Failure, decision: Decision
-    ) -> None:
+    def _abandoned(self, lane: Lane, tx: Transaction, failure: Failure, decision: Decision) -> None:
         """It can only end aborted now. Said at once: the new epoch may take as long as a marker waits."""
         copies = list(tx.parts)
         for copy in copies:

@@ -94,9 +94,11 @@ def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fr
         sides = sides_of(lab)
         client = {**sides["dc2"].client, "bootstrap.servers": proxy.address}
         through = {**sides, "dc2": replace(sides["dc2"], bootstrap=proxy.address, client=client)}
-        topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+        topic, expired, flow = fresh("orders"), fresh("expired"), flow_spec(fresh("flow"))
         for side in sides.values():
             side.create(topic)
+            side.create(expired)
+        sides["dc1"].write(expired, [{"value": b"%d" % one} for one in range(50)])
         driver = Driver(through, job=fresh("job"))
         lost: list[Lost] = ["request", "answer"]
 
@@ -109,10 +111,42 @@ def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fr
                     await asyncio.to_thread(sides["dc1"].write, topic, rows)
                     await asyncio.to_thread(proxy.await_lost)
                     await until(slot, at_end([50 * (number + 1)]), _MENDED_S)
-                assert slot.status().flows[0].aborts >= len(lost)
+                # A position that moved over nothing to copy is lost, too.
+                proxy.lose("request")
+                await asyncio.to_thread(_aborted, sides["dc1"], topic)
+                await asyncio.to_thread(proxy.await_lost)
+                await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"after it"}])
+                (end,) = sides["dc1"].ends(topic)
+                await until(slot, at_end([end[1]]), _MENDED_S)
+                assert slot.status().flows[0].aborts > len(lost)
+
+        async def go_on() -> None:
+            """What is committed in place of a lost position."""
+            over = flow_spec(fresh("flow"), on_data_loss="skip")
+            assignment = await driver.take_over(over, assigned(over.name, expired))
+            await asyncio.to_thread(sides["dc1"].forget, expired, 30)
+            proxy.lose("answer")
+            async with driver.running(assignment) as slot:
+                await asyncio.to_thread(proxy.await_lost)
+                await until(slot, at_end([50]), _MENDED_S)
 
         asyncio.run(copy())
         assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
+        asyncio.run(go_on())
+        assert _values(sides["dc2"], expired) == _values(sides["dc1"], expired)
+
+
+def _aborted(side: Side, topic: str) -> None:
+    producer = side.producer(transactional_id=f"of-{topic}")
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic, value=b"never")
+    assert producer.flush(PATIENCE_S) == 0
+    producer.abort_transaction(PATIENCE_S)
+
+
+def _values(side: Side, topic: str) -> list[bytes | None]:
+    return [row.value for row in side.read(topic)[0]]
 
 
 def test_leaders_move_at_both_sides(own_lab: MakeLab, fresh: Fresh) -> None:
