@@ -109,11 +109,12 @@ def go_on(
     if recreated:
         position = source.log_start
     elif source.diverged_at is not None or source.log_end < position:
-        position = min(position, source.log_end, source.diverged_at or source.log_end)
+        parted = source.log_end if source.diverged_at is None else source.diverged_at
+        position = min(position, source.log_end, parted)
         restarted = True
     skipped = replace(progress, position=position) if position < progress.position else progress
     if source.log_start > position:
-        skipped = give_up(progress, source.log_start, "lost", generation=generation, now_ms=now_ms)
+        skipped = give_up(skipped, source.log_start, "lost", generation=generation, now_ms=now_ms)
         position = source.log_start
     if not restarted:
         return skipped

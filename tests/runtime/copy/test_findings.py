@@ -70,6 +70,8 @@ HEALTHY = DestinationFacts(DESTINATION, 130)
     [
         (SourceFacts(SOURCE, 150, 200), HEALTHY, 150, 0, [(100, 150)]),
         (SourceFacts(SOURCE, 0, 200, diverged_at=90), HEALTHY, 90, 1, []),
+        (SourceFacts(SOURCE, 0, 200, diverged_at=0), HEALTHY, 0, 1, []),
+        (SourceFacts(SOURCE, 50, 200, diverged_at=40), HEALTHY, 50, 1, [(40, 50)]),
         (SourceFacts(SOURCE, 0, 80), HEALTHY, 80, 1, []),
         (SourceFacts(OTHER, 7, 80), HEALTHY, 7, 1, []),
         (SourceFacts(SOURCE, 0, 200), DestinationFacts(OTHER, 0), 100, 1, []),
