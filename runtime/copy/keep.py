@@ -68,24 +68,29 @@ def keep(
     """What of a response goes out, from the cursor on."""
     here = replace(spec, start=cursor.offset)
     prepared = prepare(walked.sets, here, now_ms, AbortedTransactions(aborted), going_home)
-    epochs = _Epochs(walked.sets, cursor.epoch)
+    epochs = _Epochs(walked.sets, cursor)
     outgoing = [(out, epochs.before(out.position)) for out in prepared.outgoing]
     behind = Cursor(prepared.position, epochs.before(prepared.position))
     return Kept(outgoing, behind, prepared.dropped, prepared.failure or walked.failure)
 
 
 class _Epochs:
-    """The leader epoch of what lies right before a position: the broker compares it with its own (R4)."""
+    """The leader epoch of what lies right before a position: the broker compares it with its own (R4).
 
-    def __init__(self, sets: Sequence[RecordSet], before: int) -> None:
+    A position may lie inside a batch, where one is split or stops at a record. What lies before it may be
+    compacted away: then the epoch of what follows holds, as the older one may have ended inside the hole.
+    """
+
+    def __init__(self, sets: Sequence[RecordSet], start: Cursor) -> None:
         self._sets = sets
+        self._start = start
         self._at = 0
-        self._epoch = before
 
     def before(self, position: int) -> int:
-        """Positions ascend."""
-        while self._at < len(self._sets) and self._sets[self._at].next_offset <= position:
-            member = self._sets[self._at]
-            self._epoch = member.leader_epoch if isinstance(member, Batch) else -1
+        """Positions ascend, and reach no further than the last set."""
+        if position <= self._start.offset:
+            return self._start.epoch
+        while self._sets[self._at].next_offset < position:
             self._at += 1
-        return self._epoch
+        member = self._sets[self._at]
+        return member.leader_epoch if isinstance(member, Batch) else -1

@@ -50,6 +50,28 @@ def test_what_lies_before_a_record_that_is_too_large_goes_out() -> None:
     assert isinstance(found.failure, TooLarge)
 
 
+def test_inside_a_batch_the_epoch_is_the_batch_s() -> None:
+    found = kept(batch_bytes([record(0), record(1, b"x" * 9_000), record(2)]), limit=1_000)
+    assert [(out.position, epoch) for out, epoch in found.outgoing] == [(1, EPOCH)]
+    assert found.cursor == Cursor(1, EPOCH)
+
+
+def test_a_batch_that_is_split_has_one_epoch() -> None:
+    parts = [record(at, bytes(range(256)) * 2) for at in range(4)]
+    found = kept(batch_bytes(parts), limit=1_200)
+    assert len(found.outgoing) > 1
+    assert {epoch for _, epoch in found.outgoing} == {EPOCH}
+
+
+def test_behind_a_hole_the_epoch_is_that_of_what_follows() -> None:
+    found = kept(batch_bytes([record(5, b"x" * 9_000)]), limit=1_000)
+    assert (found.outgoing, found.cursor) == ([], Cursor(5, EPOCH))
+
+
+def test_where_nothing_is_passed_the_cursor_keeps_its_epoch() -> None:
+    assert kept(batch_bytes([record(5, b"x" * 9_000)]), start=5, limit=1_000).cursor == Cursor(5, 3)
+
+
 def test_corrupt_bytes_stop_behind_the_last_good_batch() -> None:
     good, bad = batch_bytes([record(0)]), bytearray(batch_bytes([record(1)]))
     bad[-1] ^= 1
