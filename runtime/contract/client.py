@@ -89,7 +89,6 @@ def wire_settings(bootstrap: str, resolved: Mapping[str, str]) -> WireSettings:
         send_buffer_bytes=reader.integer("socket.send.buffer.bytes", 0),
         receive_buffer_bytes=reader.integer("socket.receive.buffer.bytes", 0),
         keepalive=reader.boolean("socket.keepalive.enable", True),
-        rack=reader.text("client.rack") or "",
     )
     return replace(settings, notes=reader.notes())
 

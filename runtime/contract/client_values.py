@@ -105,5 +105,4 @@ class WireSettings:
     send_buffer_bytes: int = 0
     receive_buffer_bytes: int = 0
     keepalive: bool = True
-    rack: str = ""
     notes: tuple[str, ...] = ()

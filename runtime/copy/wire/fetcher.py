@@ -171,7 +171,6 @@ class FetchSession:
             epoch,
             partitions,
             forgotten,
-            self._cluster.settings.rack,
         )
 
     def _accept(self, request: FetchRequest, response: FetchResponse) -> None:

@@ -86,11 +86,10 @@ def test_times_and_sizes_are_read_by_librdkafkas_names() -> None:
             "reconnect.backoff.max.ms": "500",
             "receive.message.max.bytes": "1000",
             "socket.keepalive.enable": "false",
-            "client.rack": "r1",
         },
     )
 
-    assert (settings.client_id, settings.rack, settings.keepalive) == ("me", "r1", False)
+    assert (settings.client_id, settings.keepalive) == ("me", False)
     assert (settings.request_timeout_s, settings.max_response_bytes) == (5.0, 1000)
     assert (settings.reconnect_backoff_s, settings.reconnect_backoff_max_s) == (0.05, 0.5)
 
@@ -182,15 +181,17 @@ def test_tls_is_read_only_where_it_is_spoken() -> None:
 
 
 def test_unknown_keys_go_to_librdkafka_and_are_noted() -> None:
-    client = {"statistics.interval.ms": "5000", TOKEN_COMMAND: "get-token"}
+    client = {"statistics.interval.ms": "5000", TOKEN_COMMAND: "get-token", "client.rack": "r1"}
 
     assert wire_settings(BOOTSTRAP, client).notes == (
+        "client.rack is not used by the data path, only by the control plane",
         f"{TOKEN_COMMAND} is not used by the data path, only by the control plane",
         "statistics.interval.ms is not used by the data path, only by the control plane",
     )
     assert confluent_config(BOOTSTRAP, client) == {
         "bootstrap.servers": BOOTSTRAP,
         "statistics.interval.ms": "5000",
+        "client.rack": "r1",
     }
 
 
