@@ -39,6 +39,7 @@ class _Pending:
     request: Request[Any]
     version: int
     answer: asyncio.Future[Any]
+    within: float
     timer: asyncio.TimerHandle
 
 
@@ -90,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         """Queues the bytes at once, in call order, and returns the answer to come.
 
         The caller bounds what is in flight, and awaits `ready` first when it may be much. Cancelling the
-        answer does not take the request back. Seconds are counted after a throttle that is still on.
+        answer does not take the request back. Seconds are counted after a throttle that is on, or comes.
         """
         answer: asyncio.Future[R] = self._loop.create_future()
         transport = self._transport
@@ -104,12 +105,11 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         flexible = version >= request.FLEXIBLE
         body = request.body(version)
-        now = self._loop.time()
-        wait = (self._request_timeout if within is None else within) + max(0.0, self.throttled_until - now)
-        timer = self._loop.call_later(wait, self._expire, correlation_id, wait)
-        self._pending.append(_Pending(correlation_id, request, version, answer, timer))
+        limit = self._request_timeout if within is None else within
+        timer = self._timer(correlation_id, limit)
+        self._pending.append(_Pending(correlation_id, request, version, answer, limit, timer))
         self._idle.clear()
-        self.last_used = now
+        self.last_used = self._loop.time()
         transport.writelines(frame(request.API, version, correlation_id, self._client_id, flexible, body))
         return answer
 
@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.popleft()
         pending.timer.cancel()
         if value.throttle_ms > 0:
-            self.throttled_until = self._loop.time() + value.throttle_ms / 1000
+            self._throttle(value.throttle_ms / 1000)
         if not pending.answer.done():
             pending.answer.set_result(value)
         if not self._pending:
@@ -225,6 +225,17 @@ class Connection(asyncio.BufferedProtocol):
         if request.API is not Api.API_VERSIONS and pending.version >= request.FLEXIBLE:
             reader.skip_tags()
         return request.answer(pending.version, reader)
+
+    def _throttle(self, seconds: float) -> None:
+        """Until then the broker does not read what is in flight, either."""
+        self.throttled_until = self._loop.time() + seconds
+        for one in self._pending:
+            one.timer.cancel()
+            one.timer = self._timer(one.correlation_id, one.within)
+
+    def _timer(self, correlation_id: int, limit: float) -> asyncio.TimerHandle:
+        wait = limit + max(0.0, self.throttled_until - self._loop.time())
+        return self._loop.call_later(wait, self._expire, correlation_id, wait)
 
     def _expire(self, correlation_id: int, wait: float) -> None:
         late = next((one for one in self._pending if one.correlation_id == correlation_id), None)

@@ -230,24 +230,6 @@ def test_a_cancelled_request_does_not_disturb_the_next() -> None:
     run(client())
 
 
-def test_a_throttled_client_waits_before_it_asks_again() -> None:
-    times: list[float] = []
-
-    async def script(talk: Talk) -> None:
-        for throttle_ms in (200, 0):
-            asked = await talk.hear()
-            times.append(asyncio.get_running_loop().time())
-            await talk.answer(asked, ended(throttle_ms=throttle_ms))
-
-    async def client() -> None:
-        async with talking_to(script) as connection:
-            await connection.call(END)
-            await connection.call(END)
-
-    run(client())
-    assert times[1] - times[0] >= 0.19
-
-
 def test_ready_waits_until_the_broker_takes_what_was_sent() -> None:
     go = asyncio.Event()
 
