@@ -51,9 +51,21 @@ def prepare(
         for group in _groups(sets, spec, aborted or AbortedTransactions(), going_home, rule):
             _send(group, spec, rule, out)
     except BatchFailure as failure:
-        return Prepared(out, max(failure.offset, spec.start), rule.dropped, failure)
+        good = _good_up_to(sets, failure.offset)
+        position = max(good, spec.start, out[-1].position if out else 0)
+        return Prepared(out, position, rule.dropped, failure)
     position = max(min(sets[-1].next_offset, spec.end), spec.start) if sets else spec.start
     return Prepared(out, position, rule.dropped, None)
+
+
+def _good_up_to(sets: Sequence[RecordSet], offset: int) -> int:
+    """Of an old compressed message only the last offset is known: what lies before it may be inside."""
+    before = 0
+    for member in sets:
+        if offset < member.next_offset:
+            return offset if isinstance(member, Batch) else before
+        before = member.next_offset
+    return offset
 
 
 def _groups(

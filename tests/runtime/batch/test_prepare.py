@@ -239,3 +239,13 @@ class TestOldFormats:
         (out,) = prepared.outgoing
         assert (out.batch.codec, out.position, out.reason) == (codec, 56, Reason.FORMAT)
         assert out.segments == (Segment(0, 51, 2), Segment(2, 55, 1))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_cannot_be_unpacked_in_an_old_format_stops_before_its_first_record(magic: int) -> None:
+    """A compressed message has the offset of its last record."""
+    data = bytearray(legacy_bytes(magic, Codec.GZIP, [(at, record(at, b"v" * 9_000)) for at in range(3)]))
+    data[:8] = (13).to_bytes(8, "big")
+    prepared = prepare(sets(batch_bytes([record(9)]), bytes(data)), replace(SPEC, max_unpacked=1_000), NOW)
+    assert isinstance(prepared.failure, TooLarge)
+    assert (len(prepared.outgoing), prepared.position) == (1, 10)
