@@ -252,7 +252,7 @@ def test_what_cannot_be_compared_is_an_error(world: World) -> None:
     world.copied("verify.orders", 2)
     done = repl("verify", "verify-plain", "--topics", "nothing", "--path", str(world.topology), env=world.env)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "verify-plain copied no topic nothing; it copied verify.orders" in done.stderr
+    assert "verify-plain copied no topic nothing — it copied verify.orders" in done.stderr
 
 
 def _forge(world: World, copies: Mapping[str, Rows]) -> None:
