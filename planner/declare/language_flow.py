@@ -86,7 +86,7 @@ SHARED_KEYS = (
     Key(
         "rpo",
         Duration(),
-        "The lag that is acceptable: alerts and the job's size go by it.",
+        "The lag that is acceptable: alerts go by it, and no transaction lasts longer than half of it.",
         default_doc="unset",
         example="5s",
     ),
