@@ -39,7 +39,8 @@ OWN_KEYS = (
     Key(
         "restart_from",
         START,
-        "Start over from here once, whatever the ledger knows; the plan shows what is copied again.",
+        "Start over from here once, whatever the ledger knows; the plan shows what is copied again."
+        " With offsets, partitions that are not named stay where they are.",
         default_doc="unset",
         example="earliest",
     ),
