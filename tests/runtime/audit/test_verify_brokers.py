@@ -184,7 +184,14 @@ def test_one_that_was_cut_goes_on_where_it_was(world: World) -> None:
     assert [one["compared"] for one in partitions] == [
         len(one) for one in world.sides["dc1"].read("verify.long", 3)
     ]
-    assert "nothing to go on with" in repl(*words, "--resume", "--range", "last:1", env=world.env).stderr
+
+    # Another question: one of the two stretches that the last 1,200 offsets of each partition are.
+    other = repl(*words, "--resume", "--range", "last:1200", "--sample", "40%", "--json", env=world.env)
+    assert "nothing to go on with" in other.stderr
+    seen = json.loads(other.stdout)
+    assert (other.returncode, seen["equal"], seen["sample"]) == (0, True, 40.0)
+    assert [one["end"] - one["low"] for one in seen["partitions"]] == [1_200] * 3
+    assert all(0 < one["compared"] <= 1_000 for one in seen["partitions"])
 
 
 def test_what_the_flow_adds_is_no_difference_but_what_others_add_is(world: World) -> None:
