@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
@@ -20,7 +20,25 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 scenarios("failing_over/meeting.feature")
 
 CLUSTERS = ("dc1", "hub", "dc2")
+MOVING = "either"  # the job that moves
 Eaten = dict[str, list[bytes]]
+
+
+def flow(
+    name: Callable[[str], str], word: str, source: str, destination: str, topic: str, **more: str
+) -> dict[str, object]:
+    return {
+        "name": name(word),
+        "from": source,
+        "to": destination,
+        "topics": {"include": [name(topic)]},
+        "job": name(f"into-{destination}"),
+        "follow": {"every": "500ms"},
+        "groups": {"every": "300ms"},
+        "heartbeats": False,
+        "provenance": "batch",
+        **more,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -28,25 +46,14 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     folder, name = tmp_path_factory.mktemp("meeting"), fresh_names()
     lab = Lab(folder / "lab")
 
-    def flow(word: str, source: str, destination: str, topic: str, provenance: str) -> dict[str, object]:
-        quick = {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}, "heartbeats": False}
-        way = {"from": source, "to": destination, "topics": {"include": [name(topic)]}}
-        return {
-            "name": name(word),
-            **way,
-            "provenance": provenance,
-            "job": name(f"into-{destination}"),
-            **quick,
-        }
-
     try:
         lab.up([spec(cluster) for cluster in CLUSTERS])
         topology = at(lab, name("town"), folder, CLUSTERS)
         topology.more["flows"] = [
-            flow("payments-to-dc2", "dc1", "dc2", "payments", "batch"),
-            flow("payments-to-dc1", "dc2", "dc1", "payments", "batch"),
-            flow("to-the-hub", "dc1", "hub", "orders", "headers"),
-            flow("onward", "hub", "dc2", "orders", "headers"),
+            flow(name, "payments-to-dc2", "dc1", "dc2", "payments"),
+            flow(name, "payments-to-dc1", "dc2", "dc1", "payments"),
+            flow(name, "to-the-hub", "dc1", "hub", "orders", provenance="headers"),
+            flow(name, "onward", "hub", "dc2", "orders", provenance="headers"),
         ]
         topology.more["jobs"] = {name(f"into-{cluster}"): SMALL for cluster in CLUSTERS}
         for cluster, topic in (("dc1", "payments"), ("dc2", "payments"), ("dc1", "orders")):
@@ -57,10 +64,24 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
             made.apply()
             yield made
         finally:
-            for cluster in CLUSTERS:
-                kill_together(made.processes(cluster).values())
+            for job in (*CLUSTERS, MOVING):
+                kill_together(made.processes(job).values())
     finally:
         lab.down(purge=True)
+
+
+@pytest.fixture
+def refunds(town: Town) -> Iterator[dict[str, object]]:
+    """The flow of a job of its own; both are gone afterwards."""
+    job = town.name(f"into-{MOVING}")
+    made = flow(town.name, "refunds", "dc1", "hub", "refunds", job=job)
+    town.make("refunds", "dc1", 2)
+    town.topology.more["jobs"][job] = SMALL
+    town.topology.more["flows"].append(made)
+    yield made
+    town.topology.more["flows"].remove(made)
+    del town.topology.more["jobs"][job]
+    town.apply()
 
 
 @pytest.fixture
@@ -133,7 +154,18 @@ def _(town: Town, eaten: Eaten) -> None:
     eventually(lambda: flows(town)[flow]["states"] == {"caught_up": 2}, about="caught up")
 
 
+@given("a job of their own copies the refunds of dc1 to the hub")
+def _(town: Town, refunds: dict[str, object]) -> None:
+    town.apply()
+
+
 # When
+
+
+@when(parsers.re(r"somebody sends that job to (the )?(?P<cluster>\w+)"))
+def _(town: Town, refunds: dict[str, object], cluster: str) -> None:
+    refunds["to"] = cluster
+    town.apply()
 
 
 @when("the job into dc2 dies")
@@ -235,8 +267,17 @@ def _(town: Town, count: int) -> None:
                 assert numbers == sorted(numbers)
 
 
-@then(parsers.parse("dc2 holds all {count:d} orders, each once and in order"))
+@then(
+    parsers.re(
+        r"(the )?(?P<cluster>\w+) holds all (?P<count>\d+) (?P<word>orders|refunds), each once and in order"
+    )
+)
+def _(town: Town, cluster: str, count: str, word: str) -> None:
+    expected = town.values(word, "dc1")
+    assert sum(map(len, expected)) == int(count)
+    eventually(lambda: town.values(word, cluster) == expected, about=word)
+
+
+@then(parsers.parse("dc2 holds only the first {count:d} refunds"))
 def _(town: Town, count: int) -> None:
-    expected = town.values("orders", "dc1")
-    assert sum(map(len, expected)) == count
-    eventually(lambda: town.values("orders", "dc2") == expected, about="orders")
+    assert sum(map(len, town.values("refunds", "dc2"))) == count
