@@ -10,7 +10,7 @@ from runtime.copy.errors import Decision, Do, Phase, decide
 from runtime.copy.owner import Owner, SlotMustEnd
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.errors import PartitionsRefused, WireError
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
 from runtime.copy.wire.transaction import init_producer_id
 
@@ -52,7 +52,8 @@ class Recovery:
         decision = by_failure(failure)
         if decision.do is Do.END_SLOT:
             raise SlotMustEnd(f"{self._transactional_id}: {failure}")
-        copies = list(tx.parts)
+        copies = [*tx.parts, *_joining(lane, failure)]
+        failure = blaming_refused(failure)
         ambiguous = decision.do is Do.ASK_LEDGER
         if not ambiguous:
             self._abandoned(lane, tx, failure, decision)
@@ -124,6 +125,20 @@ class Recovery:
         if settled:
             self._owner.committed(lane, tx, [*settled.values()])
         self._owner.rewound(copies)
+
+
+def _joining(lane: Lane, failure: Failure) -> list[PartitionCopy]:
+    """Those that were not added to the transaction: what they have queued waits no longer, either."""
+    return [copy for copy in failure.copies if copy.lane is lane and copy.part is None]
+
+
+def blaming_refused(failure: Failure) -> Failure:
+    """Where the broker names the partitions that it refuses, no other one is blamed (R7)."""
+    error = failure.error
+    if not isinstance(error, PartitionsRefused):
+        return failure
+    refused = tuple(copy for copy in failure.copies if copy.at in error.partitions)
+    return Failure(failure.phase, error, refused, failure.why)
 
 
 def by_failure(failure: Failure) -> Decision:
