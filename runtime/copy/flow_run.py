@@ -69,9 +69,10 @@ class FlowRun:
             try:
                 await self._reconcile()
             except Superseded as outdated:
-                self.superseded = str(outdated)
                 await self._end_flow()
-                return
+                if self._newest == version:
+                    self.superseded = str(outdated)
+                    return
             except (WireError, ClientSettingsError, WrongCluster) as error:
                 self._why = str(error)
                 failures += 1

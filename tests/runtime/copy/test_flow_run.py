@@ -1,7 +1,7 @@
 """A flow that can't begin: nobody waits for it (R7)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,6 +11,7 @@ from runtime.contract.jobspec import CopySettings
 from runtime.copy import failpoints
 from runtime.copy.assignment import AssignedFlow
 from runtime.copy.budget import ByteBudget
+from runtime.copy.flow import Superseded
 from runtime.copy.flow_run import FlowRun, Sources
 from runtime.copy.ledger import Ledger
 from runtime.copy.provenance import ProducerDirectory
@@ -57,6 +58,12 @@ async def keeps_silent(name: str) -> Found:
     raise AssertionError
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("sources", [refuses, keeps_silent])
 def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(sources: Sources) -> None:
     async def work() -> None:
@@ -66,3 +73,22 @@ def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(sources: 
             assert (run.version, run.partitions()) == (2, [])
 
     asyncio.run(work())
+
+
+def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> None:
+    runs: list[FlowRun] = []
+    asked: list[str] = []
+
+    async def outdated(name: str) -> Found:
+        asked.append(name)
+        if len(asked) == 1:
+            runs[0].want(2, FLOW, PARTITIONS)
+        raise Superseded("older")
+
+    async def work() -> None:
+        async with running(outdated) as run:
+            runs.append(run)
+            await until(lambda: bool(run.superseded))
+
+    asyncio.run(work())
+    assert len(asked) == 2
