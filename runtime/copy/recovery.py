@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from runtime.copy.errors import Decision, Do, Phase, decide
 from runtime.copy.owner import Owner, SlotMustEnd
+from runtime.copy.partition import PartitionCopy
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import PartitionsRefused, WireError
