@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from runtime.copy.errors import Decision, Do, Phase, decide
 from runtime.copy.owner import Owner, SlotMustEnd
-from runtime.copy.partition import PartitionCopy
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import PartitionsRefused, WireError
@@ -53,7 +52,7 @@ class Recovery:
         decision = by_failure(failure)
         if decision.do is Do.END_SLOT:
             raise SlotMustEnd(f"{self._transactional_id}: {failure}")
-        copies = [*tx.parts, *_joining(lane, failure)]
+        copies = list(tx.parts)
         failure = blaming_refused(failure)
         ambiguous = decision.do is Do.ASK_LEDGER
         if not ambiguous:
@@ -126,11 +125,6 @@ class Recovery:
         if settled:
             self._owner.committed(lane, tx, [*settled.values()])
         self._owner.rewound(copies)
-
-
-def _joining(lane: Lane, failure: Failure) -> list[PartitionCopy]:
-    """Those that were not added to the transaction: what they have queued waits no longer, either."""
-    return [copy for copy in failure.copies if copy.lane is lane and copy.part is None]
 
 
 def blaming_refused(failure: Failure) -> Failure:
