@@ -12,7 +12,11 @@ Feature: A datacenter is lost
     Then the output says "Nothing was changed."
     And the topology is as it was
     When dc1 is lost
-    And somebody runs repl failover dc1
+    And somebody runs repl promote there
+    Then the exit code is 3
+    And the message says "dc1 does not answer: what is left to copy there can't be copied"
+    And the message says "or give it up: repl failover dc1"
+    When somebody runs repl failover dc1
     Then the exit code is 0
     And the output says "at least 0 records"
     And repl status says that there is failed_over

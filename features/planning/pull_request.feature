@@ -21,6 +21,7 @@ Feature: A pull request in CI
     When the team writes partitons instead of partitions
     And the pipeline plans with --detailed-exitcode, --markdown, --html, --out and --json
     Then the exit code is 1
+    And the comment begins with "No plan could be made: 1 error"
     And the JSON says that it is errored
 
   Scenario: Only a part of it

@@ -29,3 +29,15 @@ Feature: Flows change while their job runs
     And the output says "Apply complete! Resources: 0 added, 2 changed, 0 destroyed."
     When 5 records are written to orders at dc1
     Then orders at dc2 holds those of dc1, each once and in order
+
+  Scenario: A mirror that somebody deleted
+    When the team of dc1 makes returns with 1 partition
+    And 10 records are written to returns at dc1
+    Then returns at dc2 holds those of dc1, each once and in order
+    When somebody deletes returns at dc2
+    Then the job says that returns is recreated
+    And there is no returns at dc2
+    When 5 records are written to returns at dc1
+    And somebody accepts what there lost
+    Then the message says "goes on over what was lost: returns-0 (recreated)"
+    And returns at dc2 holds the last 5 of dc1

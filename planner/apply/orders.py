@@ -2,15 +2,17 @@
 
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.apply.watch import Watch
 from planner.kafka import Endpoint, producer
+from planner.kafka.jobs import Board
 from planner.kafka.log import append
 from runtime.contract import control
 from runtime.contract.control import AcceptLoss, Command
 from runtime.contract.job_status import JobStatus
 from runtime.contract.naming import CONTROL
+from runtime.contract.status import PartitionStatus
 
 HEARD_S = 60.0
 NOTICED_S = 15.0
@@ -34,27 +36,36 @@ def not_heard(status: JobStatus | None, command: Command) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """The partitions that go on; or what kept them from it."""
+class Standing:
+    """The partitions of a flow that stand still until somebody acts. `problem`: what kept those over lost
+    records from going on.
+    """
 
-    partitions: tuple[str, ...] = ()
+    over_loss: tuple[PartitionStatus, ...]
+    others: tuple[PartitionStatus, ...]
     problem: str = ""
 
 
-def accept_loss(endpoint: Endpoint, job: str, flow: str, noticed_s: float = NOTICED_S) -> Accepted:
-    """A flow that was only now resumed first has to find again what stopped it."""
+def accept_loss(endpoint: Endpoint, job: str, flow: str, noticed_s: float = NOTICED_S) -> Standing:
+    """Those over lost records go on. A flow that was only now resumed first has to find again what stopped
+    it.
+    """
     deadline = time.monotonic() + noticed_s
     with Watch(endpoint) as watch:
-        while not (stopped := _stopped(watch, job, flow)):
+        while not (found := standing(watch.board, job, flow)).over_loss:
             if time.monotonic() > deadline:
-                return Accepted(problem="no partition of it stands still over lost records")
+                return found
             watch.look()
         command = AcceptLoss(id=new_id(), flow=flow)
         tell(endpoint, job, command)
         problem = watch.until(lambda: not_heard(watch.job(job), command), HEARD_S, lambda: None)
-    return Accepted(problem=problem) if problem else Accepted(stopped)
+    return replace(found, problem=problem)
 
 
-def _stopped(watch: Watch, job: str, flow: str) -> tuple[str, ...]:
-    found = [one for one in watch.board.partitions(job) if one.flow == flow and one.state.needs_someone]
-    return tuple(sorted(f"{one.topic}-{one.partition} ({one.state.value})" for one in found))
+def standing(board: Board, job: str, flow: str) -> Standing:
+    stopped = [one for one in board.partitions(job) if one.flow == flow and one.state.needs_someone]
+    stopped.sort(key=lambda one: (one.topic, one.partition))
+    return Standing(
+        tuple(one for one in stopped if one.state.over_loss),
+        tuple(one for one in stopped if not one.state.over_loss),
+    )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import click
 
+from planner.cli.colour import coloured
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure
 
 
@@ -101,4 +102,4 @@ def show(diagnostics: Sequence[Diagnostic]) -> None:
     colours = {"error": "red", "warning": "yellow", "note": "blue"}
     for one in diagnostics:
         label = click.style(f"{one.severity.value}:", fg=colours[one.severity.value], bold=True)
-        click.echo(f"{label} {one}", err=True, color=None if not os.environ.get("NO_COLOR") else False)
+        click.echo(f"{label} {one}", err=True, color=coloured())

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from planner.cli.apply_view import View
 from planner.cli.applying import Applying, carry_out
 from planner.cli.endpoints import endpoints_of
 from planner.cli.launching import home_of, launchers
+from planner.cli.looking import Looking
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -24,13 +24,10 @@ from planner.cli.options import (
 from planner.cli.pipeline import apply_plan, folder_of, see
 from planner.cli.plan_output import print_plan
 from planner.cli.validate import checked
-from planner.kafka import Endpoint
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
-from planner.model.observed import ConfigsWanted, Observed, Wanted
+from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import Plan
-from planner.observe import Observer
 from planner.store import planfile
-from planner.store.registry import read_registry
 
 
 @click.command()
@@ -100,18 +97,19 @@ def execute(
     errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
     if errors:
         raise Failure(errors, worst(errors))
+    finish_with = shlex.join(["repl", *sys.argv[1:]])
     if not plan.steps:
-        view.nothing_to_do()
+        view.closing(plan, NOTHING_DONE, None, finish_with)
         return _of_the_unknown(plan, ExitCode.DONE)
     if not auto_approve:
         approve(plan)
     endpoints = endpoints_of(plan.connections.values())
     applying = Applying(
         endpoints=endpoints,
-        look=look_again(endpoints, timeout),
+        look=Looking(endpoints, timeout),
         lock_timeout_ms=lock_timeout,
         view=view,
-        finish_with=shlex.join(["repl", *sys.argv[1:]]),
+        finish_with=finish_with,
         folder=folder_of(path.resolve()),
         launchers=launchers(home_of(plan, path)),
         wait=wait,
@@ -148,28 +146,3 @@ def _of_the_unknown(plan: Plan, code: int) -> int:
 
 def _refused(what: str, why: str) -> Diagnostic:
     return error(f"{what} was left out, because it could not be read: {why}", "mend that and apply again")
-
-
-def look_again(endpoints: Mapping[str, Endpoint], timeout_ms: int) -> Callable[[Plan], Observed]:
-    """Reads once more what a plan's fingerprints speak of, and nothing else."""
-
-    def look(plan: Plan) -> Observed:
-        keys: dict[str, dict[str, ConfigsWanted]] = {name: {} for name in plan.connections}
-        acls: set[str] = set()
-        for one in plan.fingerprints:
-            cluster = one.address.cluster or ""
-            if one.address.kind.value == "acl":
-                acls.add(cluster)
-            elif cluster in keys:
-                keys[cluster][one.address.name] = ConfigsWanted(frozenset(one.config))
-        wanted = {name: Wanted(configs=topics, acls=name in acls) for name, topics in keys.items()}
-        with Observer(
-            plan.connections,
-            endpoints,
-            timeout_s=timeout_ms / 1000,
-            read_registry=read_registry,
-            jobs_of=plan.topology,
-        ) as observer:
-            return observer.details(observer.names(), wanted)
-
-    return look

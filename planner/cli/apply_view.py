@@ -5,6 +5,7 @@ import threading
 
 import click
 
+from planner.cli.colour import coloured
 from planner.model.outcome import Ended, Result, Sent, Summary
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
@@ -36,7 +37,7 @@ class View:
         with self._lock:
             for step in event.steps:
                 if isinstance(step, LaunchJob | ReconfigureJob | StopJob):
-                    click.secho(progress.begun(step), err=True)
+                    self._say(progress.begun(step), err=True)
 
     def ended(self, event: Ended) -> None:
         with self._lock:
@@ -44,26 +45,17 @@ class View:
                 if self._as_json:
                     click.echo(json.dumps(progress.event(outcome), ensure_ascii=False))
                 elif outcome.step.id in self._shown or outcome.result is Result.FAILED:
-                    click.secho(progress.line(outcome), err=True, fg=_COLOURS[outcome.result])
+                    self._say(progress.line(outcome), err=True, colour=_COLOURS[outcome.result])
 
-    def closing(self, plan: Plan, summary: Summary, apply_id: str, finish_with: str) -> None:
+    def closing(self, plan: Plan, summary: Summary, apply_id: str | None, finish_with: str) -> None:
+        """`apply_id` is None where nothing was to be done: no history tells of that."""
         if self._as_json:
             told = progress.finished_event(plan, summary, apply_id)
             click.echo(json.dumps(told, ensure_ascii=False))
             return
         text = progress.closing(plan, summary, finish_with)
-        click.secho(f"\n{text}", fg="green" if summary.complete else "red", bold=summary.complete)
+        complete = progress.complete(plan, summary)
+        self._say(f"\n{text}", colour="green" if complete else "red", bold=complete)
 
-    def nothing_to_do(self) -> None:
-        text = "Apply complete! Resources: 0 added, 0 changed, 0 destroyed."
-        if self._as_json:
-            resources = {"added": 0, "changed": 0, "destroyed": 0}
-            told = {
-                "version": progress.EVENT_VERSION,
-                "event": "finished",
-                "complete": True,
-                "resources": resources,
-            }
-            click.echo(json.dumps(told))
-        else:
-            click.secho(f"\n{text}", fg="green", bold=True)
+    def _say(self, text: str, *, err: bool = False, colour: str | None = None, bold: bool = False) -> None:
+        click.secho(text, err=err, fg=colour, bold=bold, color=coloured())

@@ -22,10 +22,10 @@ from planner.cli.app import show
 from planner.cli.apply_view import View
 from planner.cli.interrupting import interruptible
 from planner.cli.leasing import leased, user
+from planner.cli.looking import Looking
 from planner.kafka import Endpoint, explain, producer
 from planner.model.applied import Applied, StepResult
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
-from planner.model.observed import Observed
+from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.outcome import DONE, Ended, Event, Outcome, Result, Sent, Summary
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
@@ -41,15 +41,13 @@ from runtime.contract import naming
 
 INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 
-Look = Callable[[Plan], Observed]
-
 
 @dataclass(frozen=True, slots=True)
 class Applying:
     """What an apply needs besides its plan."""
 
     endpoints: Mapping[str, Endpoint]
-    look: Look
+    look: Looking
     lock_timeout_ms: int
     view: View
     finish_with: str  # the command that finishes what could not be finished
@@ -63,13 +61,14 @@ def carry_out(plan: Plan, applying: Applying) -> int:
     """Exactly the plan's steps, under the leases of the clusters that they write to; the exit code."""
     written = sorted({step.cluster for step in plan.steps})
     applied = _applied(plan, written, applying.folder)
+    applying.look.refuse_others(plan, written)  # a saved plan's address may lead elsewhere by now
     with ExitStack() as held:
         for cluster in written:
             log.ensure(applying.endpoints[cluster], INTERNAL, plan.internal)
         leases = {cluster: held.enter_context(_leased(applied, applying, cluster)) for cluster in written}
         applied = replace(applied, started_ms=_now_ms())  # waiting for the leases was not applying
         before = _earlier(plan, applying, written)
-        remaining = _still_true(plan, applying, before)
+        remaining = _still_true(plan, applying, written, before)
         summary = _execute(plan, remaining, before, applied, applying, leases)
     applying.view.closing(plan, summary, applied.id, applying.finish_with)
     if summary.complete:
@@ -139,13 +138,15 @@ def _earlier(plan: Plan, applying: Applying, written: Sequence[str]) -> Applied 
     return together if together.result != Result.DONE.value else None
 
 
-def _still_true(plan: Plan, applying: Applying, before: Applied | None) -> tuple[Step, ...]:
+def _still_true(
+    plan: Plan, applying: Applying, written: Sequence[str], before: Applied | None
+) -> tuple[Step, ...]:
     """The steps that are left to do. What an earlier try already moved is not held against the plan."""
     done = _done_before(before)
     touched = {step.address for step in plan.steps if before and step.id in before.outcomes}
     untouched = tuple(one for one in plan.fingerprints if one.address not in touched)
-    observed = applying.look(plan)
-    problems = _silent(plan, observed) or stale(replace(plan, fingerprints=untouched), observed)
+    observed = applying.look.again(plan, written)
+    problems = stale(replace(plan, fingerprints=untouched), observed)
     if problems:
         raise Failure(problems)
     if done:
@@ -156,18 +157,6 @@ def _still_true(plan: Plan, applying: Applying, before: Applied | None) -> tuple
 def _done_before(before: Applied | None) -> frozenset[str]:
     outcomes = before.outcomes if before else {}
     return frozenset(step_id for step_id, told in outcomes.items() if told.result == Result.DONE.value)
-
-
-def _silent(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
-    """A cluster that must be written to and does not answer."""
-    silent = sorted({step.cluster for step in plan.steps if observed.reachable(step.cluster) is None})
-    return tuple(
-        error(
-            f"{cluster} does not answer, and the plan changes it: {observed.clusters.get(cluster)}",
-            f"bring {cluster} back, then run this again",
-        )
-        for cluster in silent
-    )
 
 
 def _execute(

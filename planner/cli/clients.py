@@ -1,6 +1,5 @@
 """`repl clients`: who writes and who reads the topics of a cluster."""
 
-import asyncio
 from pathlib import Path
 
 import click
@@ -41,14 +40,14 @@ def command(
     Groups with members, client ids, hosts and lag; producers as the brokers remember them. CLUSTER is a name
     of the topology.
     """
+    from planner.cli.answers import answered
     from planner.cli.printing import print_lines
-    from planner.cli.reading import read_asked, told
+    from planner.cli.reading import read_asked
     from planner.render import clients as rendered
     from runtime.audit.clients import read_clients
 
     asked = read_asked(load(path, var_files), cluster)
-    with told():
-        seen = asyncio.run(read_clients(asked, topic, over / 1000, timeout / 1000))
+    seen = answered(read_clients(asked, topic, over / 1000, timeout / 1000))
     if as_json:
         json_output.emit({"format_version": FORMAT_VERSION, **rendered.as_json(seen)})
     else:

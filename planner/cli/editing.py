@@ -6,11 +6,11 @@ from pathlib import Path
 
 from planner.cli.apply import approve, execute
 from planner.cli.apply_view import View
+from planner.cli.known import flow_of
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.plan_output import print_plan
 from planner.cli.validate import checked
 from planner.declare.edit import with_state
-from planner.declare.hints import nearest
 from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import ExitCode, Failure, Source, error
@@ -30,23 +30,7 @@ class How:
     timeout: int
     as_json: bool
     wait: bool = True
-
-
-def flow_of(topology: Topology, name: str) -> Flow:
-    if name not in topology.flows:
-        near = nearest(name, topology.flows)
-        raise Failure(
-            error(f"there is no flow {name} in this topology", f"did you mean {near}?" if near else "")
-        )
-    return topology.flows[name]
-
-
-def known_cluster(topology: Topology, name: str) -> None:
-    if name not in topology.clusters:
-        near = nearest(name, topology.clusters)
-        raise Failure(
-            error(f"there is no cluster {name} in this topology", f"did you mean {near}?" if near else "")
-        )
+    given_up: str | None = None  # a cluster that is not waited for as long as the others
 
 
 def apply_with_state(name: str, state: FlowState, how: How) -> int:
@@ -78,7 +62,7 @@ def apply_edited(
             file.write_text(text, encoding="utf-8")
         topology = checked(how.path, how.var_files).topology
         right(topology)
-        plan = apply_plan(see(topology, how.timeout))
+        plan = apply_plan(see(topology, how.timeout, how.given_up))
         if not how.as_json:
             print_plan(plan)
         if plan.applyable and not how.auto_approve:

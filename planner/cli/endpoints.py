@@ -7,6 +7,8 @@ from planner.kafka import Endpoint
 from planner.model.diagnostic import Diagnostic, Failure
 from planner.model.topology import Cluster
 
+GIVEN_UP_S = 3.0  # a cluster that is to be given up is not waited for long
+
 
 def endpoints_of(clusters: Iterable[Cluster]) -> dict[str, Endpoint]:
     """Failure names every secret that can't be had, of all clusters at once."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from planner.cli.editing import How, apply_edited, apply_with_states, known_cluster
+from planner.cli.editing import How, apply_edited, apply_with_states
 from planner.cli.failback_edit import really_home, with_ways_home, without_others
 from planner.cli.failback_view import show_left
+from planner.cli.known import cluster_of
 from planner.cli.options import (
     auto_approve_option,
     copied_within_option,
@@ -52,7 +53,7 @@ def command(
     promoted, groups move, and the flows out of CLUSTER are active again. Run it again after an interruption.
     """
     topology = checked(path, var_files).topology
-    known_cluster(topology, cluster)
+    cluster_of(topology, cluster)
     how = How(path, var_files, auto_approve, lock_timeout, SILENT_MS, as_json, wait=not no_wait)
     if switch:
         return _switch(topology, cluster, how, timeout / 1000)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.editing import How, apply_with_states
+from planner.cli.known import cluster_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -17,7 +18,6 @@ from planner.cli.options import (
     var_file_option,
 )
 from planner.cli.validate import checked
-from planner.declare.hints import nearest
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from runtime.contract.seen import StatusSeen
     from runtime.contract.seen_loss import FlowLoss
 
-GIVEN_UP_MS = 3_000  # a cluster that is to be given up is not waited for long
 LOOK_S = 3.5  # a job that died together with the cluster misses some beats meanwhile: the plan sees it dead
 _LEFT = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER)
 
@@ -52,16 +51,16 @@ def command(
     """Give CLUSTER up: every flow out of it ends with what arrived, and its groups go on at the destination.
 
     Shows what is lost, then the plan, asks, and applies. Writes state: failed_over into the topology. CLUSTER
-    need not answer. Run it again after an interruption: it finishes the rest.
+    need not answer, and is waited for 3 s at most. Run it again after an interruption: it finishes the rest.
     """
     topology = checked(path, var_files).topology
     flows = leaving(topology, cluster)
-    status = show_losses(topology, flows, min(timeout, GIVEN_UP_MS), as_json=as_json)
+    status = show_losses(topology, flows, timeout, as_json=as_json)
     if rehearse:
         from planner.cli.rehearsing import show_groups
 
-        return show_groups(topology, flows, status, min(timeout, GIVEN_UP_MS), as_json=as_json)
-    how = How(path, var_files, auto_approve, lock_timeout, min(timeout, GIVEN_UP_MS), as_json)
+        return show_groups(topology, flows, status, timeout, as_json=as_json)
+    how = How(path, var_files, auto_approve, lock_timeout, timeout, as_json, given_up=cluster)
     code = apply_with_states({flow.name: FlowState.FAILED_OVER for flow in flows}, how)
     if code == ExitCode.DONE:
         show_lost(topology, flows, status, how)
@@ -70,11 +69,7 @@ def command(
 
 def leaving(topology: Topology, cluster: str) -> list[Flow]:
     """The flows out of a cluster that a failover ends, or has ended."""
-    if cluster not in topology.clusters:
-        near = nearest(cluster, topology.clusters)
-        raise Failure(
-            error(f"there is no cluster {cluster} in this topology", f"did you mean {near}?" if near else "")
-        )
+    cluster_of(topology, cluster)
     out = [flow for _, flow in sorted(topology.flows.items()) if flow.source_cluster == cluster]
     flows = [flow for flow in out if flow.state in _LEFT]
     if not flows:
@@ -87,10 +82,10 @@ def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json:
     """Before: as far as the source was heard of, with what is still on its way counted as lost."""
     from runtime.contract.seen_loss import loss_of
 
-    status = _looked(topology, timeout, LOOK_S)
-    names = _new(flows)
+    given_up, names = flows[0].source_cluster, _new(flows)
+    status = _looked(topology, given_up, timeout, LOOK_S)
     losses = [loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names]
-    _say(f"What the failover of {flows[0].source_cluster} costs:", "loss", losses, status.at_ms, as_json)
+    _say(f"What the failover of {given_up} costs:", "loss", losses, status.at_ms, as_json)
     return status
 
 
@@ -98,7 +93,7 @@ def show_lost(topology: Topology, flows: list[Flow], before: "StatusSeen", how: 
     """Afterwards: what had arrived when the last transaction had ended."""
     from runtime.contract.seen_loss import loss_of, with_ends_of
 
-    after = _looked(topology, how.timeout, 0)
+    after = _looked(topology, flows[0].source_cluster, how.timeout, 0)
     names, older = _new(flows), {flow.name: flow for flow in before.flows}
     lost = [
         loss_of(with_ends_of(flow, older[flow.name], before.at_ms), before.at_ms)
@@ -113,11 +108,11 @@ def _new(flows: list[Flow]) -> set[str]:
     return {flow.name for flow in flows if flow.state is not FlowState.FAILED_OVER}
 
 
-def _looked(topology: Topology, timeout: int, over_s: float) -> "StatusSeen":
+def _looked(topology: Topology, given_up: str, timeout: int, over_s: float) -> "StatusSeen":
     from planner.cli.status_asking import asked_of
     from runtime.audit.status_look import read_status
 
-    return asyncio.run(read_status(asked_of(topology), over_s, timeout / 1000))
+    return asyncio.run(read_status(asked_of(topology, given_up), over_s, timeout / 1000))
 
 
 def _say(title: str, event: str, losses: "list[FlowLoss]", at_ms: int, as_json: bool) -> None:

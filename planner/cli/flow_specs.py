@@ -18,8 +18,8 @@ def job_spec(topology: Topology, flow: Flow, timeout_ms: int) -> JobSpec:
     seen = see(topology, timeout_ms)
     for name in (flow.source_cluster, flow.destination_cluster):
         match seen.observed.clusters[name]:
-            case Unreachable(why=why):
-                raise Failure(error(f"{name} can't be read: {why}", "both sides are needed"))
+            case Unreachable(why=why, way_out=way_out):
+                raise Failure(error(f"{name} can't be read, and both sides are needed: {why}", way_out))
     for job in seen.desired.jobs:
         if job.spec is not None and flow.name in job.flows:
             return job.spec

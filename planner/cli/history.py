@@ -13,6 +13,9 @@ from planner.declare import load
 from planner.kafka import Endpoint
 from planner.model.applied import Applied
 from planner.model.diagnostic import ExitCode, Failure, error, warning
+from planner.model.observed import Unreachable
+from planner.model.topology import Cluster
+from planner.observe import Observer
 from planner.render import history as text
 from planner.store.history import merge, read_history
 from planner.store.planfile import step_of
@@ -29,7 +32,7 @@ def command(path: Path, var_files: tuple[Path, ...], apply_id: str | None, as_js
     Each cluster remembers the applies that wrote to it; a cluster that does not answer is left out and named.
     """
     topology = load(path, var_files)
-    history = histories(endpoints_of(topology.clusters.values()))
+    history = histories(topology.clusters, endpoints_of(topology.clusters.values()))
     if apply_id is not None:
         history = (find(history, apply_id),)
     if as_json:
@@ -43,13 +46,18 @@ def command(path: Path, var_files: tuple[Path, ...], apply_id: str | None, as_js
     return ExitCode.DONE
 
 
-def histories(endpoints: Mapping[str, Endpoint]) -> tuple[Applied, ...]:
-    """All that the clusters remember, together."""
+def histories(clusters: Mapping[str, Cluster], endpoints: Mapping[str, Endpoint]) -> tuple[Applied, ...]:
+    """All that the clusters remember, together. Failure where one is not the pinned one."""
+    with Observer(clusters, endpoints) as observer:
+        found = observer.identities()
     told = []
     problems = []
-    for endpoint in endpoints.values():
+    for name, one in found.items():
+        if isinstance(one, Unreachable):
+            problems.append(error(f"{name} can't be read: {one.why}", one.way_out))
+            continue
         try:
-            told.append(read_history(endpoint, step_of))
+            told.append(read_history(endpoints[name], step_of))
         except Failure as failure:
             problems += list(failure.diagnostics)
     if not told and problems:

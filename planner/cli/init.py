@@ -4,10 +4,12 @@ from pathlib import Path
 
 import click
 
-from planner.cli.options import Command
+from planner.cli import as_json as json_output
+from planner.cli.options import Command, json_option
 from planner.model.diagnostic import ExitCode, Failure, error
 
 NAME = "topology.yaml"
+FORMAT_VERSION = 1
 
 
 def folder_argument(command: Command) -> Command:
@@ -16,7 +18,8 @@ def folder_argument(command: Command) -> Command:
 
 @click.command()
 @folder_argument
-def command(folder: Path) -> int:
+@json_option
+def command(folder: Path, as_json: bool) -> int:
     """Write a commented starter topology into DIR (default: the current folder); overwrites nothing."""
     from planner.declare.files import is_topology_file
     from planner.declare.schema import starter
@@ -35,6 +38,9 @@ def command(folder: Path) -> int:
         raise Failure(error(what, "name another folder: repl init DIR")) from None
     except OSError as wrong:
         raise Failure(error(f"{file}: {wrong.strerror}", "name a folder that can be written to")) from None
+    if as_json:
+        json_output.emit({"format_version": FORMAT_VERSION, "files": [str(file)]})
+        return ExitCode.DONE
     where = "" if folder == Path() else f" {folder}"
     click.echo(f"Wrote {file}. Next: edit it, then repl validate{where} and repl plan{where}.")
     return ExitCode.DONE

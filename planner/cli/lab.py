@@ -4,13 +4,18 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.cli import as_json as json_output
+
 if TYPE_CHECKING:
     from runtime.lab.lab import Lab
+
+FORMAT_VERSION = 1  # of what `load` has written
 
 home_option = click.option(
     "--home",
@@ -166,8 +171,9 @@ def tool(home: Path, cluster: str, tool: str, arguments: tuple[str, ...]) -> int
     help="Records a second, each.",
 )
 @click.option("--seconds", type=click.FloatRange(0.1), default=30.0, show_default=True, help="For how long.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @home_option
-def load(targets: tuple[str, ...], rate: float, seconds: float, home: Path) -> int:
+def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, home: Path) -> int:
     """Write numbered records to topics of the lab, at a steady rate."""
     with _told(), _terminable():
         from runtime.lab.load import Load, targets_of
@@ -178,6 +184,10 @@ def load(targets: tuple[str, ...], rate: float, seconds: float, home: Path) -> i
             writing.run(seconds)
         except KeyboardInterrupt:
             click.echo("Stopped.", err=True)
+    if as_json:
+        written = [{**asdict(target), "failed": target.failed or None} for target in wanted]
+        json_output.emit({"format_version": FORMAT_VERSION, "targets": written})
+    else:
         for target in wanted:
             lost = f"; some were not acknowledged: {target.failed}" if target.failed else ""
             click.echo(f"{target.name}: {target.written:,} records written{lost}", err=True)

@@ -1,6 +1,5 @@
 """`repl locate`: where one record is on the other side."""
 
-import asyncio
 import datetime
 import re
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.offsets import flow_of, unreadable
+from planner.cli.known import flow_of
 from planner.cli.options import json_option, path_option, timeout_option, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
@@ -47,10 +46,10 @@ def command(
     By its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first record as late as
     that. The topic is named as it is called where the record is.
     """
+    from planner.cli.answers import answered
     from planner.cli.status_asking import reaches_of
     from planner.render.locate import as_json as document
     from planner.render.locate import as_text
-    from runtime.audit.ledger import AuditFailure
     from runtime.audit.locate import LocateAsked, locate
 
     wanted = parse_place(place)
@@ -69,10 +68,7 @@ def command(
         destination=reaches[names[1]],
         within_s=timeout / 1000,
     )
-    try:
-        located = asyncio.run(locate(asked))
-    except AuditFailure as failure:
-        raise Failure(error(str(failure), unreadable(failure.cluster))) from None
+    located = answered(locate(asked))
     if as_json:
         json_output.emit({"format_version": FORMAT_VERSION, **document(located)})
     else:

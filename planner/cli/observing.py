@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from planner.cli.endpoints import endpoints_of
+from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
 from planner.cli.reading_bar import ReadingBar
 from planner.expand import ClusterWants, wants
 from planner.expand.routes import opposite_of
@@ -17,8 +17,11 @@ from planner.store.registry import read_registry
 _NOTHING = ClusterWants()
 
 
-def observe(topology: Topology, timeout_ms: int) -> Observed:
-    """A cluster silent for `timeout_ms` is Unreachable. Failure: a secret is missing, or a pin is wrong."""
+def observe(topology: Topology, timeout_ms: int, given_up: str | None = None) -> Observed:
+    """A cluster silent for `timeout_ms` is Unreachable, one that is given up anyway after a moment.
+
+    Failure: a secret is missing, or a pin is wrong.
+    """
     endpoints = endpoints_of(topology.clusters.values())
     with (
         ReadingBar() as bar,
@@ -26,6 +29,7 @@ def observe(topology: Topology, timeout_ms: int) -> Observed:
             topology.clusters,
             endpoints,
             timeout_s=timeout_ms / 1000,
+            sooner_s={given_up: GIVEN_UP_S} if given_up is not None else {},
             progress=bar,
             read_registry=read_registry,
             jobs_of=topology.name,

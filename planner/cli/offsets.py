@@ -1,15 +1,15 @@
 """`repl offsets`: where a group stands at both sides of a flow."""
 
-import asyncio
 from pathlib import Path
 
 import click
 
 from planner.cli import as_json as json_output
+from planner.cli.known import flow_of
 from planner.cli.options import json_option, path_option, timeout_option, var_file_option
 from planner.declare import load
-from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Flow, GroupMode, Topology
+from planner.model.diagnostic import ExitCode
+from planner.model.topology import GroupMode
 
 FORMAT_VERSION = 1
 
@@ -29,12 +29,12 @@ def command(
     They are translated now, from the ledger: right also when no job runs. Where the source does not answer,
     its side is what the job's checkpoints last told.
     """
+    from planner.cli.answers import answered
     from planner.cli.printing import print_lines
     from planner.cli.status_asking import reaches_of
     from planner.expand.routes import router_of
     from planner.render.offsets import as_json as document
     from planner.render.offsets import screen
-    from runtime.audit.ledger import AuditFailure
     from runtime.audit.offsets import OffsetsAsked, group_offsets
 
     topology = load(path, var_files)
@@ -51,24 +51,9 @@ def command(
         destination=reaches[names[1]],
         within_s=timeout / 1000,
     )
-    try:
-        seen = asyncio.run(group_offsets(asked))
-    except AuditFailure as failure:
-        raise Failure(error(str(failure), unreadable(failure.cluster))) from None
+    seen = answered(group_offsets(asked))
     if as_json:
         json_output.emit({"format_version": FORMAT_VERSION, **document(seen)})
     else:
         print_lines(lambda width: screen(seen, width))
     return ExitCode.DONE
-
-
-def flow_of(topology: Topology, name: str) -> Flow:
-    """The declared flow. Failure names those there are."""
-    if name in topology.flows:
-        return topology.flows[name]
-    there = ", ".join(sorted(topology.flows)) or "none"
-    raise Failure(error(f"no flow is called {name!r} in {topology.name}", f"its flows: {there}"))
-
-
-def unreadable(cluster: str) -> str:
-    return f"is {cluster} up, and is its bootstrap right? repl status shows what answers"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from planner.cli.editing import How, apply_with_state, flow_of, wrong_state
+from planner.cli.editing import How, apply_with_state, wrong_state
+from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,

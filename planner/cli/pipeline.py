@@ -28,8 +28,8 @@ class Seen:
     timeout_ms: int
 
 
-def see(topology: Topology, timeout_ms: int) -> Seen:
-    observed = observe(topology, timeout_ms)
+def see(topology: Topology, timeout_ms: int, given_up: str | None = None) -> Seen:
+    observed = observe(topology, timeout_ms, given_up)
     return Seen(topology, observed, expand(topology, observed, Path.cwd()), timeout_ms)
 
 

@@ -12,7 +12,7 @@ from planner.cli.options import (
     var_file_option,
 )
 from planner.cli.pipeline import apply_plan, see
-from planner.cli.plan_output import exit_code, failing_as_json, output, write_reports
+from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
 from planner.cli.validate import checked
 from planner.model.diagnostic import Failure, error
 from planner.model.plan import Plan
@@ -58,7 +58,8 @@ def command(
     with --detailed-exitcode 2 where there are changes.
     """
     with failing_as_json(as_json):
-        plan = _plan(path, var_files, targets, rollback, timeout)
+        with reporting_failure(markdown_file):
+            plan = _plan(path, var_files, targets, rollback, timeout)
         write_reports(plan, markdown_file, html_file)
         output(plan, as_json=as_json)
         if out is not None:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -54,16 +54,33 @@ def write_reports(plan: Plan, markdown_file: Path | None, html_file: Path | None
     if markdown_file is not None:
         from planner.render.markdown import markdown
 
-        _write(markdown_file, lambda: markdown(plan))
+        _write(markdown_file, markdown(plan))
     if html_file is not None:
         from planner.render.html import html
 
-        _write(html_file, lambda: html(plan))
+        _write(html_file, html(plan))
 
 
-def _write(file: Path, rendered: Callable[[], str]) -> None:
+@contextmanager
+def reporting_failure(markdown_file: Path | None) -> Iterator[None]:
+    """Why there is no plan stands in the comment, too: a pull request must not keep an older one."""
     try:
-        file.write_text(rendered(), encoding="utf-8")
+        yield
+    except Failure as failure:
+        if markdown_file is None:
+            raise
+        from planner.render.markdown import failed
+
+        try:
+            _write(markdown_file, failed(failure.diagnostics))
+        except Failure as unwritten:
+            raise Failure([*failure.diagnostics, *unwritten.diagnostics], failure.exit_code) from None
+        raise
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
     except OSError as wrong:
         why = wrong.strerror or str(wrong)
         raise Failure(error(f"{file}: the report can't be written: {why}", "name another file")) from None

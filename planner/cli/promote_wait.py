@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
+from planner.plan.promoted import source_is_silent
 
 if TYPE_CHECKING:
     from runtime.contract.seen import FlowSeen, StatusSeen, TopicSeen
@@ -19,20 +21,39 @@ Chosen = Callable[["FlowSeen"], "Sequence[TopicSeen]"]
 Late = Callable[[str, float, str], Failure]  # the flow, how long it was waited for, what is left
 
 
+@dataclass(frozen=True, slots=True)
+class _GivesUp:
+    """What is raised when it takes too long (`late`), while the job does not run (`down`, told what is left),
+    and while the source does not answer (`silent`, told why); the last two may let it go on.
+    """
+
+    late: Late
+    down: Callable[[str], None]
+    silent: Callable[[str], None]
+
+
 async def drained(topology: Topology, flow: Flow, seconds: float, chosen: Chosen | None = None) -> None:
     """Until nothing is left to copy, of the whole flow or of what is chosen of it. A job that does not run is
-    not waited for: the plan starts it. `chosen` may raise Failure.
+    not waited for: the plan starts it. A source that does not answer is refused: nothing of it can be copied.
+    `chosen` may raise Failure.
     """
-    await _until_copied(topology, flow, seconds, _not_promoted(chosen), chosen, down=lambda _: None)
+
+    def silent(why: str) -> None:
+        click.echo(f"flow.{flow.name}: {why}", err=True)
+        raise Failure(source_is_silent(flow))
+
+    await _until_copied(
+        topology, flow, seconds, chosen, _GivesUp(_not_promoted(chosen), lambda _: None, silent)
+    )
 
 
 async def copied(topology: Topology, flow: Flow, seconds: float, late: Late) -> None:
-    """The same by a job that must run."""
+    """The same by a job that must run, and by a source that may come back meanwhile."""
 
     def down(left: str) -> None:
         raise Failure(error(f"job.{flow.job} does not run any more: {left}", "run the same command again"))
 
-    await _until_copied(topology, flow, seconds, late, None, down)
+    await _until_copied(topology, flow, seconds, None, _GivesUp(late, down, lambda _: None))
 
 
 def _not_promoted(chosen: Chosen | None) -> Late:
@@ -49,12 +70,7 @@ def _not_promoted(chosen: Chosen | None) -> Late:
 
 
 async def _until_copied(
-    topology: Topology,
-    flow: Flow,
-    seconds: float,
-    late: Late,
-    chosen: Chosen | None,
-    down: Callable[[str], None],
+    topology: Topology, flow: Flow, seconds: float, chosen: Chosen | None, gives_up: _GivesUp
 ) -> None:
     from planner.cli.status_asking import asked_of
     from runtime.audit.status_join import join
@@ -62,6 +78,7 @@ async def _until_copied(
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
+    silence = Silence()
     shown = ""
     async with Looker(asked_of(topology), SILENT_MS / 1000) as looker:
         before = await looker.look()
@@ -73,16 +90,30 @@ async def _until_copied(
             left = _left(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why
             if not left:
                 return
+            if seen.destination_answers and silence.lasts(seen.source_answers, loop.time()):
+                gives_up.silent(left)
             if not _up(status, seen):
-                down(left)
+                gives_up.down(left)
                 return
             if left != shown:
                 click.echo(f"flow.{flow.name}: {left}", err=True)
                 shown = left
             if loop.time() > deadline:
-                raise late(flow.name, seconds, left)
+                raise gives_up.late(flow.name, seconds, left)
             before = now
             await asyncio.sleep(_LOOK_S)
+
+
+class Silence:
+    """Of a source: one that never answered is silent at once, one that did has a moment to come back."""
+
+    def __init__(self) -> None:
+        self._answered_at: float | None = None
+
+    def lasts(self, answers: bool, now_s: float) -> bool:
+        if answers:
+            self._answered_at = now_s
+        return not answers and (self._answered_at is None or now_s - self._answered_at > SILENT_MS / 1000)
 
 
 def _up(status: "StatusSeen", flow: "FlowSeen") -> bool:

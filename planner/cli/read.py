@@ -1,6 +1,5 @@
 """`repl read`: what a cluster holds, and records with where they came from."""
 
-import asyncio
 from pathlib import Path
 
 import click
@@ -80,22 +79,22 @@ def command(
 
     Each committed record with its provenance. CLUSTER is a name of the topology.
     """
+    from planner.cli.answers import answered
     from planner.cli.printing import print_lines
-    from planner.cli.reading import read_asked, told
+    from planner.cli.reading import read_asked
     from planner.render import read as rendered
     from runtime.audit.reading import read_cluster
     from runtime.audit.records import read_records
 
     asked = read_asked(load(path, var_files), cluster)
-    with told():
-        if topic is None:
-            held = asyncio.run(read_cluster(asked, timeout / 1000))
-            if as_json:
-                json_output.emit({"format_version": FORMAT_VERSION, **rendered.cluster_json(held)})
-            else:
-                print_lines(lambda width: rendered.cluster_screen(held, width))
-            return ExitCode.DONE
-        seen = asyncio.run(read_records(asked, topic, start, limit, timeout / 1000))
+    if topic is None:
+        held = answered(read_cluster(asked, timeout / 1000))
+        if as_json:
+            json_output.emit({"format_version": FORMAT_VERSION, **rendered.cluster_json(held)})
+        else:
+            print_lines(lambda width: rendered.cluster_screen(held, width))
+        return ExitCode.DONE
+    seen = answered(read_records(asked, topic, start, limit, timeout / 1000))
     if as_json:
         json_output.emit({"format_version": FORMAT_VERSION, **rendered.records_json(seen)})
     else:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from planner.apply.orders import accept_loss
-from planner.cli.editing import How, apply_with_state, flow_of, wrong_state
-from planner.cli.endpoints import endpoints_of
+from planner.cli.accept_loss import go_on_over_loss
+from planner.cli.editing import How, apply_with_state, wrong_state
+from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -16,7 +16,7 @@ from planner.cli.options import (
     var_file_option,
 )
 from planner.cli.validate import checked
-from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.diagnostic import ExitCode
 from planner.model.topology import RUNNING, FlowState
 
 
@@ -47,7 +47,8 @@ def command(
     """Let FLOW go on where it stood: writes state: active into the topology, plans and applies.
 
     With --accept-loss the partitions of the flow that stand still because records were lost go on behind
-    the loss. It is for those that stand still now, and for nothing that comes later.
+    the loss. It is for those that stand still now, and for nothing that comes later. Other states are no
+    loss: what they wait for is said, and nothing of them is passed over.
     """
     known = flow_of(checked(path, var_files).topology, flow)
     if known.state not in RUNNING:
@@ -56,10 +57,5 @@ def command(
     code = apply_with_state(flow, FlowState.ACTIVE, how)
     if not accept or code != ExitCode.DONE:
         return code
-    topology = checked(path, var_files).topology
-    destination = topology.clusters[known.destination_cluster]
-    said = accept_loss(endpoints_of([destination])[destination.name], known.job, flow)
-    if said.problem:
-        raise Failure(error(f"flow.{flow}: {said.problem}", "look at repl status"))
-    click.echo(f"flow.{flow}: goes on over what was lost: {', '.join(said.partitions)}", err=True)
+    go_on_over_loss(checked(path, var_files).topology, known)
     return ExitCode.DONE

@@ -23,7 +23,7 @@ from planner.store.registry import read_registry
 
 def rollback_plan(topology: Topology, apply_id: str, timeout_ms: int) -> Plan:
     endpoints = endpoints_of(topology.clusters.values())
-    applied = find(histories(endpoints), apply_id)
+    applied = find(histories(topology.clusters, endpoints), apply_id)
     with Observer(
         topology.clusters,
         endpoints,

@@ -1,6 +1,5 @@
 """`repl salvage`: what the old primary holds and never sent."""
 
-import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.offsets import flow_of, unreadable
+from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -114,13 +113,10 @@ def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageAsked":
 
 
 def _salvaged(asked: "SalvageAsked", take: Callable[[Salvaged], None]) -> SalvageSeen:
-    from runtime.audit.ledger import AuditFailure
+    from planner.cli.answers import answered
     from runtime.audit.salvage import salvage
 
-    try:
-        return asyncio.run(salvage(asked, take))
-    except AuditFailure as failure:
-        raise Failure(error(str(failure), unreadable(failure.cluster))) from None
+    return answered(salvage(asked, take))
 
 
 @contextmanager

@@ -1,15 +1,14 @@
 """`repl salvage FLOW --replay`: what never reached the other side is copied there after all."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from planner.cli import as_json as json_output
+from planner.cli.answers import answered
 from planner.cli.apply import ask
 from planner.cli.endpoints import endpoints_of
 from planner.cli.leasing import leased
-from planner.cli.offsets import unreadable
 from planner.cli.printing import print_lines
 from planner.cli.spark_once import on_spark
 from planner.model.diagnostic import ExitCode, Failure, error
@@ -17,7 +16,6 @@ from planner.model.topology import ENDED, Flow, Topology
 from planner.render.salvage_replay import as_json as document
 from planner.render.salvage_replay import done, planned, replayable
 from planner.store import log
-from runtime.audit.ledger import AuditFailure
 from runtime.audit.salvage import SalvageAsked
 from runtime.audit.salvage_request import ReplayOutcome, ReplayRequest
 from runtime.contract import naming
@@ -72,10 +70,7 @@ def _request(replaying: Replaying, asked: SalvageAsked, seen: SalvageSeen) -> Re
 
     wanted, to = replayable(seen), replaying.to
     topics = sorted({one.destination_topic for one in wanted} | ({to} if to is not None else set()))
-    try:
-        known = asyncio.run(targets(asked.destination, seen.destination, topics))
-    except AuditFailure as failure:
-        raise Failure(error(str(failure), unreadable(failure.cluster))) from None
+    known = answered(targets(asked.destination, seen.destination, topics))
     problems = [
         error(f"{seen.destination}: {what}", way_out) for what, way_out in unfit(wanted, to, known).items()
     ]

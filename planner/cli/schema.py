@@ -7,6 +7,7 @@ from planner.cli import as_json
 
 @click.command()
 @click.option("--markdown", is_flag=True, hidden=True, help="The reference for people, as docs/topology.md.")
+@click.option("--json", is_flag=True, expose_value=False, help="Changes nothing: it is JSON anyway.")
 def command(markdown: bool) -> None:
     """Print the JSON Schema (draft 2020-12) of the topology's language.
 

@@ -1,33 +1,41 @@
 """A topology → what status asks of its clusters."""
 
+import math
 from collections.abc import Iterable
 
-from planner.cli.endpoints import endpoints_of
+from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
 from planner.expand.routes import opposite_of, router_of
 from planner.model.topology import Cluster, Flow, Topology
 from runtime.audit.ledger import Reach
 from runtime.audit.status_facts import FlowAsked, StatusAsked
 
 
-def reaches_of(clusters: Iterable[Cluster]) -> dict[str, Reach]:
+def reaches_of(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, Reach]:
     """How to reach them, secrets resolved. Failure names every one that can't be had."""
+    listed = list(clusters)
+    endpoints = endpoints_of(listed)
     return {
-        name: Reach(name, endpoint.bootstrap, endpoint.settings)
-        for name, endpoint in endpoints_of(clusters).items()
+        one.name: Reach(
+            one.name,
+            one.bootstrap,
+            endpoints[one.name].settings,
+            id=one.id,
+            at_most_s=GIVEN_UP_S if one.name == given_up else math.inf,
+        )
+        for one in listed
     }
 
 
-def asked_of(topology: Topology) -> StatusAsked:
-    """Of the clusters that a flow touches."""
+def asked_of(topology: Topology, given_up: str | None = None) -> StatusAsked:
+    """Of the clusters that a flow touches; one that is given up is not waited for long."""
     flows = [topology.flows[name] for name in sorted(topology.flows)]
     names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
     clusters = [topology.clusters[name] for name in sorted(names)]
     return StatusAsked(
         topology=topology.name,
-        clusters=reaches_of(clusters),
+        clusters=reaches_of(clusters, given_up),
         flows=[_asked(flow, topology) for flow in flows],
         router=router_of(topology),
-        pins={cluster.name: cluster.id for cluster in clusters if cluster.id is not None},
     )
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from planner.cli import as_json as json_output
 from planner.cli.flow_specs import job_spec
-from planner.cli.offsets import flow_of, unreadable
+from planner.cli.known import flow_of
 from planner.cli.options import json_option, path_option, timeout_option, var_file_option
 from planner.cli.spark_once import on_spark
 from planner.cli.verify_book import book_of
@@ -156,7 +156,7 @@ def command(
         outcome = _run(request, book, resume=resume, where=_on_its_cluster(job) if on_cluster else None)
     verified = outcome.verified
     if verified is None:
-        raise Failure(error(f"{outcome.cluster}: {outcome.why}", unreadable(outcome.cluster)))
+        raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.way_out))
     if as_json:
         json_output.emit({"format_version": FORMAT_VERSION, **document(verified)})
     else:

@@ -89,7 +89,7 @@ JOB = Record(
         Key(
             "memory",
             Text("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 1g or 512m"),
-            "Memory of the driver and of each executor, as Spark writes it.",
+            "Memory of a slot's Python process, as Spark writes it. YARN and Kubernetes hold it to that.",
             default="1g",
             example="2g",
         ),
@@ -154,7 +154,7 @@ INTERNAL = Record(
         Key(
             "retention",
             Duration(),
-            "How long the journal, checkpoints and the like are kept.",
+            "How long the journal of applies and consumer timestamps are kept.",
             default="30d",
             example="90d",
         ),
@@ -165,7 +165,7 @@ INTERNAL = Record(
             example="{retention: 90d}",
         ),
     ),
-    "The product's own topics.",
+    "The product's own topics. They are made like this; those that are there already stay as they are.",
 )
 POLICIES = Record(
     "policies",

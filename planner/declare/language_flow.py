@@ -39,7 +39,8 @@ OWN_KEYS = (
     Key(
         "restart_from",
         START,
-        "Start over from here once, whatever the ledger knows; the plan shows what is copied again.",
+        "Start over from here once, whatever the ledger knows; the plan shows what is copied again."
+        " With offsets, partitions that are not named stay where they are.",
         default_doc="unset",
         example="earliest",
     ),
@@ -86,7 +87,7 @@ SHARED_KEYS = (
     Key(
         "rpo",
         Duration(),
-        "The lag that is acceptable: alerts and the job's size go by it.",
+        "The lag that is acceptable: alerts go by it, and no transaction lasts longer than half of it.",
         default_doc="unset",
         example="5s",
     ),

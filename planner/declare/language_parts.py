@@ -175,7 +175,8 @@ START_OFFSETS = Record(
         Key(
             "offsets",
             Table(TopicName(), OFFSETS, "topic", least=1),
-            "By source topic and partition, which may stand in quotes; what is not named starts at earliest.",
+            "By source topic and partition, which may stand in quotes; what is not named starts at earliest,"
+            " and with `restart_from` stays where it is.",
             example="{orders: {0: 42}}",
             required=True,
         ),

@@ -21,7 +21,7 @@ from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.owned import Owned
 from planner.model.topology import RUNNING
-from runtime.contract.jobspec import FlowSpec
+from runtime.contract.jobspec import AtOffsets, FlowSpec
 
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
 
@@ -145,6 +145,8 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
             f"starts over at {flow_fields(flow)['restart_from']}: what was copied from there on is copied a"
             " second time, behind what is there"
         )
+        if isinstance(flow.restart_from, AtOffsets):
+            notes.append("partitions that restart_from does not name stay where they are")
     if "start" in keys:
         notes.append(
             "start is meant for topics that come new to the flow; those it copies go on where they are"

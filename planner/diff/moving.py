@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from planner.diff.running import Standing, names_of
-from planner.diff.spec_fields import flow_fields, launch_fields, moved
+from planner.diff.spec_fields import flow_fields, launch_fields, metrics_fields, moved
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import DesiredJob
 from runtime.contract.jobspec import FlowSpec, JobSpec
@@ -110,7 +110,7 @@ def left_behind(flow: str, job: str, standing: Standing) -> tuple[str, ...]:
 
 def _shown(spec: JobSpec) -> dict[str, Value]:
     flows = tuple(f"{flow.name} ({flow.state})" for flow in spec.flows)
-    return {"flows": flows, **launch_fields(spec)}
+    return {"flows": flows, **launch_fields(spec), **metrics_fields(spec)}
 
 
 def _state(spec: JobSpec) -> dict[str, object]:

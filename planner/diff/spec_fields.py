@@ -75,8 +75,6 @@ def launch_fields(spec: JobSpec) -> dict[str, Value]:
         "slots": spec.slots or "auto",
         "conf": _pairs(launch.conf),
         "options": _pairs(launch.options),
-        "metrics": OFF if spec.metrics_port is None else f"{spec.metrics_host}:{spec.metrics_port}",
-        "metrics.partitions": spec.metrics_partitions,
         "copy": "as released"
         if spec.copy == jobspec.CopySettings()
         else msgspec.json.encode(spec.copy).decode(),
@@ -85,9 +83,17 @@ def launch_fields(spec: JobSpec) -> dict[str, Value]:
     }
 
 
+def metrics_fields(spec: JobSpec) -> dict[str, Value]:
+    return {
+        "metrics": OFF if spec.metrics_port is None else f"{spec.metrics_host}:{spec.metrics_port}",
+        "metrics.partitions": spec.metrics_partitions,
+    }
+
+
 def running_fields(spec: JobSpec) -> dict[str, Value]:
     """What a job takes over while it runs."""
     return {
+        **metrics_fields(spec),
         "flows": tuple(f"{flow.name} ({flow.state})" for flow in spec.flows),
         **{
             f"clusters.{name}.{key}": value

@@ -75,9 +75,12 @@ SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("GB", 10**9), ("
 
 
 def readable(key: str, value: str) -> str:
-    """`604800000` of a key in milliseconds is `7d`; what has no whole unit stays as it is."""
-    if value == FOREVER:
-        return "no limit"
+    """For people."""
+    return "no limit" if value == FOREVER else in_units(key, value)
+
+
+def in_units(key: str, value: str) -> str:
+    """`604800000` of a key in milliseconds is `7d`; what has no whole unit is left. A topology takes it."""
     units = DURATIONS if key.endswith(".ms") else SIZES if key.endswith(".bytes") else ()
     if not value.isdecimal() or value == "0":
         return value

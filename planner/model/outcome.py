@@ -69,3 +69,6 @@ class Summary:
     @property
     def complete(self) -> bool:
         return all(outcome.result is Result.DONE for outcome in self.outcomes.values())
+
+
+NOTHING_DONE = Summary({}, interrupted=False, seconds=0.0)

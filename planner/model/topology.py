@@ -165,7 +165,9 @@ class StartAtTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class StartAtOffsets:
-    """Offsets by source topic and partition; what is not named starts at earliest."""
+    """Offsets by source topic and partition. What is not named starts at earliest; with restart_from it
+    stays where it is.
+    """
 
     offsets: Mapping[str, Mapping[int, int]]
 

@@ -21,6 +21,7 @@ from planner.observe.wire import WireFailure
 TIMEOUT_S = 10.0
 _NOTHING = Wanted()
 NO_FLOWS: Mapping[str, Collection[str]] = {}
+NO_LIMITS: Mapping[str, float] = {}
 
 Seen = TypeVar("Seen")
 
@@ -28,6 +29,7 @@ Seen = TypeVar("Seen")
 class Observer:
     """`timeout_s`: how long a cluster may keep silent before it counts as unreachable.
 
+    `sooner_s` says it of clusters that are not waited for as long.
     Failure with exit REFUSED where a cluster is not the pinned one; nothing else is read then. A cluster that
     can't be read, or dies while it is, becomes Unreachable and the others are read all the same. `jobs_of` is
     the topology whose jobs are read, `flows` those of each destination; of those that are `turning`, the
@@ -40,6 +42,7 @@ class Observer:
         endpoints: Mapping[str, Endpoint],
         *,
         timeout_s: float = TIMEOUT_S,
+        sooner_s: Mapping[str, float] = NO_LIMITS,
         progress: Progress = silent,
         read_registry: ReadRegistry | None = None,
         jobs_of: str | None = None,
@@ -49,7 +52,13 @@ class Observer:
         self._clusters = clusters
         self._readers = {
             name: ClusterReader(
-                endpoints[name], timeout_s, progress, read_registry, jobs_of, flows.get(name, ()), turning
+                endpoints[name],
+                min(timeout_s, sooner_s.get(name, timeout_s)),
+                progress,
+                read_registry,
+                jobs_of,
+                flows.get(name, ()),
+                turning,
             )
             for name in clusters
         }
@@ -61,16 +70,23 @@ class Observer:
         for reader in self._readers.values():
             reader.close()
 
+    def identities(self) -> dict[str, str | Unreachable]:
+        """The id of each cluster, and nothing more. Failure where one is not the pinned one."""
+        seen = for_each({name: self._identified(name) for name in self._readers})
+        wrong = wrong_clusters(
+            self._clusters, {name: one for name, one in seen.items() if isinstance(one, str)}
+        )
+        if wrong:
+            raise Failure(wrong)
+        return seen
+
     def names(self, named: Mapping[str, Collection[str]] | None = None) -> Observed:
         """Every topic by name, id, partitions and replicas; brokers, the clusters' own defaults, ownership.
 
         `named` are topics that the topology names by cluster: one of them that we may not see is `hidden`.
         """
-        seen = for_each({name: self._identified(name) for name in self._readers})
+        seen = self.identities()
         ids = {name: one for name, one in seen.items() if isinstance(one, str)}
-        wrong = wrong_clusters(self._clusters, ids)
-        if wrong:
-            raise Failure(wrong)
         asked = named or {}
         found = for_each({name: self._named(name, asked.get(name, ())) for name in ids})
         clusters: dict[str, ObservedCluster | Unreachable] = {}

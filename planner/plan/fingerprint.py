@@ -118,13 +118,19 @@ def _value(live: ObservedTopic, key: str) -> str | None:
     return None if value is None else value.value
 
 
+def other_clusters(plan: Plan, ids: Mapping[str, str]) -> list[Diagnostic]:
+    """Those that are not the ones which the plan was made for; `ids` are what they are now."""
+    return [
+        _stale(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
+        for name, cluster_id in sorted(plan.clusters.items())
+        if ids.get(name, cluster_id) != cluster_id
+    ]
+
+
 def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
     """What is no longer as the plan saw it: exit 4, each object by name with the difference."""
-    problems = [
-        _stale(name, f"the cluster is {cluster.id} now, the plan was made for {cluster_id}")
-        for name, cluster_id in sorted(plan.clusters.items())
-        if (cluster := observed.reachable(name)) is not None and cluster.id != cluster_id
-    ]
+    live = (observed.reachable(name) for name in observed.clusters)
+    problems = other_clusters(plan, {one.name: one.id for one in live if one is not None})
     look = _Look.at(observed)
     ending = _ending(plan.steps)
     for then in plan.fingerprints:

@@ -62,12 +62,7 @@ def _asked_for(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
         )
         return
     if not known.selection_known:
-        yield _refused(
-            flow,
-            f"{flow.source_cluster} does not answer: what is left of the topics to promote can't be copied",
-            f"wait until it answers; or give it up: repl failover {flow.source_cluster}",
-            "transition",
-        )
+        yield source_is_silent(flow)
         return
     here = [topic for topic, _ in known.topics]
     for pattern in new:
@@ -87,6 +82,15 @@ def _asked_for(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
             source=flow.source,
             code="promotes-all",
         )
+
+
+def source_is_silent(flow: Flow) -> Diagnostic:
+    return _refused(
+        flow,
+        f"{flow.source_cluster} does not answer: what is left to copy there can't be copied",
+        f"wait until it answers; or give it up: repl failover {flow.source_cluster}",
+        "transition",
+    )
 
 
 def matches_nothing(pattern: str, topics: Sequence[str]) -> str:

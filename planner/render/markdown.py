@@ -38,6 +38,13 @@ def markdown(plan: Plan, limit: int = LIMIT) -> str:
     return head + _cut(blocks, room) + tail
 
 
+def failed(diagnostics: Sequence[Diagnostic]) -> str:
+    """Where no plan could be made: what is wrong, as much of it as a comment holds."""
+    errors = sum(one.severity is Severity.ERROR for one in diagnostics)
+    head = f"### No plan could be made: {plural(errors, 'error')}\n\n"
+    return head + _cut(_diagnostics(diagnostics), LIMIT - len(head), "repl plan")
+
+
 def _head(plan: Plan) -> str:
     lines = [f"### {_text(plan.topology)}: {_text(summary_line(plan))}", ""]
     errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
@@ -107,11 +114,13 @@ def _tail(plan: Plan) -> str:
     return f"planned {_text(plan.created_at)}" + (f" against {clusters}" if clusters else "")
 
 
-def _cut(blocks: Sequence[str], room: int) -> str:
-    """All of them, or those of the beginning and of the end with a line that says how many are missing."""
+def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") -> str:
+    """All of them, or those of the beginning and of the end with a line that says how many are missing, and
+    which command has the `whole`.
+    """
     if sum(map(len, blocks)) <= room:
         return "".join(blocks)
-    marker = "\n… {} left out here; `repl show PLANFILE` has them all …\n\n"
+    marker = f"\n… {{}} left out here; `{whole}` has them all …\n\n"
     left = room - len(marker) - 20
     first: list[str] = []
     last: list[str] = []

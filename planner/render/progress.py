@@ -72,14 +72,19 @@ def event(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def finished_event(plan: Plan, summary: Summary, apply_id: str) -> dict[str, Any]:
+def complete(plan: Plan, summary: Summary) -> bool:
+    """Every step is done, and none is missing because something could not be read."""
+    return summary.complete and plan.complete
+
+
+def finished_event(plan: Plan, summary: Summary, apply_id: str | None) -> dict[str, Any]:
     counts = counted(plan, summary)
     results = Counter(outcome.result.value.replace(" ", "_") for outcome in summary.outcomes.values())
     return {
         "version": EVENT_VERSION,
         "event": "finished",
         "id": apply_id,
-        "complete": summary.complete,
+        "complete": complete(plan, summary),
         "interrupted": summary.interrupted,
         "resources": {
             "added": counts["added"],
@@ -138,7 +143,7 @@ def closing(plan: Plan, summary: Summary, command: str) -> str:
         for word, text in (("adopted", "managed from now on"), ("forgotten", "forgotten"))
         if counts[word]
     )
-    if summary.complete:
+    if complete(plan, summary):
         return f"Apply complete! {resources}{more}"
     lines = [
         "Apply interrupted." if summary.interrupted else "Apply not complete.",

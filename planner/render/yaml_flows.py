@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import assert_never
 
-from planner.diff.values import readable
+from planner.diff.values import in_units
 from planner.model.topology import (
     Configs,
     Flow,
@@ -75,7 +75,7 @@ def _limits(flow: Flow) -> dict[str, Value]:
     if flow.rpo_ms is not None:
         found["rpo"] = duration(flow.rpo_ms)
     if flow.rate_limit is not None:
-        found["rate_limit"] = Bare(readable(".bytes", str(flow.rate_limit)) + "/s")
+        found["rate_limit"] = Bare(in_units(".bytes", str(flow.rate_limit)) + "/s")
         if found["rate_limit"] == Bare(f"{flow.rate_limit}/s"):
             found["rate_limit"] = Bare(f"{flow.rate_limit}B/s")
     return found
@@ -165,5 +165,5 @@ def _every(milliseconds: int | None) -> Value:
 
 
 def duration(milliseconds: int) -> Bare:
-    text = readable(".ms", str(milliseconds))
+    text = in_units(".ms", str(milliseconds))
     return Bare(text if not text.isdecimal() else f"{text}ms")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from planner.diff.values import readable
+from planner.diff.values import in_units
 from planner.model.topology import OnRemove, Topic
 from planner.render.yaml_text import Bare, Value, setting
 
@@ -97,4 +97,4 @@ def _value(group: list[Topic], defaults: TopicDefaults) -> dict[str, Value]:
 
 
 def config_value(config: Mapping[str, str]) -> dict[str, str | Bare]:
-    return {key: setting(readable(key, value)) for key, value in sorted(config.items())}
+    return {key: setting(in_units(key, value)) for key, value in sorted(config.items())}

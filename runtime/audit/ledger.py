@@ -9,6 +9,7 @@ Nothing here writes, and nothing here waits for an open transaction: what is not
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -20,32 +21,68 @@ from runtime.copy.maps import Maps
 from runtime.copy.scan import TopicReplaced
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.errors import AuthenticationFailed, BrokerError, Unsupported, WireError
 from runtime.copy.wire.timing import in_time
 
 OPEN_WITHIN_S = 15.0
 
 
 class AuditFailure(Exception):
-    """What could not be read, at which cluster, and why: words for a person."""
+    """What could not be read, at which cluster, why, and the way out: words for a person."""
 
-    def __init__(self, cluster: str, why: str) -> None:
+    def __init__(self, cluster: str, why: str, way_out: str) -> None:
         super().__init__(f"{cluster}: {why}")
         self.cluster = cluster
         self.why = why
+        self.way_out = way_out
+
+
+class WrongCluster(AuditFailure):
+    """Another cluster answers than the one that is meant."""
+
+    def __init__(self, cluster: str, found: str, meant: str) -> None:
+        why = f"this is cluster {found}, the topology means {meant}"
+        way_out = f"correct the bootstrap of {cluster}, or its id if the cluster was replaced on purpose"
+        super().__init__(cluster, why, way_out)
 
 
 class NoLedger(AuditFailure):
     """No job ever copied into the cluster."""
 
+    def __init__(self, cluster: str) -> None:
+        why = f"there is no {naming.LEDGER}: no job ever copied into this cluster"
+        super().__init__(cluster, why, "repl apply starts its jobs, repl status shows how far they are")
+
+
+class NothingCopied(AuditFailure):
+    """The flow copied nothing into the cluster yet."""
+
+    def __init__(self, cluster: str, flow: str) -> None:
+        super().__init__(cluster, f"{flow} copied nothing yet", "repl status shows how far it is")
+
+
+class UnreadableLedger(AuditFailure):
+    """A record of it is newer than we are."""
+
+    def __init__(self, cluster: str, why: str) -> None:
+        super().__init__(cluster, why, "ask with the version of repl that its jobs run")
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A cluster and how to get in. `settings` are resolved and hold secrets: they are never shown."""
+    """A cluster and how to get in. `settings` are resolved and hold secrets: they are never shown.
+
+    `id`: any other cluster is refused. `at_most_s`: it is given up anyway, and not waited for longer.
+    """
 
     name: str
     bootstrap: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    id: str | None = None
+    at_most_s: float = math.inf
+
+    def within(self, seconds: float) -> float:
+        return min(seconds, self.at_most_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +104,45 @@ def telling(cluster: str) -> Iterator[None]:
     try:
         yield
     except (WireError, ClientSettingsError, TopicReplaced) as error:
-        raise AuditFailure(cluster, str(error)) from error
+        raise AuditFailure(cluster, str(error), _way_out(cluster, error)) from error
+
+
+def unanswered(cluster: str) -> str:
+    return f"is {cluster} up, and is its bootstrap right? repl status shows what answers"
+
+
+def _way_out(cluster: str, error: WireError | ClientSettingsError | TopicReplaced) -> str:
+    match error:
+        case ClientSettingsError() | AuthenticationFailed():
+            return f"mend clusters.{cluster}.client"
+        case BrokerError() if error.code.name.endswith("AUTHORIZATION_FAILED"):
+            return "its principal needs more rights: docs/operations.md lists them"
+        case BrokerError() | TopicReplaced():
+            return "run this again; if that does not help, look at the brokers' logs"
+        case Unsupported():
+            return f"another version of Kafka at {cluster} may do it"
+        case _:
+            return unanswered(cluster)
 
 
 @asynccontextmanager
 async def open_cluster(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncIterator[Cluster]:
-    """Raises AuditFailure, for what goes wrong inside the block too."""
+    """Raises AuditFailure, for what goes wrong inside the block too; WrongCluster where it is another one."""
+    cluster = await connect(reach, reach.within(within))
+    with telling(reach.name):
+        async with cluster:
+            yield cluster
+
+
+async def connect(reach: Reach, within: float) -> Cluster:
+    """Raises AuditFailure, WrongCluster where it is another one."""
     with telling(reach.name):
         settings = client.wire_settings(reach.bootstrap, reach.settings)
         cluster = await in_time(Cluster.open(settings), within, f"opening {reach.name}")
-        async with cluster:
-            yield cluster
+    if reach.id is not None and cluster.cluster_id != reach.id:
+        await cluster.close()
+        raise WrongCluster(reach.name, cluster.cluster_id, reach.id)
+    return cluster
 
 
 @asynccontextmanager
@@ -86,7 +151,7 @@ async def open_ledger(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncItera
     async with open_cluster(reach, within) as cluster:
         opened = await ledger_of(cluster)
         if opened is None:
-            raise NoLedger(reach.name, f"there is no {naming.LEDGER}: no job ever copied into this cluster")
+            raise NoLedger(reach.name)
         yield opened
 
 

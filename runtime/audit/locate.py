@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from runtime.audit.ledger import AuditFailure, Reach, open_cluster, open_ledger, telling
+from runtime.audit.ledger import AuditFailure, NothingCopied, Reach, open_cluster, open_ledger
 from runtime.contract.groups_seen import Found, Located
-from runtime.contract.ledger import PartitionKey
+from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.offsetmap import Answer, AtEnd, Mapped, NotYet, OffsetMap, Unmapped
 from runtime.copy.wire.asking import list_offsets
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError
 from runtime.copy.wire.protocol.offsets import ListedOffset, TopicPartition
 
 
@@ -44,16 +47,20 @@ async def locate(asked: LocateAsked) -> Located:
                 offsets = opened.maps.get(key)
                 assert offsets is not None, "there is progress"
                 return _located(asked, key, one.destination_topic, offset, offsets)
-    if not any(name.partition == asked.partition for name in progress):
-        raise _unknown(asked, f"{asked.flow} copied no partition {asked.partition}")
+    raise not_copied(asked, progress)
+
+
+def not_copied(asked: LocateAsked, progress: Mapping[PartitionKey, Progress]) -> AuditFailure:
+    """The flow copied other partitions, or none."""
+    cluster = asked.destination.name
+    if not progress:
+        return NothingCopied(cluster, asked.flow)
     side = "into" if asked.reverse else "from"
     names = {one.destination_topic if asked.reverse else key.topic for key, one in progress.items()}
-    copied = ", ".join(sorted(names)[:10]) or "nothing"
-    raise _unknown(asked, f"{asked.flow} copied {side} {copied}, and not {asked.topic}-{asked.partition}")
-
-
-def _unknown(asked: LocateAsked, why: str) -> AuditFailure:
-    return AuditFailure(asked.destination.name, why)
+    there = f"it copied {side} {', '.join(sorted(names)[:10])}"
+    if asked.topic in names:
+        there = f"{asked.topic} has other partitions: repl status --all lists them"
+    return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", there)
 
 
 async def _as_late(asked: LocateAsked, timestamp_ms: int) -> int | None:
@@ -61,10 +68,12 @@ async def _as_late(asked: LocateAsked, timestamp_ms: int) -> int | None:
     side = asked.destination if asked.reverse else asked.source
     at = TopicPartition(asked.topic, asked.partition)
     async with open_cluster(side, asked.within_s) as cluster:
-        with telling(side.name):
-            answer = (await list_offsets(cluster, {at: timestamp_ms}, within=asked.within_s))[at]
-    if not isinstance(answer, ListedOffset):
-        raise AuditFailure(side.name, f"{asked.topic}-{asked.partition}: {answer.name}")
+        answer = (await list_offsets(cluster, {at: timestamp_ms}, within=asked.within_s))[at]
+        if answer is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            why, way_out = f"there is no {at.topic}-{at.partition}", f"repl read {side.name} lists its topics"
+            raise AuditFailure(side.name, why, way_out)
+        if not isinstance(answer, ListedOffset):
+            raise BrokerError(answer, f"{at.topic}-{at.partition}")
     return answer.offset if answer.offset >= 0 else None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from runtime.audit.ledger import AuditFailure, NoLedger, Reach, ledger_of, open_cluster, telling
+from runtime.audit.ledger import AuditFailure, NoLedger, Reach, WrongCluster, ledger_of, open_cluster, telling
 from runtime.contract.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.groups import Item
@@ -54,12 +54,12 @@ class _Side:
 
 
 async def group_offsets(asked: OffsetsAsked) -> GroupSeen:
-    """Raises AuditFailure where the destination can't be read."""
+    """Raises AuditFailure where the destination can't be read, WrongCluster for either side."""
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
         opened = await ledger_of(destination)
         if opened is None:
-            raise NoLedger(asked.destination.name, "no job ever copied into this cluster")
+            raise NoLedger(asked.destination.name)
         source, why = await _source(asked, stack)
         there = _Side(why=why)
         if source is not None:
@@ -74,6 +74,8 @@ async def group_offsets(asked: OffsetsAsked) -> GroupSeen:
 async def _source(asked: OffsetsAsked, stack: AsyncExitStack) -> tuple[Cluster | None, str]:
     try:
         return await stack.enter_async_context(open_cluster(asked.source, asked.within_s)), ""
+    except WrongCluster:
+        raise
     except AuditFailure as failure:
         return None, failure.why
 

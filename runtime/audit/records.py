@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from runtime.audit.ledger import AuditFailure, OpenLedger, Reach, ledger_of, open_cluster
+from runtime.audit.ledger import AuditFailure, OpenLedger, Reach, ledger_of, open_cluster, unanswered
 from runtime.audit.records_fetch import Found, fetch_records
 from runtime.audit.records_origin import Origins, Written
 from runtime.batch.failure import BatchFailure
@@ -19,7 +19,7 @@ from runtime.copy.scan import Scan
 from runtime.copy.wire.asking import list_offsets
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.errors import BrokerError, WireError
 from runtime.copy.wire.protocol.fetch import Isolation
 from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 
@@ -61,7 +61,6 @@ class ReadAsked:
     reach: Reach
     flows: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    pin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,11 @@ async def read_records(
     """Committed records. Raises AuditFailure."""
     name = asked.reach.name
     async with open_cluster(asked.reach, within_s) as cluster:
-        check_pin(asked, cluster)
         logs = await _logs(cluster, name, topic, within_s)
         try:
             found = await _found(cluster, logs, start, limit, within_s)
         except BatchFailure as failure:
-            raise AuditFailure(name, str(failure)) from failure
+            raise AuditFailure(name, str(failure), "read another place of it: --from") from failure
         notes: list[str] = []
         # The ledger after the records: what was committed by then is in it.
         try:
@@ -100,22 +98,12 @@ async def read_records(
         )
 
 
-class WrongCluster(AuditFailure):
-    """Another cluster answers than the topology pins."""
-
-
-def check_pin(asked: ReadAsked, cluster: Cluster) -> None:
-    if asked.pin is not None and cluster.cluster_id != asked.pin:
-        why = f"this is cluster {cluster.cluster_id}, the topology pins {asked.pin}"
-        raise WrongCluster(asked.reach.name, why)
-
-
 async def _logs(cluster: Cluster, name: str, topic: str, within_s: float) -> list[_Log]:
     known = (await cluster.topics([topic], fresh=True))[topic]
     if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise AuditFailure(name, f"there is no topic {topic}; repl read {name} lists them")
+        raise AuditFailure(name, f"there is no topic {topic}", f"repl read {name} lists those there are")
     if known.error is not ErrorCode.NONE:
-        raise AuditFailure(name, f"topic {topic} can't be read: {known.error.name}")
+        raise BrokerError(known.error, f"topic {topic}")
     places = [TopicPartition(topic, number) for number in sorted(known.partitions)]
     starts, ends = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(places, EARLIEST), within=within_s),
@@ -125,7 +113,7 @@ async def _logs(cluster: Cluster, name: str, topic: str, within_s: float) -> lis
     for at in places:
         start, end = starts[at], ends[at]
         if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
-            raise AuditFailure(name, f"{topic}-{at.partition} has no leader that answers")
+            raise AuditFailure(name, f"{topic}-{at.partition} has no leader that answers", unanswered(name))
         logs.append(_Log(at, start.offset, end.offset))
     return logs
 

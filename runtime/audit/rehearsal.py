@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import AuditFailure, Reach, ledger_of, open_cluster, telling
+from runtime.audit.ledger import AuditFailure, Reach, WrongCluster, ledger_of, open_cluster, telling
 from runtime.contract.checkpoint import CheckpointState
 from runtime.contract.groups import Item
 from runtime.contract.route import Router
@@ -40,7 +40,7 @@ class RehearsalAsked:
 
 
 async def rehearse(asked: RehearsalAsked) -> list[GroupLoss]:
-    """By group. Raises AuditFailure where the destination can't be read."""
+    """By group. Raises AuditFailure where the destination can't be read, WrongCluster for either side."""
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
         with telling(asked.destination.name):
@@ -59,6 +59,8 @@ async def rehearse(asked: RehearsalAsked) -> list[GroupLoss]:
 async def _source(asked: RehearsalAsked, stack: AsyncExitStack) -> Cluster | None:
     try:
         return await stack.enter_async_context(open_cluster(asked.source, asked.within_s))
+    except WrongCluster:
+        raise
     except AuditFailure:
         return None
 
@@ -79,7 +81,7 @@ async def _told(asked: RehearsalAsked, source: Cluster | None) -> dict[Item, int
         return None
     try:
         with telling(asked.source.name):
-            async with asyncio.timeout(asked.within_s):
+            async with asyncio.timeout(asked.source.within(asked.within_s)):
                 listed = (await list_groups(source)).groups
                 read = await committed_by(source, [group for group in listed if asked.selects(group)])
     except (AuditFailure, TimeoutError):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from runtime.audit.ledger import AuditFailure, NoLedger, ledger_of
+from runtime.audit.ledger import NoLedger, NothingCopied, UnreadableLedger, ledger_of
 from runtime.audit.records import producers_at
 from runtime.audit.salvage_count import Count
 from runtime.audit.verify_logs import open_spec
@@ -76,7 +76,7 @@ async def _read_ledger(asked: SalvageAsked) -> _Ledger:
     async with open_spec(asked.destination, flow.destination) as destination:
         opened = await ledger_of(destination)
         if opened is None:
-            raise NoLedger(flow.destination, "no job ever copied into this cluster")
+            raise NoLedger(flow.destination)
         try:
             await opened.refresh(flow.name)
             progress = opened.ledger.all_progress(flow.name)
@@ -84,10 +84,10 @@ async def _read_ledger(asked: SalvageAsked) -> _Ledger:
             maps = opened.maps.all(flow.name)
             orphans = opened.ledger.orphans(flow.name)
         except UnreadableRecord as error:
-            raise AuditFailure(flow.destination, str(error)) from error
+            raise UnreadableLedger(flow.destination, str(error)) from error
         own = {key: one for key, one in progress.items() if not is_reserved(key.topic)}
         if not own:
-            raise AuditFailure(flow.destination, f"{flow.name} copied nothing yet")
+            raise NothingCopied(flow.destination, flow.name)
         state = generation.state if generation else "unknown"
         return _Ledger(state, own, maps, orphans, destination.cluster_id)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from runtime.audit.ledger import OPEN_WITHIN_S, AuditFailure, Reach, telling
-from runtime.contract import client
+from runtime.audit.ledger import OPEN_WITHIN_S, AuditFailure, Reach, connect, unanswered
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.timing import in_time
 
 _MOMENT_S = 0.5
 
@@ -15,9 +13,8 @@ _MOMENT_S = 0.5
 class Site:
     """`cluster` whenever it is needed, `drop` when it failed, `close` in the end."""
 
-    def __init__(self, reach: Reach, pin: str | None = None) -> None:
+    def __init__(self, reach: Reach) -> None:
         self.reach = reach
-        self._pin = pin
         self._cluster: Cluster | None = None
         self._opening: asyncio.Task[Cluster] | None = None
         self._why = ""
@@ -27,12 +24,12 @@ class Site:
         if self._cluster is not None:
             return self._cluster
         if self._opening is None:
-            self._opening = asyncio.ensure_future(self._open())
+            self._opening = asyncio.ensure_future(connect(self.reach, OPEN_WITHIN_S))
         # It did not answer before: it gets a moment to prove the contrary, and others do not wait for it.
         done, _ = await asyncio.wait([self._opening], timeout=_MOMENT_S if self._why else within)
         if not done:
             self._why = self._why or f"no answer within {within:g} s"
-            raise AuditFailure(self.reach.name, self._why)
+            raise AuditFailure(self.reach.name, self._why, unanswered(self.reach.name))
         opening, self._opening = self._opening, None
         try:
             self._cluster = opening.result()
@@ -56,13 +53,3 @@ class Site:
             if not opening.cancelled() and opening.exception() is None:
                 await opening.result().close()
         await self.drop()
-
-    async def _open(self) -> Cluster:
-        with telling(self.reach.name):
-            settings = client.wire_settings(self.reach.bootstrap, self.reach.settings)
-            cluster = await in_time(Cluster.open(settings), OPEN_WITHIN_S, f"opening {self.reach.name}")
-        if self._pin is not None and cluster.cluster_id != self._pin:
-            found = cluster.cluster_id
-            await cluster.close()
-            raise AuditFailure(self.reach.name, f"this is cluster {found}, the topology pins {self._pin}")
-        return cluster

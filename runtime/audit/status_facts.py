@@ -27,13 +27,12 @@ class FlowAsked:
 
 @dataclass(frozen=True, slots=True)
 class StatusAsked:
-    """`pins` are the ids that the topology demands, by cluster. `router` says what each flow takes."""
+    """`router` says what each flow takes."""
 
     topology: str
     clusters: Mapping[str, Reach]
     flows: Sequence[FlowAsked]
     router: Router
-    pins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sources(self) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from runtime.audit.ledger import AuditFailure, telling
+from runtime.audit.ledger import AuditFailure, telling, unanswered
 from runtime.audit.site import Site
 from runtime.audit.status_facts import ClusterFacts, LedgerFacts, Look, StatusAsked, TopicFacts
 from runtime.audit.status_jobs import doubtful
@@ -86,7 +86,7 @@ class Looker:
         self.asked = asked
         self.within_s = within_s
         names = {*asked.sources, *asked.destinations}
-        self._sites = {name: Site(asked.clusters[name], asked.pins.get(name)) for name in sorted(names)}
+        self._sites = {name: Site(asked.clusters[name]) for name in sorted(names)}
         self._desks: dict[str, LedgerDesk] = {}
 
     async def __aenter__(self) -> Self:
@@ -112,7 +112,7 @@ class Looker:
 
     async def _listed(self, one: _Found) -> None:
         try:
-            one.cluster = await one.site.cluster(self.within_s)
+            one.cluster = await one.site.cluster(self._within(one))
             one.id = one.cluster.cluster_id
         except AuditFailure as failure:
             one.why = failure.why
@@ -126,7 +126,7 @@ class Looker:
         name = one.site.reach.name
         try:
             with telling(name):
-                await in_time(_done(work(one, one.cluster)), self.within_s, f"asking {name}")
+                await in_time(_done(work(one, one.cluster)), self._within(one), f"asking {name}")
         except AuditFailure as failure:
             one.why = failure.why
             if not isinstance(failure.__cause__, BrokerError):  # who answers so is there
@@ -160,28 +160,29 @@ class Looker:
                         one.wanted.add(TopicPartition(state.destination_topic, key.partition))
 
     async def _starts(self, one: _Found, cluster: Cluster) -> None:
-        one.starts = await self._asked(cluster, one.wanted, EARLIEST, Isolation.READ_UNCOMMITTED)
+        one.starts = await self._asked(one, cluster, one.wanted, EARLIEST, Isolation.READ_UNCOMMITTED)
 
     async def _ends(self, one: _Found, cluster: Cluster) -> None:
         late = one.wanted - one.starts.keys()
         starts, one.ends, one.highs = await asyncio.gather(
-            self._asked(cluster, late, EARLIEST, Isolation.READ_UNCOMMITTED),
-            self._asked(cluster, one.wanted, LATEST, Isolation.READ_COMMITTED),
-            self._asked(cluster, one.wanted, LATEST, Isolation.READ_UNCOMMITTED),
+            self._asked(one, cluster, late, EARLIEST, Isolation.READ_UNCOMMITTED),
+            self._asked(one, cluster, one.wanted, LATEST, Isolation.READ_COMMITTED),
+            self._asked(one, cluster, one.wanted, LATEST, Isolation.READ_UNCOMMITTED),
         )
         one.starts |= starts
 
     async def _asked(
-        self, cluster: Cluster, wanted: Iterable[TopicPartition], at: int, isolation: Isolation
+        self, one: _Found, cluster: Cluster, wanted: Iterable[TopicPartition], at: int, isolation: Isolation
     ) -> dict[TopicPartition, int]:
         """Of those whose leader answers. Where none does, the cluster does not."""
         questions = dict.fromkeys(wanted, at)
         if not questions:
             return {}
-        answers = await list_offsets(cluster, questions, isolation, self.within_s * 0.8)
-        known = {key: one.offset for key, one in answers.items() if isinstance(one, ListedOffset)}
+        answers = await list_offsets(cluster, questions, isolation, self._most(one))
+        known = {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
         if not known and ErrorCode.NETWORK_EXCEPTION in answers.values():
-            raise AuditFailure("", "no leader answers")
+            name = one.site.reach.name
+            raise AuditFailure(name, "no leader answers", unanswered(name))
         return known
 
     async def _ledgers(self, found: dict[str, _Found]) -> dict[str, LedgerFacts]:
@@ -195,7 +196,7 @@ class Looker:
                 desk = self._desks.get(name)
                 if desk is None or desk.cluster is not cluster:
                     desk = self._desks[name] = LedgerDesk(cluster)
-                ledgers[name] = await desk.read(flows, self.within_s * 0.8)
+                ledgers[name] = await desk.read(flows, self._most(one))
 
             await self._guarded(one, work)
 
@@ -215,7 +216,14 @@ class Looker:
         # Those that seem oldest: the longest wait is what a flow is judged by.
         oldest = sorted(lagging, key=lambda key: lagging[key].last_timestamp)[:MOST]
         positions = {key: lagging[key].position for key in oldest}
-        one.first_missing = await first_missing(one.cluster, positions, self.within_s)
+        one.first_missing = await first_missing(one.cluster, positions, self._within(one))
+
+    def _within(self, one: _Found) -> float:
+        return one.site.reach.within(self.within_s)
+
+    def _most(self, one: _Found) -> float:
+        """For a part of the work, so that what others answered is not lost."""
+        return self._within(one) * 0.8
 
 
 async def _done(work: Awaitable[None]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from runtime.audit.ledger import AuditFailure, telling
+from runtime.audit.ledger import AuditFailure, WrongCluster, telling
 from runtime.contract import client
 from runtime.contract.client_values import TokenCommand
 from runtime.contract.jobspec import ClusterSpec
@@ -25,6 +25,7 @@ from runtime.copy.wire.protocol.fetch import Isolation
 from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.copy.wire.tokens import fetch_token
 
+_CONFIGS_WANT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
 _CONFIGS_WITHIN_S = 30.0
 _SILENT = logging.getLogger("repl.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
@@ -55,8 +56,7 @@ async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[Cluster]:
         settings = client.wire_settings(spec.bootstrap, resolved(spec))
         async with await Cluster.open(settings) as cluster:
             if spec.id is not None and cluster.cluster_id != spec.id:
-                why = f"this is cluster {cluster.cluster_id}, the topology means {spec.id}"
-                raise AuditFailure(name, why)
+                raise WrongCluster(name, cluster.cluster_id, spec.id)
             yield cluster
 
 
@@ -110,7 +110,7 @@ def settings_of(spec: ClusterSpec, topics: Iterable[str]) -> dict[str, dict[str,
             entries = future.result(_CONFIGS_WITHIN_S)
         except KafkaException as error:
             why = f"the settings of {resource.name} can't be read: {error.args[0].str()}"
-            raise AuditFailure(spec.bootstrap, why) from error
+            raise AuditFailure(spec.bootstrap, why, _CONFIGS_WANT) from error
         found[str(resource.name)] = {name: str(entry.value) for name, entry in entries.items()}
     return found
 

@@ -70,10 +70,11 @@ def _outcome(asked: VerifyRequest, book: Book, kept: Kept | None) -> Outcome:
         begun = kept or _begun(asked, book)
         pieces = _compared(asked, begun, book)
     except AuditFailure as failure:
-        return Outcome(cluster=failure.cluster, why=failure.why)
+        return Outcome(cluster=failure.cluster, why=failure.why, way_out=failure.way_out)
     except (Py4JError, PySparkException) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return Outcome(cluster="Spark", why=(lines or [type(error).__name__])[0][:500])
+        why = (lines or [type(error).__name__])[0][:500]
+        return Outcome(cluster="Spark", why=why, way_out="with --resume it goes on where it stood")
     verified = Verified(
         flow=asked.flow.name,
         source=asked.flow.source,

@@ -8,7 +8,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runtime.audit.ledger import AuditFailure, NoLedger, OpenLedger, ledger_of, telling
+from runtime.audit.ledger import (
+    AuditFailure,
+    NoLedger,
+    NothingCopied,
+    OpenLedger,
+    UnreadableLedger,
+    ledger_of,
+    telling,
+)
 from runtime.audit.verify_logs import Logs, logs_of, open_spec
 from runtime.audit.verify_request import Piece, VerifyRequest
 from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord
@@ -68,11 +76,11 @@ async def read_ledger(asked: VerifyRequest) -> Ledgered:
     ):
         opened = await ledger_of(destination)
         if opened is None:
-            raise NoLedger(flow.destination, "no job ever copied into this cluster")
-        keys = _chosen(asked, await _progress(opened, flow.name))
+            raise NoLedger(flow.destination)
+        keys = _chosen(asked, await _progress(flow.destination, opened, flow.name))
         copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
         there = await logs_of(destination, asked.destination, copies, asked.within_s)
-        progress = await _progress(opened, flow.name)
+        progress = await _progress(flow.destination, opened, flow.name)
         maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
         with telling(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
@@ -80,25 +88,26 @@ async def read_ledger(asked: VerifyRequest) -> Ledgered:
     return Ledgered({key: progress[key] for key in keys}, maps, orphans, here, there)
 
 
-async def _progress(opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
+async def _progress(cluster: str, opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
     try:
         await opened.refresh(flow)
         return opened.ledger.all_progress(flow)
     except UnreadableRecord as error:
-        raise AuditFailure("the ledger", str(error)) from error
+        raise UnreadableLedger(cluster, str(error)) from error
 
 
 def _chosen(asked: VerifyRequest, progress: Mapping[PartitionKey, Progress]) -> dict[PartitionKey, Progress]:
     flow = asked.flow
     own = {key: one for key, one in progress.items() if not is_reserved(key.topic)}
     if not own:
-        raise AuditFailure(flow.destination, f"{flow.name} copied nothing yet")
+        raise NothingCopied(flow.destination, flow.name)
     if asked.topics is None:
         return own
     chosen = {key: one for key, one in own.items() if re.fullmatch(asked.topics, key.topic)}
     if not chosen:
         there = ", ".join(sorted({key.topic for key in own})[:10])
-        raise AuditFailure(flow.destination, f"{flow.name} copied no topic {asked.topics}; it copied {there}")
+        what = f"{flow.name} copied no topic {asked.topics}"
+        raise AuditFailure(flow.destination, what, f"it copied {there}")
     return chosen
 
 

@@ -72,11 +72,12 @@ class PieceVerified(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Either what was seen, or which cluster could not be read and why."""
+    """Either what was seen, or which cluster could not be read, why, and the way out."""
 
     verified: Verified | None = None
     cluster: str = ""
     why: str = ""
+    way_out: str = ""
 
 
 encode_request = msgspec.json.encode

@@ -28,7 +28,7 @@ class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
 
 
 class AcceptLoss(msgspec.Struct, frozen=True, tag="accept_loss"):
-    """An operator said: the flow's stopped partitions go on over what was lost (R4)."""
+    """An operator said: the flow's partitions that stand still over lost records go on (R4)."""
 
     id: str
     flow: str

@@ -69,7 +69,9 @@ class AtTimestamp(
 class AtOffsets(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="offsets"
 ):
-    """Offsets by source topic and partition (as text, as JSON wants keys); others start at earliest."""
+    """Offsets by source topic and partition (as text, as JSON wants keys); others start at earliest, and with
+    restart_from stay where they are.
+    """
 
     offsets: dict[str, dict[str, int]]
 

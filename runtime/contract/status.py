@@ -35,6 +35,11 @@ class PartitionState(StrEnum):
         """Whether it goes on only when the topology or an operator says how."""
         return self in _NEEDS_SOMEONE
 
+    @property
+    def over_loss(self) -> bool:
+        """Whether it stands still over records that are lost: it goes on once somebody accepts that."""
+        return self in _OVER_LOSS
+
 
 _NEEDS_SOMEONE = frozenset(
     {
@@ -48,6 +53,7 @@ _NEEDS_SOMEONE = frozenset(
         PartitionState.SOURCE_DELETED,
     }
 )
+_OVER_LOSS = frozenset({PartitionState.DATA_LOSS, PartitionState.RECREATED, PartitionState.DIVERGED})
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -38,13 +38,14 @@ async def resolve_start(
             late = [at for at, offset in found.items() if offset < 0]
             return found | await offsets_of(source, dict.fromkeys(late, LATEST), _STABLE)
         case AtOffsets(offsets=offsets):
-            given = {at: offsets[at.topic][str(at.partition)] for at in wanted if _names(offsets, at)}
+            given = {at: offsets[at.topic][str(at.partition)] for at in wanted if names(start, at)}
             rest = [at for at in wanted if at not in given]
             return given | await offsets_of(source, dict.fromkeys(rest, EARLIEST), _STABLE)
 
 
-def _names(offsets: Mapping[str, Mapping[str, int]], at: TopicPartition) -> bool:
-    return str(at.partition) in offsets.get(at.topic, {})
+def names(start: Start, at: TopicPartition) -> bool:
+    """Whether it speaks of this partition: offsets do so of those that they name."""
+    return not isinstance(start, AtOffsets) or str(at.partition) in start.offsets.get(at.topic, {})
 
 
 async def first_positions(

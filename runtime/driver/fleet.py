@@ -65,13 +65,7 @@ class Fleet:
         return [keeper.view() for keeper in self.keepers]
 
     def stopped(self) -> list[PartitionKey]:
-        """Partitions that go on only when someone says how."""
-        return [
-            PartitionKey(one.flow, one.topic, one.partition)
-            for report in self.reports.values()
-            for one in report.status.partitions
-            if one.state.needs_someone
-        ]
+        return over_loss(self.reports.values())
 
     async def stop(self) -> None:
         await asyncio.gather(*(keeper.stop() for keeper in self.keepers))
@@ -168,6 +162,16 @@ class Fleet:
             self._around.membership.measured(self._rates.by_partition)
             self._around.membership.level()
             self.changed()
+
+
+def over_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
+    """Partitions that go on once somebody accepts what is lost: to no other state is that an answer."""
+    return [
+        PartitionKey(one.flow, one.topic, one.partition)
+        for report in reports
+        for one in report.status.partitions
+        if one.state.over_loss
+    ]
 
 
 def for_slots(spec: FlowSpec) -> FlowSpec:

@@ -205,7 +205,8 @@ class FlowWork:
         self._notes = found.notes
         wanted = self._wanted(found.copy)
         await turn(self.spec, self._opposite, shared, source, wanted)
-        await restart(self.spec, shared, source, wanted.values())
+        if await restart(self.spec, shared, source, wanted.values(), ledger_lost=self._ledger_lost):
+            self._ledger_lost = False
         await self._first(source, wanted)
         self._admit(wanted)
 
@@ -250,7 +251,7 @@ class FlowWork:
         """
         shared = self._shared
         new = [one for key, one in wanted.items() if shared.ledger.progress(key) is None]
-        if not new or (self._ledger_lost and not self.accepted):
+        if not new or self._ledger_lost:
             return
         assert self.generation is not None
         await shared.pulse.still()

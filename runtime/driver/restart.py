@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-import msgspec
 from msgspec.structs import replace
 
 from runtime.contract import naming
 from runtime.contract.advance import start_over
-from runtime.contract.jobspec import FlowSpec
+from runtime.contract.jobspec import FlowSpec, Start
 from runtime.contract.ledger import (
     GenerationKey,
     LedgerKey,
@@ -20,38 +19,51 @@ from runtime.contract.ledger import (
     ProgressKey,
 )
 from runtime.copy.assignment import AssignedPartition
-from runtime.copy.first import first_positions
+from runtime.copy.first import first_positions, names
 from runtime.copy.ledger import Undecided
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
-from runtime.driver.takeover import Shared
-
-
-def wish(spec: FlowSpec) -> str:
-    """What the generation remembers once it was carried out, so that no later life does it again."""
-    return msgspec.json.encode(spec.restart_from).decode() if spec.restart_from is not None else ""
+from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.driver.takeover import Shared, wish
 
 
 async def restart(
-    spec: FlowSpec, shared: Shared, source: Cluster, partitions: Iterable[AssignedPartition]
-) -> None:
-    """Before any of it is assigned under this generation. New positions, a new map behind what the
-    destination holds, and the note that it was done are one transaction: a crash leaves all or nothing (R1).
+    spec: FlowSpec,
+    shared: Shared,
+    source: Cluster,
+    partitions: Iterable[AssignedPartition],
+    *,
+    ledger_lost: bool,
+) -> bool:
+    """Before any of it is assigned under this generation: whether it was done now. New positions, a new map
+    behind what the destination holds, and the note that it was done are one transaction: a crash leaves all
+    or nothing (R1). The note goes with the wish, so that the same wish may be written again later.
     """
     generation = shared.ledger.generation(spec.name)
-    if spec.restart_from is None or generation is None or generation.restarted == wish(spec):
-        return
-    asked = [one for one in partitions if one.topic != naming.HEARTBEATS]
-    fresh = await first_positions(source, shared.destination, asked, spec.restart_from, generation.number)
-    now_ms = int(time.time() * 1000)
+    if generation is None or generation.restarted == wish(spec):
+        return False
+    start = spec.restart_from
     records: dict[LedgerKey, LedgerValue | None] = {
-        ProgressKey(key): _again(shared, key, first, now_ms) for key, first in fresh.items()
+        GenerationKey(spec.name): replace(generation, restarted=wish(spec))
     }
-    records[GenerationKey(spec.name)] = replace(generation, restarted=wish(spec))
+    if start is not None:
+        asked = _asked(start, partitions, ledger_lost=ledger_lost)
+        fresh = await first_positions(source, shared.destination, asked, start, generation.number)
+        now_ms = int(time.time() * 1000)
+        records |= {ProgressKey(key): _again(shared, key, first, now_ms) for key, first in fresh.items()}
     await shared.pulse.still()
     await shared.writer.commit(records)
     await shared.ledger.refresh(spec.name)
+    return start is not None
+
+
+def _asked(
+    start: Start, partitions: Iterable[AssignedPartition], *, ledger_lost: bool
+) -> list[AssignedPartition]:
+    """What is not named stays where it is; without a ledger there is no such place."""
+    data = [one for one in partitions if one.topic != naming.HEARTBEATS]
+    return [one for one in data if ledger_lost or names(start, TopicPartition(one.topic, one.partition))]
 
 
 def _again(shared: Shared, key: PartitionKey, first: Progress, now_ms: int) -> Progress:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from runtime.contract.jobspec import CopySettings, FlowSpec, State
@@ -77,7 +78,7 @@ async def take_over(
         destination_cluster_id=shared.destination.cluster_id,
         written_at=int(time.time() * 1000),
         note=LEDGER_LOST if lost else note,
-        restarted=before.restarted if before is not None else "",
+        restarted=before.restarted if before is not None else wish(spec) if lost else "",
         promoted=_still(spec, before.promoted if before is not None else ()),
         promoting=_still(spec, before.promoting if before is not None else ()),
     )
@@ -90,6 +91,11 @@ async def take_over(
     if older:  # had this driver died before they were fenced, they were the next one's to fence
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
     return TakenOver(record.number, record.source_cluster_id, lost)
+
+
+def wish(spec: FlowSpec) -> str:
+    """What the generation remembers once it was carried out, so that no later life does it again."""
+    return msgspec.json.encode(spec.restart_from).decode() if spec.restart_from is not None else ""
 
 
 def _still(spec: FlowSpec, patterns: Collection[str]) -> list[str]:

@@ -39,8 +39,7 @@ from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, WireError
 from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.driver.orphans import orphan_before
-from runtime.driver.restart import wish
-from runtime.driver.takeover import Shared
+from runtime.driver.takeover import Shared, wish
 
 STRANGER = "written there while the flow had ended"
 _TRANSACTION_BYTES = 4 << 20

@@ -51,7 +51,11 @@ class Kubernetes:
         text = manifest(spec)
         found = self.find(spec.job)
         if found.state in (LaunchState.RUNNING, LaunchState.RESTARTING) and found.handle is not None:
-            raise LaunchError(f"the job {spec.job} runs already ({found.handle.where})", "stop it first")
+            raise LaunchError(
+                f"the job {spec.job} runs already ({found.handle.where})",
+                "wait, if another apply is starting it; else end it with kubectl delete sparkapplication"
+                f" {name_of(spec.job)} --namespace {self._namespace()}",
+            )
         if found.state is LaunchState.UNKNOWN and found.handle is not None:
             raise LaunchError(f"what the job {spec.job} does can't be told: {found.why}")
         self._kubectl("delete", "sparkapplication", name_of(spec.job), "--ignore-not-found")

@@ -65,7 +65,7 @@ def run_once(
         finally:
             _end(process)
     if code:
-        raise LaunchError(f"the Spark application ended with {code}", "its last lines are below", last)
+        raise LaunchError(f"the Spark application ended with {code}", "its last lines tell why", last)
 
 
 def _submitted(scratch: Path, spark: Path, application: Sequence[str], where: JobSpec | None) -> Submission:

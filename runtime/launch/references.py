@@ -28,11 +28,14 @@ def variables(spec: JobSpec) -> list[str]:
 
 def check(spec: JobSpec, environ: Mapping[str, str]) -> None:
     """All that is missing at once, by name."""
-    missing = []
+    missing: list[str] = []
+    ways_out: set[str] = set()
     for setting, kind, name in references(spec):
         if kind == "env" and name not in environ:
             missing.append(f"{setting} wants the environment variable {name}, which is not set")
+            ways_out.add("set the variable where repl is called: the job inherits it")
         if kind == "file" and not os.access(Path(name), os.R_OK):
             missing.append(f"{setting} wants the file {name}, which can't be read")
+            ways_out.add("put the file there, readable by who calls repl")
     if missing:
-        raise LaunchError("; ".join(missing), "set it where repl is called: the job inherits it")
+        raise LaunchError("; ".join(missing), "; ".join(sorted(ways_out)))

@@ -98,7 +98,10 @@ class Supervised:
         if lock is None:
             found = self.find(folder.job)
             where = f" ({found.handle.where})" if found.handle is not None else ""
-            raise LaunchError(f"the job {folder.job} runs already{where}", "stop it first")
+            raise LaunchError(
+                f"the job {folder.job} runs already{where}",
+                "wait, if another apply is starting it; else kill that process: the job stops gracefully",
+            )
         return lock
 
     def _refuse_elsewhere(self, folder: Folder) -> None:

@@ -64,7 +64,7 @@ class Town:
 
     def said(self, text: str) -> str:
         """What the command said, with the names that the scenario uses."""
-        for word in ("there", "orders", "both", "payments", "refunds"):
+        for word in ("there", "orders", "both", "payments", "refunds", "returns"):
             text = text.replace(self.name(word), word)
         return text
 
@@ -121,6 +121,10 @@ class Town:
         admin = self.admin(cluster)  # lives until the answer is there
         admin.create_partitions(wanted)[self.name(word)].result(timeout=PATIENCE_S)
         eventually(lambda: self.partitions(word, cluster) == partitions)
+
+    def delete(self, word: str, cluster: str) -> None:
+        admin = self.admin(cluster)
+        admin.delete_topics([self.name(word)])[self.name(word)].result(timeout=PATIENCE_S)
 
     def set(self, word: str, cluster: str, key: str, value: str) -> None:
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
+from planner.apply.watch import Watch
 from runtime.lab.lab import Lab
 from tests.bdd.running import SMALL, Town, Writing, eventually, fresh_names
+from tests.endpoints import endpoint
 from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -25,7 +27,7 @@ def town(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         "groups": {"sync": False},
     }
     there = {"name": name("there"), "from": "dc1", "to": "dc2", "job": name("into-dc2"), **quick}
-    there["topics"] = {"include": [name("orders"), name("new-") + ".*", name("new-events")]}
+    there["topics"] = {"include": [name("orders"), name("new-") + ".*", name("new-events"), name("returns")]}
     ways = [
         {"name": name(f"both-into-{to}"), "from": source, "to": to, "job": name(f"into-{to}"), **quick}
         | {"topics": {"include": [name("both")]}}
@@ -96,6 +98,11 @@ def _(town: Town, key: str, word: str, cluster: str, value: str) -> None:
     town.set(word, cluster, key, value)
 
 
+@when(parsers.parse("somebody deletes {word} at {cluster}"))
+def _(town: Town, word: str, cluster: str) -> None:
+    town.delete(word, cluster)
+
+
 @when("the topology is planned")
 def _(town: Town) -> None:
     town.run("plan", str(town.topology.file))
@@ -108,8 +115,17 @@ def _(town: Town) -> None:
 
 @when(parsers.parse("somebody runs repl {command} on {word}"))
 def _(town: Town, command: str, word: str) -> None:
+    on_flow(town, word, command)
+
+
+@when(parsers.parse("somebody accepts what {word} lost"))
+def _(town: Town, word: str) -> None:
+    on_flow(town, word, "resume", "--accept-loss")
+
+
+def on_flow(town: Town, word: str, *command: str) -> None:
     town.topology.write()
-    done = town.run(command, town.name(word), "--path", str(town.topology.file), "--auto-approve")
+    done = town.run(*command, town.name(word), "--path", str(town.topology.file), "--auto-approve")
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
@@ -169,6 +185,30 @@ def _(town: Town, writing: list[Writing], word: str, here: str, there: str) -> N
 def arrived(town: Town, word: str, here: str, there: str) -> None:
     expected = town.values(word, there)
     eventually(lambda: town.values(word, here) == expected, about=f"{word}: {expected}")
+
+
+@then(parsers.parse("the job says that {word} is {state}"))
+def _(town: Town, word: str, state: str) -> None:
+    """Itself: what `repl status` reads from the clusters may be ahead of it."""
+    with Watch(endpoint(town.lab, "dc2")) as watch:
+
+        def said() -> set[str]:
+            watch.look()
+            told = watch.board.partitions(town.name("into-dc2"))
+            return {str(one.state) for one in told if one.topic == town.name(word)}
+
+        eventually(lambda: said() == {state}, about=f"{word} is {state}")
+
+
+@then(parsers.parse("there is no {word} at {cluster}"))
+def _(town: Town, word: str, cluster: str) -> None:
+    assert not town.partitions(word, cluster)
+
+
+@then(parsers.parse("{word} at {here} holds the last {count:d} of {there}"))
+def _(town: Town, word: str, here: str, count: int, there: str) -> None:
+    last = [values[-count:] for values in town.values(word, there)]
+    eventually(lambda: town.partitions(word, here) == len(last) and town.values(word, here) == last)
 
 
 @then(parsers.parse("{word} at {cluster} gets none of them"))

@@ -20,8 +20,18 @@ from planner.kafka.log import Tail, append
 from planner.model.topology import RUNNING
 from runtime.contract import control, job_status, naming
 from runtime.contract.internal_topics import at_destination
-from runtime.contract.job_status import FlowView, JobKey, JobState, JobStatus, SpecKey
+from runtime.contract.job_status import (
+    FlowView,
+    JobKey,
+    JobState,
+    JobStatus,
+    SlotKey,
+    SlotReport,
+    SpecKey,
+    StatusKey,
+)
 from runtime.contract.jobspec import JobSpec, LaunchSpec
+from runtime.contract.status import PartitionStatus, SlotStatus
 
 BEAT_S = 0.5
 ALL = 1_000_000  # of whatever is asked for
@@ -46,8 +56,8 @@ class FakeJobs:
     def forget(self) -> None:
         """As if they had never been: a real job of the same name would look for their ledgers."""
         for name, place in self.told:
-            keys = (job_status.encode_key(JobKey(name)), job_status.encode_key(SpecKey(name)))
-            append(producer(place), naming.STATUS, [(key, None) for key in keys], 30)
+            keys: tuple[StatusKey, ...] = (JobKey(name), SpecKey(name), SlotKey(name, 0))
+            append(producer(place), naming.STATUS, [(job_status.encode_key(key), None) for key in keys], 30)
 
     def launch(self, spec: JobSpec) -> str:
         self.calls.append(f"launch {spec.job}")
@@ -100,6 +110,8 @@ class FakeJob(threading.Thread):
         self._state: JobState = "running"
         self._killed = threading.Event()
         self.behind_ms = 0  # its clock
+        self.stopped: list[PartitionStatus] = []  # what its slot says that stands still
+        self.accepted: list[str] = []
         self._producer = producer(endpoint)
 
     def kill(self) -> None:
@@ -126,8 +138,8 @@ class FakeJob(threading.Thread):
             case control.Reconfigure(spec=spec):
                 self._spec = spec
                 self._remember()
-            case control.AcceptLoss():
-                pass
+            case control.AcceptLoss(flow=flow):
+                self.accepted.append(flow)
         self._heard = command.id
 
     def _remember(self) -> None:
@@ -150,8 +162,12 @@ class FakeJob(threading.Thread):
             heard=self._heard,
             flows=[replace(view, topics=ALL) for view in views],
         )
-        key = job_status.encode_key(JobKey(self._spec.job))
-        append(self._producer, naming.STATUS, [(key, job_status.encode(status))], 30)
+        said: dict[StatusKey, JobStatus | SlotReport] = {JobKey(self._spec.job): status}
+        if self.stopped:
+            slot = SlotStatus(slot=0, at_ms=now, assignment=1, partitions=self.stopped)
+            said[SlotKey(self._spec.job, 0)] = SlotReport(driver=self._driver, attempt=1, status=slot)
+        records = [(job_status.encode_key(key), job_status.encode(value)) for key, value in said.items()]
+        append(self._producer, naming.STATUS, records, 30)
 
 
 def ensure_topics(endpoint: Endpoint) -> None:

@@ -227,25 +227,6 @@ def test_a_flow_is_removed_and_nobody_may_copy_it(job: Running):
     wait_for(lambda: not any(key.flow == "added" for key in job.partitions()))
 
 
-def test_a_mirror_deleted_by_hand_is_not_made_anew_until_someone_accepts_it(
-    job: Running, dc1: dict[str, Any], dc2: dict[str, Any]
-):
-    topic = f"{PREFIX}-gone"
-    create_topic(dc1, topic)
-    write(dc1, topic, [b"before"] * 3)
-    wait_for(lambda: arrived(dc2, topic) == 3, _FOLLOWS_S)
-    admin = AdminClient(dc2)
-    admin.delete_topics([topic])[topic].result(60)
-    key = PartitionKey("main", topic, 0)
-    wait_for(lambda: state_of(job, key) is PartitionState.RECREATED)
-    status = job.wait_for(lambda status: any(topic in note for view in status.flows for note in view.notes))
-    assert status is not None
-    assert topic not in admin.list_topics(timeout=60).topics
-    write(dc1, topic, [b"after"] * 2)
-    job.tell(control.AcceptLoss("accepted", "main"))
-    wait_for(lambda: [one.value for one in copied(dc2, topic)][-2:] == [b"after"] * 2, _FOLLOWS_S)
-
-
 def test_a_deleted_source_topic_is_said_and_its_mirror_stays(
     job: Running, dc1: dict[str, Any], dc2: dict[str, Any]
 ):

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from planner.cli.app import show
-from planner.cli.apply import look_again
 from planner.cli.apply_view import View
 from planner.cli.applying import Applying, carry_out
 from planner.cli.endpoints import endpoints_of
+from planner.cli.looking import Looking
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.validate import checked
 from planner.model.diagnostic import Failure
@@ -53,7 +53,7 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
     endpoints = endpoints_of(plan.connections.values())
     applying = Applying(
         endpoints=endpoints,
-        look=look_again(endpoints, TIMEOUT_MS),
+        look=Looking(endpoints, TIMEOUT_MS),
         lock_timeout_ms=60_000,
         view=Signalling(number, after),
         finish_with=f"repl apply {path}",

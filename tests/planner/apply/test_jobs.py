@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from planner.apply.attempt import Guard
 from planner.apply.hands import Hands, Patience
-from planner.apply.orders import accept_loss
+from planner.apply.orders import Standing, accept_loss
 from planner.apply.steps import HANDLERS
 from planner.apply.watch import Watch
 from planner.model.address import job_address
@@ -16,6 +16,7 @@ from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from planner.observe.jobs import read_jobs
 from runtime.contract import jobspec
 from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.status import PartitionState, PartitionStatus
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.fakes.jobs import FakeJobs
@@ -209,4 +210,17 @@ def test_no_loss_is_accepted_where_nothing_stands_still(here: Here) -> None:
 
     said = accept_loss(here.endpoint, here.name, here.name, noticed_s=0.5)
 
-    assert said.problem == "no partition of it stands still over lost records"
+    assert said == Standing((), ())
+
+
+def test_losses_are_accepted_and_nothing_else(here: Here) -> None:
+    here.perform(here.launch())
+    job = here.jobs.running[here.name]
+    lost, missing = (
+        PartitionStatus(here.name, "a", number, state, since_ms=0)
+        for number, state in enumerate((PartitionState.DATA_LOSS, PartitionState.LEDGER_MISSING))
+    )
+    job.stopped = [missing, lost]
+
+    assert accept_loss(here.endpoint, here.name, here.name, noticed_s=60) == Standing((lost,), (missing,))
+    assert job.accepted == [here.name]

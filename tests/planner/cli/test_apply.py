@@ -4,10 +4,15 @@ import json
 import os
 import pty
 import subprocess
+from dataclasses import replace
 
 import pytest
 
+from planner.kafka import log
+from planner.store import planfile
+from runtime.contract import naming
 from tests.commands import REPL, environment, repl
+from tests.endpoints import endpoint
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -21,11 +26,11 @@ def topology(lab, fresh, tmp_path) -> Topology:
     return made
 
 
-def answering(answer: str, *arguments: str) -> tuple[int, str]:
+def answering(answer: str, *arguments: str, **changed: str) -> tuple[int, str]:
     """The command at a terminal where a person types the answer."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*REPL, *arguments], env=environment({}), stdin=theirs, stdout=theirs, stderr=theirs
+        [*REPL, *arguments], env=environment(changed), stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     os.write(ours, f"{answer}\n".encode())
@@ -52,6 +57,12 @@ def test_a_yes_applies(topology):
     assert code == 0, told
     assert f"topic.dc1.{topology.name}-orders: created" in told
     assert "Apply complete! Resources: 1 added, 0 changed, 0 destroyed." in told
+
+
+def test_no_colour_where_it_is_not_wanted(topology):
+    code, told = answering("yes", "apply", str(topology.file), NO_COLOR="1")
+    assert code == 0, told
+    assert "\x1b" not in told
 
 
 def test_events_for_programs_are_one_json_a_line(topology):
@@ -84,12 +95,32 @@ def test_another_cluster_than_the_pinned_one_is_refused(topology):
     assert "pinned" in done.stderr
 
 
+@pytest.mark.parametrize(("pinned", "code", "said"), [(True, 3, "is pinned to"), (False, 4, "was made for")])
+def test_an_address_that_leads_elsewhere_since_the_plan_is_not_written_to(
+    topology, lab, tmp_path, pinned, code, said
+):
+    if pinned:
+        topology.clusters["dc1"]["id"] = lab.clusters["dc1"].cluster_id
+    saved = tmp_path / "plan.bin"
+    assert repl("plan", str(topology.write()), "--out", str(saved)).returncode == 0
+    plan = planfile.read(saved)
+    moved = replace(plan.connections["dc1"], bootstrap=lab.clusters["dc2"].bootstrap)
+    planfile.write(replace(plan, connections={"dc1": moved}), saved)
+
+    done = repl("apply", str(saved))
+
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    claims = [one.value or b"" for one in log.read(endpoint(lab, "dc2"), naming.LEASE)]
+    assert not [one for one in claims if topology.name.encode() in one]
+
+
 def test_a_cluster_that_is_not_there_leaves_the_apply_incomplete(topology):
     topology.clusters["dc9"] = {"bootstrap": "127.0.0.1:1"}
     topology.topic(f"{topology.name}-far", cluster="dc9", partitions=1)
     done = repl("apply", str(topology.write()), "--auto-approve", "--timeout", "10s")
     assert done.returncode == 1
     assert "dc9 was left out" in done.stderr
+    assert "Apply not complete." in done.stdout
     assert "1 added" in done.stdout
 
 

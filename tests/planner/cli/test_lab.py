@@ -1,6 +1,7 @@
 """repl lab: flags become specs, and the lab is shown so that a person and a script can read it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from planner.cli.lab_choices import specs
 from planner.cli.lab_view import show
 from runtime.lab.cluster import Cluster
 from runtime.lab.errors import LabError
+from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec, Security
 from runtime.lab.status import BrokerStatus, ClusterStatus, LabStatus, State
+from tests.records import create_topic
 
 NOTHING: dict[str, Any] = {
     "clusters": None,
@@ -130,4 +133,27 @@ def test_the_home_may_come_from_the_environment(tmp_path: Path) -> None:
         "home": str(tmp_path),
         "topology": f"{tmp_path}/topology.yaml",
         "clusters": [],
+    }
+
+
+@pytest.mark.integration
+def test_what_a_load_has_written(lab: Lab, fresh: Callable[[str], str]) -> None:
+    topic = fresh("load")
+    create_topic(lab.clusters["dc1"].client, topic, 1)
+    words = [
+        "lab",
+        "load",
+        f"dc1:{topic}",
+        "--rate",
+        "20",
+        "--seconds",
+        "0.5",
+        "--json",
+        "--home",
+        str(lab.home),
+    ]
+    done = CliRunner().invoke(root, words)
+    assert json.loads(done.stdout) == {
+        "format_version": 1,
+        "targets": [{"cluster": "dc1", "topic": topic, "written": 10, "failed": None}],
     }

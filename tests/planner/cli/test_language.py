@@ -23,6 +23,11 @@ class TestInit:
         assert run(["validate", str(folder)]) == 0
         assert capsys.readouterr() == ("Valid: 2 clusters, 1 topic, 1 flow, 1 job.\n", "")
 
+    def test_for_programs(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["init", str(tmp_path), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told == {"format_version": 1, "files": [str(tmp_path / "topology.yaml")]}
+
     def test_the_current_folder_is_the_default(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -54,8 +59,9 @@ class TestInit:
 
 
 class TestSchema:
-    def test_it_is_json(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert run(["schema"]) == 0
+    @pytest.mark.parametrize("words", [["schema"], ["schema", "--json"]])
+    def test_it_is_json(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(words) == 0
         assert json.loads(capsys.readouterr().out)["title"] == "repl topology"
 
     def test_the_reference_is_the_documented_page(self, capsys: pytest.CaptureFixture[str]) -> None:

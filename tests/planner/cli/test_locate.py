@@ -34,8 +34,7 @@ def test_a_flow_that_is_not_there_names_those_that_are() -> None:
     for command in (("offsets", "nope", "g"), ("locate", "nope", "orders:0:1")):
         said = repl(*command, "--path", EXAMPLE)
         assert said.returncode == 1
-        assert "no flow is called 'nope'" in said.stderr
-        assert "dc1-to-dc2, dc2-to-dc1" in said.stderr
+        assert "there is no flow nope in this topology — its flows: dc1-to-dc2, dc2-to-dc1" in said.stderr
 
 
 def test_a_destination_that_does_not_answer_is_one_sentence(tmp_path) -> None:
@@ -48,4 +47,5 @@ def test_a_destination_that_does_not_answer_is_one_sentence(tmp_path) -> None:
     said = repl("offsets", "f", "g", "--path", str(topology), "--timeout", "2s")
     assert said.returncode == 1
     assert said.stderr.startswith("error: b: ")
+    assert "— is b up, and is its bootstrap right?" in said.stderr
     assert "Traceback" not in said.stderr

@@ -1,4 +1,4 @@
-"""`repl pause` and `repl resume` where nothing comes of it: the file stays as it was."""
+"""Commands that end a flow or let it rest, where nothing comes of it: the file stays as it was."""
 
 from pathlib import Path
 
@@ -17,6 +17,8 @@ FLOWS = """\
     ("command", "flow", "code", "said"),
     [
         ("pause", "ther", ExitCode.ERROR, "there is no flow ther in this topology — did you mean there?"),
+        ("pause", "x", ExitCode.ERROR, "there is no flow x in this topology — its flows: gone, there"),
+        ("failover", "y", ExitCode.ERROR, "there is no cluster y in this topology — its clusters: dc1, dc2"),
         ("pause", "gone", ExitCode.REFUSED, "flow.gone is failed_over and can't be paused"),
         ("resume", "gone", ExitCode.REFUSED, "flow.gone is failed_over and can't be resumed"),
         ("pause", "there", ExitCode.ERROR, "nothing listens there"),

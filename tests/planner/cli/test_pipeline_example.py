@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from planner.model.diagnostic import ExitCode
 from runtime.lab.lab import Lab
 from tests.topologies import at
 
@@ -25,8 +27,8 @@ def pipeline() -> dict[str, Any]:
     return found
 
 
-def script(pipeline: dict[str, Any], job: str, step: str) -> str:
-    found: str = next(one["run"] for one in pipeline["jobs"][job]["steps"] if one.get("id") == step)
+def of_step(pipeline: dict[str, Any], job: str, step: str) -> dict[str, str]:
+    found: dict[str, str] = next(one for one in pipeline["jobs"][job]["steps"] if one.get("id") == step)
     return found
 
 
@@ -43,43 +45,73 @@ def test_planning_and_applying_come_as_different_principals(pipeline: dict[str, 
     assert plan != apply
 
 
-@pytest.mark.integration
-def test_its_steps_do_what_they_say(pipeline: dict[str, Any], lab: Lab, fresh, tmp_path: Path):
-    folder = tmp_path / "topology"
-    folder.mkdir()
-    made = at(lab, fresh("piped"), folder)
-    made.topic(fresh("orders"), partitions=2)
-    made.write()
-    commands = tmp_path / "bin"
-    commands.mkdir()
-    _command(commands / "repl", f'exec "{sys.executable}" -m planner "$@"')
-    _command(commands / "gh", f'printf "%s\\n" "$@" > "{tmp_path}/said"')
+@dataclass(frozen=True)
+class Machine:
+    """Runs the pipeline's scripts as they stand: `repl` is this one, `gh` writes down what it is asked."""
 
-    def run(job: str, step: str) -> str:
-        output = tmp_path / "output"
+    folder: Path
+    pipeline: dict[str, Any]
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+    def run(self, job: str, step: str, ends: int = ExitCode.DONE) -> str:
+        output = self.folder / "output"
         output.write_text("")
         env = {
             **os.environ,
-            "PATH": f"{commands}:{os.environ['PATH']}",
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
             "PYTHONPATH": str(HERE),
             "GITHUB_OUTPUT": str(output),
             "PULL_REQUEST": "7",
         }
-        command = [BASH, "-e", "-c", script(pipeline, job, step)]
+        command = [BASH, "-e", "-c", of_step(self.pipeline, job, step)["run"]]
         done = subprocess.run(
-            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False
+            command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=240, check=False
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == ends, done.stdout + done.stderr
         return output.read_text()
 
-    run("plan", "validate")
-    assert run("plan", "plan") == "changes=true\n"
-    run("plan", "comment")
-    assert "7\n--body-file\nplan.md" in (tmp_path / "said").read_text()
-    assert "1 to add" in (tmp_path / "plan.md").read_text()
-    assert json.loads((tmp_path / "plan.repl").read_text())
-    run("apply", "apply")
-    assert run("plan", "plan") == "changes=false\n"
+
+@pytest.fixture
+def machine(pipeline: dict[str, Any], tmp_path: Path) -> Machine:
+    (tmp_path / "topology").mkdir()
+    (tmp_path / "bin").mkdir()
+    _command(tmp_path / "bin" / "repl", f'exec "{sys.executable}" -m planner "$@"')
+    _command(tmp_path / "bin" / "gh", f'printf "%s\\n" "$@" > "{tmp_path}/said"')
+    return Machine(tmp_path, pipeline)
+
+
+def test_the_pull_request_is_told_why_there_is_no_plan(machine: Machine, pipeline: dict[str, Any]):
+    (machine.folder / "topology" / "t.yaml").write_text("apiVersion: repl/v1\nname: shop\ntopcs: []\n")
+
+    machine.run("plan", "validate", ends=ExitCode.ERROR)
+    assert machine.run("plan", "plan", ends=ExitCode.ERROR) == ""
+    machine.run("plan", "comment")
+
+    assert "--body-file\nplan.md" in machine.said
+    assert "No plan could be made" in (machine.folder / "plan.md").read_text()
+    # What GitHub itself decides: a step after one that failed is left out unless its condition says always().
+    for step, before in (("plan", "validate"), ("comment", "plan")):
+        condition = of_step(pipeline, "plan", step)["if"]
+        assert condition.startswith(f"always() && steps.{before}.outcome != 'skipped'")
+
+
+@pytest.mark.integration
+def test_its_steps_do_what_they_say(machine: Machine, lab: Lab, fresh):
+    made = at(lab, fresh("piped"), machine.folder / "topology")
+    made.topic(fresh("orders"), partitions=2)
+    made.write()
+
+    machine.run("plan", "validate")
+    assert machine.run("plan", "plan") == "changes=true\n"
+    machine.run("plan", "comment")
+    assert "7\n--body-file\nplan.md" in machine.said
+    assert "1 to add" in (machine.folder / "plan.md").read_text()
+    assert json.loads((machine.folder / "plan.repl").read_text())
+    machine.run("apply", "apply")
+    assert machine.run("plan", "plan") == "changes=false\n"
 
 
 def _command(path: Path, does: str) -> None:

@@ -140,6 +140,32 @@ def test_a_report_that_has_no_place(tmp_path: Path) -> None:
         write_reports(nothing(), tmp_path / "absent" / "m", None)
 
 
+def test_why_there_is_no_plan_takes_the_place_of_an_older_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology, comment = tmp_path / "t.yaml", tmp_path / "plan.md"
+    topology.write_text("apiVersion: repl/v1\nname: shop\nclusters: {dc1: {bootstrap: 'a:1'}}\ntopcs: []\n")
+    comment.write_text("### shop: Plan: 3 to add")
+
+    assert run(["plan", str(topology), "--markdown", str(comment), "--json"]) == ExitCode.ERROR
+
+    assert len(json.loads(capsys.readouterr().out)["diagnostics"]) == 1
+    text = comment.read_text()
+    assert text.startswith("### No plan could be made: 1 error\n")
+    assert f"{topology}:4:1" in text
+    assert "did you mean" in text
+
+
+def test_a_report_that_can_not_be_written_hides_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", str(tmp_path), "--markdown", str(tmp_path / "absent" / "m")]) == ExitCode.ERROR
+
+    err = capsys.readouterr().err
+    assert str(tmp_path) in err.splitlines()[0]
+    assert "the report can't be written" in err
+
+
 def test_an_empty_folder_plans_nothing_and_deletes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ FLOWS = """\
     [
         (("there", "--replay"), ExitCode.REFUSED, "flow.there is active: it copies what is left"),
         (("still", "--replay"), ExitCode.REFUSED, "flow.still is paused: it copies what is left"),
-        (("gone", "--replay"), ExitCode.ERROR, "dc1 can't be read"),
+        (("gone", "--replay"), ExitCode.ERROR, "nothing listens there — look at the cluster's bootstrap"),
         (("gone", "--to", "aside"), ExitCode.ERROR, "--to goes with --replay"),
         (("gone", "--replay", "--export", "x"), ExitCode.ERROR, "--export and --replay are two commands"),
     ],

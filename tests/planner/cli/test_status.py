@@ -56,7 +56,7 @@ def test_status_of_a_topology_without_flows(topology: Path):
 def test_a_cluster_that_is_not_declared(topology: Path, command: str):
     done = repl(command, "dc3", "--path", str(topology))
     assert done.returncode == 1
-    assert "no cluster is called 'dc3' in lonely" in done.stderr
+    assert "there is no cluster dc3 in this topology — did you mean dc" in done.stderr
     assert "its clusters: dc1, dc2" in done.stderr
 
 
@@ -65,6 +65,7 @@ def test_a_cluster_that_does_not_answer(topology: Path, command: str):
     done = repl(command, "dc1", "--path", str(topology))
     assert done.returncode == 1
     assert done.stderr.startswith("error: dc1: ")
+    assert "— is dc1 up, and is its bootstrap right?" in done.stderr
     assert "Traceback" not in done.stderr
 
 

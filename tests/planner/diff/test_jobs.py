@@ -12,7 +12,7 @@ from planner.model.change import Action, Change
 from planner.model.live import LiveJob
 from planner.model.observed import Observed, Unreachable
 from planner.model.owned import Owned
-from planner.model.topology import FlowState, Job, StartAt, Topology
+from planner.model.topology import FlowState, Job, StartAt, StartAtOffsets, Topology
 from runtime.contract.jobspec import JobSpec
 from tests.fakes.simulated import running
 from tests.fakes.states import SHOP, cluster, flow, live, observed, topology
@@ -123,7 +123,6 @@ def test_a_pause() -> None:
         (Job("dc2", memory="2g"), {"memory": ("1g", "2g")}),
         (Job("dc2", slots=3), {"slots": ("auto", 3)}),
         (Job("dc2", conf={"spark.x": "y"}), {"conf": ((), ("spark.x=y",))}),
-        (Job("dc2", metrics_port=None), {"metrics": ("127.0.0.1:9404", "off")}),
         (Job("dc2", master="local[4]"), {"master": ("local[2]", "local[4]")}),
     ],
 )
@@ -138,6 +137,24 @@ def test_what_spark_was_started_with_needs_a_new_start(
     assert found.reason.startswith(f"{next(iter(what))}: a running job can't take that over")
     assert "12 records are waiting" in found.notes[0]
     assert "resumes exactly" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("job", "what"),
+    [
+        (Job("dc2", metrics_port=None), {"metrics": ("127.0.0.1:9404", "off")}),
+        (Job("dc2", metrics_host="::", metrics_port=9), {"metrics": ("127.0.0.1:9404", ":::9")}),
+        (Job("dc2", metrics_partitions=0), {"metrics.partitions": (2000, 0)}),
+    ],
+)
+def test_metrics_are_told_without_a_restart(job: Job, what: dict[str, tuple[object, object]]) -> None:
+    shop = replace(topology(ORDERS), jobs={"dc2": job})
+
+    found = changes(shop, applied(topology(ORDERS)))
+
+    assert (found["job.dc2"].action, moved(found["job.dc2"])) == (Action.UPDATE, what)
+    assert found["job.dc2"].reason == "reconfigured without a restart"
+    assert found["flow.orders"].action is Action.NO_OP
 
 
 def test_a_flow_that_leaves_says_what_it_leaves_behind() -> None:
@@ -185,7 +202,16 @@ def test_starting_over_says_what_comes_twice() -> None:
     found = changes(shop, applied(topology(ORDERS)))["flow.orders"]
 
     assert moved(found) == {"restart_from": ("not set", "earliest")}
-    assert "a second time" in found.notes[0]
+    assert ["a second time" in note for note in found.notes] == [True]
+
+
+def test_starting_over_by_offsets_says_that_the_others_stay() -> None:
+    shop = topology(replace(ORDERS, restart_from=StartAtOffsets({"a": {0: 42}})))
+
+    found = changes(shop, applied(topology(ORDERS)))["flow.orders"]
+
+    assert moved(found) == {"restart_from": ("not set", "a:0:42")}
+    assert found.notes[1] == "partitions that restart_from does not name stay where they are"
 
 
 def test_another_topologys_job_is_left_alone() -> None:

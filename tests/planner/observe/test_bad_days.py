@@ -4,7 +4,8 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from planner.kafka import Endpoint
 from planner.model.observed import ConfigsWanted, ObservedCluster, Unreachable, Wanted
 from planner.model.topology import Cluster
 from planner.observe import Observer
+from planner.observe.observer import NO_LIMITS
 from runtime.lab.lab import Lab
 from runtime.lab.status import State
 from tests.conftest import MakeLab
@@ -20,9 +22,12 @@ from tests.labs import spec
 from tests.records import create_topic, wait_for
 
 
-def observer(*endpoints: Endpoint, timeout_s: float = 10.0) -> Observer:
+def observer(
+    *endpoints: Endpoint, timeout_s: float = 10.0, sooner_s: Mapping[str, float] = NO_LIMITS
+) -> Observer:
     clusters = {one.cluster: Cluster(one.cluster, one.bootstrap) for one in endpoints}
-    return Observer(clusters, {one.cluster: one for one in endpoints}, timeout_s=timeout_s)
+    known = {one.cluster: one for one in endpoints}
+    return Observer(clusters, known, timeout_s=timeout_s, sooner_s=sooner_s)
 
 
 def unreachable(one: Endpoint, timeout_s: float = 10.0) -> Unreachable:
@@ -95,6 +100,15 @@ def test_a_port_that_keeps_silent_is_given_up_in_time(listener: Listen) -> None:
     assert time.monotonic() - before < 9  # the time-out is 10 s where nobody names one
     assert "accepts connections but has not answered for 1 s" in found.why
     assert "--timeout" in found.way_out
+
+
+def test_only_who_is_given_up_is_waited_for_less(listener: Listen) -> None:
+    dc1, dc2 = (replace(listener(lambda connection: KEEP), cluster=name) for name in ("dc1", "dc2"))
+    with observer(dc1, dc2, timeout_s=1.0, sooner_s={"dc1": 0.25, "dc2": 60.0}) as reading:
+        found = reading.names().clusters
+    whys = [one.why for one in found.values() if isinstance(one, Unreachable)]
+    sooner, waited = (float(why.split(" for ")[-1].removesuffix(" s")) for why in whys)
+    assert sooner <= 0.25 < waited <= 1.0
 
 
 def test_leaving_ends_a_read_that_waits(listener: Listen) -> None:

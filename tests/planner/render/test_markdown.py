@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from planner.model.diagnostic import warning
+from planner.model.diagnostic import error, warning
 from planner.plan import with_diagnostics
-from planner.render.markdown import LIMIT, code, markdown
+from planner.render.markdown import LIMIT, code, failed, markdown
 from tests.fakes.states import cluster, desired, live, owned, wanted
 from tests.planner.render.scenes import everything, many, planned
 
@@ -44,6 +44,16 @@ def test_ten_thousand_warnings_leave_room_for_the_changes() -> None:
 
     assert len(body) <= LIMIT
     assert "topic.dc1.old" in body
+
+
+def test_where_no_plan_could_be_made_as_much_as_a_comment_holds() -> None:
+    wrong = [error(f"error {number} " + "x" * 500, "mend it") for number in range(1_000)]
+
+    body = failed([warning("look"), *wrong])
+
+    assert body.startswith("### No plan could be made: 1,000 errors\n\n- ❌ error 0 ")
+    assert "left out here; `repl plan` has them all" in body
+    assert len(body) <= LIMIT
 
 
 def test_a_long_list_of_names_is_counted() -> None:

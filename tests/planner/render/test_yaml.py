@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.declare import load
+from planner.diff.values import FOREVER
 from planner.model.topology import Acl, AclRule, Cluster, Topic, Topology
 from planner.render.yaml import topology_yaml
 
@@ -17,7 +18,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
 configs = st.dictionaries(
     st.sampled_from(["cleanup.policy", "retention.ms", "segment.bytes", "vendor.key", "min.insync.replicas"]),
     st.sampled_from(
-        ["compact,delete", "604800000", "-1", "1073741824", "007", "true", "1e3", "{{ x }}", "a: b"]
+        ["compact,delete", "604800000", "-1", "1073741824", "007", "true", "1e3", "{{ x }}", "a: b", FOREVER]
     ),
 )
 topics = st.builds(

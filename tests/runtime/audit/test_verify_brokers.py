@@ -184,7 +184,14 @@ def test_one_that_was_cut_goes_on_where_it_was(world: World) -> None:
     assert [one["compared"] for one in partitions] == [
         len(one) for one in world.sides["dc1"].read("verify.long", 3)
     ]
-    assert "nothing to go on with" in repl(*words, "--resume", "--range", "last:1", env=world.env).stderr
+
+    # Another question: one of the two stretches that the last 1,200 offsets of each partition are.
+    other = repl(*words, "--resume", "--range", "last:1200", "--sample", "40%", "--json", env=world.env)
+    assert "nothing to go on with" in other.stderr
+    seen = json.loads(other.stdout)
+    assert (other.returncode, seen["equal"], seen["sample"]) == (0, True, 40.0)
+    assert [one["end"] - one["low"] for one in seen["partitions"]] == [1_200] * 3
+    assert all(0 < one["compared"] <= 1_000 for one in seen["partitions"])
 
 
 def test_what_the_flow_adds_is_no_difference_but_what_others_add_is(world: World) -> None:
@@ -252,7 +259,7 @@ def test_what_cannot_be_compared_is_an_error(world: World) -> None:
     world.copied("verify.orders", 2)
     done = repl("verify", "verify-plain", "--topics", "nothing", "--path", str(world.topology), env=world.env)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "verify-plain copied no topic nothing; it copied verify.orders" in done.stderr
+    assert "verify-plain copied no topic nothing — it copied verify.orders" in done.stderr
 
 
 def _forge(world: World, copies: Mapping[str, Rows]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.ledger import Reach
+from runtime.audit.ledger import Reach, WrongCluster
 from runtime.audit.offsets import OffsetsAsked, group_offsets
 from runtime.contract.groups_seen import GroupSeen
 from runtime.contract.jobspec import (
@@ -409,6 +409,8 @@ def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fr
     assert "127.0.0.1:1" in seen.source_why
     assert (row.source, row.translation, row.committed, row.state) == (12, 12, 12, "translated")
     assert row.as_of_ms is not None
+    with pytest.raises(WrongCluster, match="the topology means another"):
+        told(Reach("dc1", sides["dc1"].bootstrap, id="another"))
 
 
 def test_a_thousand_groups(sides: dict[str, Side], fresh: Fresh) -> None:

@@ -96,8 +96,9 @@ def test_kubectl_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         kubectl.answers("get", json.dumps({"status": {"applicationState": {"state": word}}}))
         assert launcher.find(SPEC.job).state is state
     kubectl.answers("get", json.dumps({}))  # just made: the operator has not looked yet
-    with pytest.raises(LaunchError, match="runs already"):
+    with pytest.raises(LaunchError, match="runs already") as caught:
         launcher.launch(SPEC)
+    assert f"kubectl delete sparkapplication {name} --namespace replication" in caught.value.way_out
 
     launcher.update(SPEC)
     assert next(iter(yaml.safe_load_all(kubectl.applied)))["kind"] == "Secret"

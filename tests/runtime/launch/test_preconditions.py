@@ -55,6 +55,11 @@ def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
         check(spec, {})
     assert "dc1: sasl.password wants the environment variable NOT_SET" in caught.value.what
     assert f"dc2: ssl.key wants the file {tmp_path / 'key'}" in caught.value.what
+    assert "set the variable where repl is called" in caught.value.way_out
+    assert "put the file there" in caught.value.way_out
+    with pytest.raises(LaunchError) as caught:
+        check(spec, {"NOT_SET": "x"})
+    assert caught.value.way_out == "put the file there, readable by who calls repl"
     (tmp_path / "key").touch()
     check(spec, {"NOT_SET": "x"})
 

@@ -1,0 +1,71 @@
+"""`repl resume FLOW --accept-loss`: what is lost is gone over, and nothing else is."""
+
+from itertools import groupby
+
+import click
+
+from planner.apply.orders import Standing, accept_loss
+from planner.cli.app import show
+from planner.cli.endpoints import endpoints_of
+from planner.expand.say import few
+from planner.model.address import flow_address
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
+from planner.model.topology import Flow, Topology
+from runtime.contract.status import PartitionState, PartitionStatus
+
+_PAST_IT = "restart_from: {{offsets: {{{topic}: {{{partition}: OFFSET}}}}}} begins behind the record"
+
+# The way out of each state that is no loss: nothing of it is passed over.
+WAYS_OUT = {
+    PartitionState.RECORD_TOO_LARGE: "raise max.message.bytes of its mirror, and the brokers' limits: it is"
+    " tried again each minute",
+    PartitionState.RECORD_REFUSED: f"change the mirror's settings; or {_PAST_IT}",
+    PartitionState.RECORD_CORRUPT: "check the source's disk: another replica may have the record whole; or"
+    f" {_PAST_IT}",
+    PartitionState.LEDGER_MISSING: "starting over would double its records: restore __repl.ledger, or say"
+    " where to begin with a new restart_from",
+    PartitionState.SOURCE_DELETED: "take the topic out of the flow; or delete its mirror with"
+    " on_source_delete: delete and repl apply",
+}
+
+
+def go_on_over_loss(topology: Topology, flow: Flow) -> None:
+    destination = topology.clusters[flow.destination_cluster]
+    said = accept_loss(endpoints_of([destination])[destination.name], flow.job, flow.name)
+    told(said, flow)
+
+
+def told(said: Standing, flow: Flow) -> None:
+    """Raises Failure where nothing went on."""
+    others = [*_others(said.others, flow)]
+    if said.problem:
+        raise Failure(error(f"flow.{flow.name}: {said.problem}", "look at repl status"))
+    if not said.over_loss:
+        nothing = error(
+            f"flow.{flow.name}: no partition of it stands still over lost records", "look at repl status"
+        )
+        raise Failure(others or nothing)
+    names = ", ".join(f"{_name(one)} ({one.state})" for one in said.over_loss)
+    click.echo(f"flow.{flow.name}: goes on over what was lost: {names}", err=True)
+    show([warning(one.summary, one.way_out, address=one.address) for one in others])
+
+
+def _others(stopped: tuple[PartitionStatus, ...], flow: Flow) -> list[Diagnostic]:
+    """One for each state."""
+    by_state = sorted(stopped, key=lambda one: one.state)
+    return [_other(state, list(found), flow) for state, found in groupby(by_state, lambda one: one.state)]
+
+
+def _other(state: PartitionState, stopped: list[PartitionStatus], flow: Flow) -> Diagnostic:
+    first = stopped[0]
+    why = f" ({_name(first)}: {first.why})" if first.why else ""
+    return error(
+        f"{few([_name(one) for one in stopped])}: {state} is no loss that can be accepted{why}",
+        WAYS_OUT[state].format(topic=first.topic, partition=first.partition),
+        address=str(flow_address(flow.name)),
+        exit=ExitCode.REFUSED,
+    )
+
+
+def _name(one: PartitionStatus) -> str:
+    return f"{one.topic}-{one.partition}"

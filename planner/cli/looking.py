@@ -1,0 +1,67 @@
+"""Wiring: what an apply asks the clusters once more: are they the right ones, and does the plan hold?"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from planner.kafka import Endpoint
+from planner.model.diagnostic import Failure, error
+from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Unreachable, Wanted
+from planner.model.plan import Plan
+from planner.observe import Observer
+from planner.plan.fingerprint import other_clusters
+from planner.store.registry import read_registry
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """`timeout_ms`: how long a cluster may keep silent."""
+
+    endpoints: Mapping[str, Endpoint]
+    timeout_ms: int
+
+    def refuse_others(self, plan: Plan, written: Iterable[str]) -> None:
+        """Failure where a cluster that is to be written to is another one than is meant, or is silent."""
+        with self._observer(plan, written) as observer:
+            found = observer.identities()
+        refuse_silent(found)
+        others = other_clusters(plan, {name: one for name, one in found.items() if isinstance(one, str)})
+        if others:
+            raise Failure(others)
+
+    def again(self, plan: Plan, written: Iterable[str]) -> Observed:
+        """What the plan's fingerprints speak of, and nothing else. Failure where a written one is silent."""
+        keys: dict[str, dict[str, ConfigsWanted]] = {name: {} for name in plan.connections}
+        acls: set[str] = set()
+        for one in plan.fingerprints:
+            cluster = one.address.cluster or ""
+            if one.address.kind.value == "acl":
+                acls.add(cluster)
+            elif cluster in keys:
+                keys[cluster][one.address.name] = ConfigsWanted(frozenset(one.config))
+        wanted = {name: Wanted(configs=topics, acls=name in acls) for name, topics in keys.items()}
+        with self._observer(plan, plan.connections) as observer:
+            observed = observer.details(observer.names(), wanted)
+        refuse_silent({name: observed.clusters[name] for name in written})
+        return observed
+
+    def _observer(self, plan: Plan, clusters: Iterable[str]) -> Observer:
+        return Observer(
+            {name: plan.connections[name] for name in clusters},
+            self.endpoints,
+            timeout_s=self.timeout_ms / 1000,
+            read_registry=read_registry,
+            jobs_of=plan.topology,
+        )
+
+
+def refuse_silent(found: Mapping[str, str | ObservedCluster | Unreachable]) -> None:
+    """Of clusters that must be written to."""
+    silent = [one for one in found.values() if isinstance(one, Unreachable)]
+    if silent:
+        raise Failure(
+            error(
+                f"{one.name} does not answer, and the plan changes it: {one.why}",
+                one.way_out or f"bring {one.name} back, then run this again",
+            )
+            for one in silent
+        )

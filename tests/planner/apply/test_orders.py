@@ -1,0 +1,29 @@
+"""What stands still over lost records, and what stands still over something else."""
+
+import pytest
+from msgspec.structs import replace
+
+from planner.apply.orders import standing
+from runtime.contract.status import PartitionState as State
+from tests.planner.apply.test_watch import board, partition, report
+
+LOST = {State.DATA_LOSS, State.RECREATED, State.DIVERGED}
+
+
+@pytest.mark.parametrize("state", State)
+def test_only_what_is_lost_can_be_accepted(state: State) -> None:
+    found = standing(board(slot=report(partition(0), partition(1, state))), "dc2", "x")
+
+    assert [one.state for one in found.over_loss] == ([state] if state in LOST else [])
+    stands_otherwise = state.needs_someone and state not in LOST
+    assert [one.state for one in found.others] == ([state] if stands_otherwise else [])
+
+
+def test_partitions_stand_in_order_and_another_flows_do_not_count() -> None:
+    lost = [partition(number, State.DATA_LOSS) for number in (10, 2)]
+    others = replace(partition(3, State.DIVERGED), flow="y")
+
+    found = standing(board(slot=report(*lost, others)), "dc2", "x")
+
+    assert [one.partition for one in found.over_loss] == [2, 10]
+    assert found.others == ()

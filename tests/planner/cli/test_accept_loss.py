@@ -1,0 +1,73 @@
+"""`repl resume FLOW --accept-loss`: what it says of what goes on, and of what it may not pass over."""
+
+import pytest
+
+from planner.apply.orders import Standing
+from planner.cli.accept_loss import WAYS_OUT, told
+from planner.model.diagnostic import ExitCode, Failure
+from runtime.contract.status import PartitionState as State
+from runtime.contract.status import PartitionStatus
+from tests.fakes.states import flow
+
+THERE = flow("there")
+
+
+def partition(number: int, state: State, why: str = "") -> PartitionStatus:
+    return PartitionStatus("there", "orders", number, state, since_ms=0, why=why)
+
+
+LOST = partition(0, State.DATA_LOSS)
+
+
+def test_what_goes_on_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    told(Standing((LOST, partition(1, State.RECREATED)), ()), THERE)
+
+    assert capsys.readouterr().err == (
+        "flow.there: goes on over what was lost: orders-0 (data_loss), orders-1 (recreated)\n"
+    )
+
+
+def test_every_other_state_that_needs_someone_has_a_way_out() -> None:
+    assert set(WAYS_OUT) == {one for one in State if one.needs_someone and not one.over_loss}
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (State.RECORD_TOO_LARGE, "raise max.message.bytes"),
+        (State.RECORD_REFUSED, "restart_from: {offsets: {orders: {7: OFFSET}}} begins behind the record"),
+        (State.RECORD_CORRUPT, "restart_from: {offsets: {orders: {7: OFFSET}}} begins behind the record"),
+        (State.LEDGER_MISSING, "would double its records: restore __repl.ledger"),
+        (State.SOURCE_DELETED, "take the topic out of the flow"),
+    ],
+)
+def test_what_is_no_loss_is_refused_with_its_way_out(state: State, says: str) -> None:
+    with pytest.raises(Failure) as failure:
+        told(Standing((), (partition(7, state, "so it is"), partition(8, state))), THERE)
+
+    assert failure.value.exit_code == ExitCode.REFUSED
+    (one,) = failure.value.diagnostics
+    assert one.summary == f"orders-7, orders-8: {state} is no loss that can be accepted (orders-7: so it is)"
+    assert says in one.way_out
+
+
+def test_each_state_is_told_of_beside_what_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    others = (partition(1, State.RECORD_CORRUPT), partition(2, State.LEDGER_MISSING))
+
+    told(Standing((LOST,), others), THERE)
+
+    first, *more = capsys.readouterr().err.splitlines()
+    assert "goes on over what was lost: orders-0" in first
+    assert ["orders-2: ledger_missing" in more[0], "orders-1: record_corrupt" in more[1]] == [True, True]
+
+
+def test_where_nothing_stands_still_nothing_is_accepted() -> None:
+    with pytest.raises(Failure, match="no partition of it stands still over lost records") as failure:
+        told(Standing((), ()), THERE)
+
+    assert failure.value.exit_code == ExitCode.ERROR
+
+
+def test_a_job_that_did_not_hear_is_named() -> None:
+    with pytest.raises(Failure, match="it has not taken over what it was told"):
+        told(Standing((LOST,), (), "it has not taken over what it was told"), THERE)

@@ -1,0 +1,110 @@
+"""What the comments in plans/examples tell people to type: it is understood, and leads where they say."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.core import ParameterSource
+
+from planner.cli.app import root
+from planner.cli.validate import checked
+from planner.declare.edit import with_state
+from planner.diff import diff
+from planner.expand import expand
+from planner.model.address import Kind
+from planner.model.observed import Observed
+from planner.model.plan import Plan
+from planner.model.step import Disown, Own
+from planner.observe.imported import imported
+from planner.plan import make_plan
+from planner.render.yaml import topology_yaml
+from tests.fakes.simulated import simulate
+from tests.planner.expand.build import cluster, live, observed, rule
+from tests.planner.plan.test_convergence import left_to_do
+
+EXAMPLES = sorted(Path("plans/examples").glob("*.yaml"))
+MIGRATION = Path("plans/examples/migration.yaml")
+SAID = re.compile(r"\brepl ([a-z].*?)(?=\s{2,}|`|,\s|,$|\s&&|$)")
+
+
+def said(example: Path) -> list[str]:
+    lines = [line for line in example.read_text().splitlines() if line.startswith("#")]
+    return [command for line in lines for command in SAID.findall(line)]
+
+
+SAYINGS = [pytest.param(one, words, id=f"{one.stem}: {words}") for one in EXAMPLES for words in said(one)]
+
+
+def parsed(words: str) -> Iterator[click.Context]:
+    """The command and those above it, as click understands them."""
+    command: click.Command = root
+    name, rest, context = "repl", shlex.split(words), None
+    while True:
+        context = command.make_context(name, [*rest], parent=context)
+        yield context
+        if not isinstance(command, click.Group):
+            return
+        found, inner, rest = command.resolve_command(context, rest)
+        assert inner is not None
+        name, command = str(found), inner
+
+
+@pytest.mark.parametrize(("example", "words"), SAYINGS)
+def test_a_command_is_understood_and_says_which_topology_it_means(example: Path, words: str) -> None:
+    *_, context = parsed(words)
+    if "path" in context.params:
+        assert context.get_parameter_source("path") is ParameterSource.COMMANDLINE
+        assert context.params["path"] in (example, Path("new.yaml"), Path("…"))
+
+
+def planned(file: Path, seen: Observed) -> Plan:
+    topology = checked(file, ()).topology
+    desired = expand(topology, seen)
+    plan = make_plan(desired, seen, diff(desired, seen, topology), topology)
+    assert not plan.errored, plan.diagnostics
+    return plan
+
+
+def applied(file: Path, seen: Observed) -> Observed:
+    return simulate(planned(file, seen).steps, seen)
+
+
+def test_a_migration_ends_without_the_old_cluster_and_takes_nothing_from_the_new_one(tmp_path: Path) -> None:
+    file, after = tmp_path / "migration.yaml", tmp_path / "new.yaml"
+    file.write_text(MIGRATION.read_text())
+    reads = rule("old ALLOW User:app READ shop.orders")
+    seen = observed(
+        cluster("old", live("audit.log", 2, retention_ms="1"), acls=[reads]), cluster("new", acls=[])
+    )
+    seen = applied(file, seen)
+    seen = applied(file, seen)  # what was made at the old cluster by the first is copied by now
+
+    promoted = with_state(file.read_text(), "old-to-new", "promoted")
+    assert promoted is not None
+    file.write_text(promoted)
+    seen = applied(file, seen)
+    new = seen.reachable("new")
+    assert new is not None
+    after.write_text(
+        topology_yaml(imported("migration", checked(file, ()).topology.clusters, [new]).topology)
+    )
+    seen = Observed({"new": new})
+    plan = planned(after, seen)
+
+    assert [step for step in plan.steps if not isinstance(step, Own | Disown)] == []
+    there = checked(after, ()).topology
+    assert {topic.name for topic in there.topics} == {
+        "audit.log",
+        "billing.events",
+        "billing.invoices",
+        "shop.orders",
+    }
+    assert [acl.rule.principal for acl in there.acls] == ["User:app"]
+    seen = simulate(plan.steps, seen)
+    assert left_to_do(planned(after, seen)) == []
+    new = seen.reachable("new")
+    assert new is not None
+    assert {entry.address.kind for entry in new.owned} == {Kind.TOPIC, Kind.ACL}
