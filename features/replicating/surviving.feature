@@ -14,6 +14,6 @@ Feature: Jobs that die
     When everything of the job into dc2 is killed with -9
     And 10 records are written to orders at dc1
     Then repl drift tells that the job into dc2 is not running
-    When the topology is applied
+    When the topology is applied with --no-wait
     Then the output says "not running: last heartbeat"
     And orders at dc2 holds those of dc1, each once and in order

@@ -50,8 +50,8 @@ class Town:
         self.done = repl(*arguments, env=env, timeout=300, through=self.through)
         return self.done
 
-    def apply(self) -> None:
-        done = self.run("apply", str(self.topology.write()), "--auto-approve")
+    def apply(self, *options: str) -> None:
+        done = self.run("apply", str(self.topology.write()), "--auto-approve", *options)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
     def last(self) -> CompletedProcess[str]:

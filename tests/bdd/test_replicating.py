@@ -108,9 +108,9 @@ def _(town: Town) -> None:
     town.run("plan", str(town.topology.file))
 
 
-@when("the topology is applied")
-def _(town: Town) -> None:
-    town.apply()
+@when(parsers.parse("the topology is applied with {option}"))
+def _(town: Town, option: str) -> None:
+    town.apply(option)
 
 
 @when(parsers.parse("somebody runs repl {command} on {word}"))

@@ -6,6 +6,8 @@ The tests build on each other's job and are meant to run in this order; the last
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 
 from runtime.contract.jobspec import ConfigsSpec
 from runtime.lab.lab import Lab
-from tests.commands import repl
+from tests.commands import begin, repl
 from tests.labs import spec
 from tests.records import create_topic, wait_for, write
 from tests.spark.job import Running, flow_of, spec_of, start_job
@@ -132,6 +134,20 @@ def test_a_person_sees_it_on_one_screen(world: World):
     assert "\x1b" not in done.stdout
     cut = repl("status", str(world.topology), "--all", through=("sh", "-c", '"$@" | head -n 1', "sh"))
     assert (len(cut.stdout.splitlines()), cut.stderr) == (1, "")
+
+
+def test_a_watch_looks_again_until_it_is_interrupted(world: World):
+    watching = begin("status", str(world.topology), "--watch", "--every", "200ms", "--json")
+    assert watching.stdout is not None
+    try:
+        first, second = (json.loads(watching.stdout.readline()) for _ in range(2))
+        os.killpg(watching.pid, signal.SIGINT)
+        _, told = watching.communicate(timeout=180)
+    finally:
+        watching.kill()
+    assert first["at_ms"] < second["at_ms"]
+    assert {one["name"] for one in second["flows"]} == set(FLOWS)
+    assert (watching.returncode, told.strip()) == (130, "Interrupted.")
 
 
 def test_a_partition_that_needs_someone_is_named(world: World):
