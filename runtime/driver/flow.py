@@ -61,16 +61,18 @@ class FlowWork:
         self._cluster_ids = ("", "")
         self._answers = False
         self._ledger_lost = False
-        self._superseded = False
+        self._superseded = ""
         self._why = ""
         self._notes: tuple[str, ...] = ()
 
     def inherit(self, before: FlowWork) -> None:
-        """Goes on where an older version of the same flow stood: same generation, same partitions."""
+        """Goes on where an older version of the same flow stood: it is not taken over again."""
         self.generation = before.generation
         self.partitions = before.partitions
+        self.accepted = before.accepted
         self.draining = before.draining
         self._cluster_ids = before._cluster_ids
+        self._ledger_lost, self._superseded = before._ledger_lost, before._superseded
         self._mirrors.done = before._mirrors.done
 
     @property
@@ -117,7 +119,7 @@ class FlowWork:
             source_answers=self._answers,
             topics=len({key.topic for key in self.partitions}),
             partitions=len(self.partitions),
-            why=self._why,
+            why=self._why or self._superseded,
             notes=notes[:50],
             ended=self.ended,
         )
@@ -195,6 +197,7 @@ class FlowWork:
         here = _there(await shared.clusters.listing(self.spec.destination))
         known = {key.topic for key in shared.ledger.all_progress(self.name)}
         taken = self.taken(there)
+        self._ledger_lost = self._ledger_lost and not known
         if self._initial is None or self._ledger_lost:
             self._initial = frozenset(taken.keys() - known)
         if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in there:
@@ -218,8 +221,7 @@ class FlowWork:
         generation = self._shared.ledger.generation(self.name)
         if generation is None or generation.number <= (self.generation or 0):
             return False
-        self._superseded = True
-        self._why = f"job {generation.job} has it now, as generation {generation.number}"
+        self._superseded = f"job {generation.job} has it now, as generation {generation.number}"
         self.partitions = {}
         self._shared.changed()
         return True
@@ -264,21 +266,18 @@ class FlowWork:
     def _starts(self, new: list[AssignedPartition]) -> list[tuple[Start | None, list[AssignedPartition]]]:
         """The spec's start is for topics that were there when the flow (or its edit) came, else it is 0."""
         initial = self._initial or frozenset()
+        grown = {key.topic for key in self._shared.ledger.all_progress(self.name)}  # part of it is copied
         beats: list[AssignedPartition] = []
         asked: list[AssignedPartition] = []
         later: list[AssignedPartition] = []
         for one in new:
             if one.topic == naming.HEARTBEATS:
                 beats.append(one)
-            elif one.topic in initial and not self._grown(one):
+            elif one.topic in initial and one.topic not in grown:
                 asked.append(one)
             else:
                 later.append(one)
         return [(Latest(), beats), (self.spec.start, asked), (None, later)]
-
-    def _grown(self, one: AssignedPartition) -> bool:
-        """Another partition of its topic is copied already."""
-        return any(key.topic == one.topic for key in self.partitions)
 
     def _admit(self, wanted: dict[PartitionKey, AssignedPartition]) -> None:
         """What vanished at the source stays: its slot says so (R4), until the flow no longer names it."""

@@ -1,0 +1,115 @@
+"""The flows of a job through edits and through lives of its driver, on real brokers and without a slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from dataclasses import replace as changed
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.jobspec import FlowSpec, JobSpec, Latest, SelectionSpec
+from runtime.copy.ledger import Ledger, Undecided
+from runtime.driver.flow import FlowWork
+from runtime.driver.flows import Flows
+from runtime.driver.membership import Membership
+from runtime.driver.tasks import Tasks
+from tests.records import PATIENCE_S
+from tests.runtime.copy.world import Side, flow_spec
+from tests.runtime.driver.groups_world import driving
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Life:
+    """One driver's flows; nobody copies."""
+
+    spec: JobSpec
+    flows: Flows
+    ledger: Ledger
+    tasks: Tasks
+
+    @property
+    def work(self) -> FlowWork:
+        (work,) = self.flows.all()
+        return work
+
+    async def edit(self, flow: FlowSpec) -> None:
+        await self.flows.run_by(replace(self.spec, flows=[flow]))
+
+    async def positions(self) -> dict[str, int]:
+        """By topic, as the ledger has them once nothing of it is open."""
+        name, keys = self.work.name, self.work.partitions
+        async with asyncio.timeout(PATIENCE_S):
+            await self.ledger.refresh(name)
+            while any(isinstance(self.ledger.progress(key), Undecided) for key in keys):
+                await asyncio.sleep(0.02)
+                await self.ledger.refresh(name)
+        return {key.topic: one.position for key, one in self.ledger.all_progress(name).items()}
+
+    async def assigned(self, *topics: str) -> None:
+        """Waits until the flow's partitions are those of these topics."""
+        async with asyncio.timeout(PATIENCE_S):
+            while {key.topic for key in self.work.partitions} != set(topics):
+                assert not self.tasks.failed.done(), self.tasks.failed
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def life(
+    sides: Mapping[str, Side], flow: FlowSpec, generations: Mapping[str, int] | None = None
+) -> AsyncIterator[Life]:
+    """`generations`: as the job's last heartbeat named them."""
+    async with driving(sides, flow, (), "flows") as (spec, shared):
+        tasks = Tasks()
+        known = changed(shared, generations=generations or {})
+        flows = Flows(known, Membership(range(1)), tasks, lambda _: None)
+        flows.begin(spec, None)
+        try:
+            yield Life(spec, flows, shared.ledger, tasks)
+        finally:
+            await tasks.end_all()
+
+
+def flow_of(fresh: Fresh, base: str) -> FlowSpec:
+    """What is there when it comes is old to it."""
+    flow = flow_spec(fresh("flow"), start=Latest(), follow_every_ms=200, heartbeats_every_ms=None)
+    return replace(flow, topics=SelectionSpec(include=[rf"{base}\..*"]))
+
+
+def written(sides: Mapping[str, Side], topic: str) -> str:
+    sides["dc1"].create(topic)
+    sides["dc1"].write(topic, [{"value": b"%d" % one} for one in range(3)])
+    return topic
+
+
+def test_a_lost_ledger_stays_lost_through_edits_until_someone_accepts_it(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    orders, pay, later = f"{base}.orders", f"{base}.pay", f"{base}.later"
+    flow = flow_of(fresh, base)
+
+    async def scenario() -> None:
+        async with life(sides, flow, generations={flow.name: 3}) as driver:
+            await driver.assigned(written(sides, orders))
+            await driver.edit(replace(flow, rpo_ms=9_000))
+            await driver.assigned(orders, written(sides, pay))
+            assert await driver.positions() == {}
+
+            stopped = list(driver.work.partitions)
+            driver.flows.accept_loss(flow.name, stopped)
+            await driver.edit(replace(flow, rpo_ms=8_000))
+            async with asyncio.timeout(PATIENCE_S):
+                while await driver.positions() != {orders: 3, pay: 3}:
+                    await asyncio.sleep(0.05)
+            driver.work.goes_on(stopped)
+            await driver.assigned(orders, pay, written(sides, later))
+            assert await driver.positions() == {orders: 3, pay: 3, later: 0}
+
+    asyncio.run(scenario())
