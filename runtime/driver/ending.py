@@ -64,7 +64,7 @@ class EndingFlow(FlowWork):
     async def _known(self) -> None:
         """It may have ended already, under a driver before this one."""
         shared = self._shared
-        await shared.ledger.refresh(self.name)
+        await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)
         if last is not None and last.state == self.spec.state and last.note != ENDING:
             self.generation = last.number
@@ -100,7 +100,7 @@ class EndingFlow(FlowWork):
         shared = self._shared
         if shared.ledger.all_progress(self.name):
             self._notes = await self._last.run()
-        await shared.ledger.refresh(self.name)
+        await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)
         if last is not None and last.note == ENDING and last.number == self.generation:
             told = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]

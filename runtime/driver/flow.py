@@ -190,7 +190,7 @@ class FlowWork:
     async def _follow(self) -> None:
         shared = self._shared
         source = await self._source()
-        await shared.ledger.refresh(self.name)
+        await shared.ledger.decided(self.name)
         if self._taken_away():
             return
         there = _there(await shared.clusters.listing(self.spec.source))
@@ -217,9 +217,11 @@ class FlowWork:
         return taken_by(self.spec, self._router, topics, self.draining.topics)
 
     def _taken_away(self) -> bool:
-        """Another job has the flow now: it is not this driver's any more."""
+        """Another job has the flow now: it is not this driver's any more. Raises WireError."""
         generation = self._shared.ledger.generation(self.name)
-        if generation is None or generation.number <= (self.generation or 0):
+        if generation is None or generation.number < (self.generation or 0):
+            raise WireError(f"the ledger no longer has generation {self.generation} of it")
+        if generation.number == self.generation:
             return False
         self._superseded = f"job {generation.job} has it now, as generation {generation.number}"
         self.partitions = {}

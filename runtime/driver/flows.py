@@ -110,7 +110,7 @@ class Flows:
         records: dict[LedgerKey, LedgerValue | None] = {}
         ids: list[str] = []
         for name in names:
-            await shared.ledger.refresh(name)
+            await shared.ledger.decided(name)
             last = shared.ledger.generation(name)
             if last is None or last.driver != shared.driver or last.ended:
                 continue

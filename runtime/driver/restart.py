@@ -51,7 +51,7 @@ async def restart(
     records[GenerationKey(spec.name)] = replace(generation, restarted=wish(spec))
     await shared.pulse.still()
     await shared.writer.commit(records)
-    await shared.ledger.refresh(spec.name)
+    await shared.ledger.decided(spec.name)
 
 
 def _again(shared: Shared, key: PartitionKey, first: Progress, now_ms: int) -> Progress:

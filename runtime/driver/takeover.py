@@ -62,7 +62,7 @@ async def take_over(
     still write (fencing 3 and 4). `state` is the record's where it is not the spec's. Raises WireError: then
     again from the beginning.
     """
-    await shared.ledger.refresh(spec.name)
+    await shared.ledger.decided(spec.name)
     before = shared.ledger.generation(spec.name)
     lost = _is_lost(spec.name, before, shared)
     mine = _ids(spec.name, shared)
@@ -89,6 +89,7 @@ async def take_over(
         stuck = await fence(shared.destination, stuck)
     if older:  # had this driver died before they were fenced, they were the next one's to fence
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
+    await shared.ledger.decided(spec.name)
     return TakenOver(record.number, record.source_cluster_id, lost)
 
 

@@ -11,14 +11,18 @@ from dataclasses import replace as changed
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.jobspec import FlowSpec, JobSpec, Latest, SelectionSpec
+from runtime.contract.jobspec import Earliest, FlowSpec, JobSpec, Latest, SelectionSpec
+from runtime.contract.ledger import Generation
 from runtime.copy.ledger import Ledger, Undecided
 from runtime.driver.flow import FlowWork
 from runtime.driver.flows import Flows
 from runtime.driver.membership import Membership
 from runtime.driver.tasks import Tasks
+from runtime.driver.writer import DriverWriter
+from tests.fakes.late_marks import LateMarks
 from tests.records import PATIENCE_S
-from tests.runtime.copy.world import Side, flow_spec
+from tests.runtime.audit.ended import end_flow
+from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import driving
 
 pytestmark = pytest.mark.integration
@@ -42,6 +46,12 @@ class Life:
     async def edit(self, flow: FlowSpec) -> None:
         await self.flows.run_by(replace(self.spec, flows=[flow]))
 
+    async def generation(self) -> Generation:
+        await self.ledger.refresh(self.work.name)
+        found = self.ledger.generation(self.work.name)
+        assert found is not None
+        return found
+
     async def positions(self) -> dict[str, int]:
         """By topic, as the ledger has them once nothing of it is open."""
         name, keys = self.work.name, self.work.partitions
@@ -62,10 +72,13 @@ class Life:
 
 @asynccontextmanager
 async def life(
-    sides: Mapping[str, Side], flow: FlowSpec, generations: Mapping[str, int] | None = None
+    sides: Mapping[str, Side],
+    flow: FlowSpec,
+    generations: Mapping[str, int] | None = None,
+    writing: type[DriverWriter] = DriverWriter,
 ) -> AsyncIterator[Life]:
     """`generations`: as the job's last heartbeat named them."""
-    async with driving(sides, flow, (), "flows") as (spec, shared):
+    async with driving(sides, flow, (), "flows", writing) as (spec, shared):
         tasks = Tasks()
         known = changed(shared, generations=generations or {})
         flows = Flows(known, Membership(range(1)), tasks, lambda _: None)
@@ -111,5 +124,46 @@ def test_a_lost_ledger_stays_lost_through_edits_until_someone_accepts_it(
             driver.work.goes_on(stopped)
             await driver.assigned(orders, pay, written(sides, later))
             assert await driver.positions() == {orders: 3, pay: 3, later: 0}
+
+    asyncio.run(scenario())
+
+
+def test_a_flow_begins_where_its_opposite_ended_however_late_its_generation_can_be_read(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    there = replace(flow_of(fresh, base), start=Earliest())
+    orders = written(sides, f"{base}.orders")
+    sides["dc2"].create(orders)
+    driver = Driver(sides, "dc2", fresh("job"))
+    copy_through(driver, there, assigned(there.name, orders))
+    end_flow(driver, there.name)
+    sides["dc2"].write(orders, [{"value": b"new"}] * 2)
+    back = replace(there, name=fresh("back"), source="dc2", destination="dc1", reverse_of=there.name)
+
+    async def scenario() -> None:
+        async with life(sides, back, writing=LateMarks) as driver:
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 3}
+            assert not (await driver.generation()).turning
+
+    asyncio.run(scenario())
+
+
+def test_a_flow_that_starts_over_stays_its_driver_s_however_late_its_generation_can_be_read(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    flow = flow_of(fresh, base)
+    orders = written(sides, f"{base}.orders")
+
+    async def scenario() -> None:
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 3}
+        async with life(sides, replace(flow, restart_from=Earliest()), writing=LateMarks) as driver:
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 0}
+            assert (await driver.generation()).number == driver.work.generation
 
     asyncio.run(scenario())
