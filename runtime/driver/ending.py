@@ -26,8 +26,8 @@ _LOOK_S = 0.3
 
 
 class EndingFlow(FlowWork):
-    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any, resumed: bool) -> None:
-        super().__init__(spec, job, *more, resumed=resumed)
+    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
+        super().__init__(spec, job, *more)
         self._last = LastSync(job, spec, self._shared, self.taken)
         self._draining = spec.state == "promoted"
         self._ended = False

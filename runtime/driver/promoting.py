@@ -26,8 +26,8 @@ _LOOK_S = 0.5
 
 
 class PromotingFlow(FlowWork):
-    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any, resumed: bool) -> None:
-        super().__init__(spec, job, *more, resumed=resumed)
+    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
+        super().__init__(spec, job, *more)
         self._job = job
         self._promoted: list[str] = []
         self._behind = 0

@@ -44,7 +44,7 @@ class Life:
         return work
 
     async def edit(self, flow: FlowSpec) -> None:
-        await self.flows.run_by(replace(self.spec, flows=[flow]))
+        await self.flows.run_by(replace(self.spec, flows=[flow], routes=[]))
 
     async def generation(self) -> Generation:
         await self.ledger.refresh(self.work.name)
@@ -82,7 +82,7 @@ async def life(
         tasks = Tasks()
         known = changed(shared, generations=generations or {})
         flows = Flows(known, Membership(range(1)), tasks, lambda _: None)
-        flows.begin(spec, None)
+        flows.begin(spec)
         try:
             yield Life(spec, flows, shared.ledger, tasks)
         finally:
@@ -99,6 +99,54 @@ def written(sides: Mapping[str, Side], topic: str) -> str:
     sides["dc1"].create(topic)
     sides["dc1"].write(topic, [{"value": b"%d" % one} for one in range(3)])
     return topic
+
+
+def test_a_flow_begins_at_its_start_once_whatever_came_in_between(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    orders, later, edited = f"{base}.orders", f"{base}.later", fresh("edited")
+    flow = flow_of(fresh, base)
+    paused = replace(flow, state="paused")
+    written(sides, orders)
+
+    async def scenario() -> None:
+        async with life(sides, paused) as driver:
+            async with asyncio.timeout(PATIENCE_S):
+                while driver.work.generation is None:
+                    await asyncio.sleep(0.05)
+        async with life(sides, paused) as driver:
+            await driver.edit(flow)
+            await driver.edit(replace(flow, rpo_ms=9_000))
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 3}
+        written(sides, later)
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders, later)
+            assert await driver.positions() == {orders: 3, later: 0}
+            written(sides, edited)
+            await driver.edit(replace(flow, topics=SelectionSpec(include=[rf"{base}\..*", edited])))
+            await driver.assigned(orders, later, edited)
+            assert await driver.positions() == {orders: 3, later: 0, edited: 3}
+
+    asyncio.run(scenario())
+
+
+def test_a_flow_that_found_nothing_has_begun(sides: dict[str, Side], fresh: Fresh) -> None:
+    base = fresh("shop")
+    flow = flow_of(fresh, base)
+
+    async def scenario() -> None:
+        async with life(sides, flow) as driver:
+            async with asyncio.timeout(PATIENCE_S):
+                while not (driver.work.generation and (await driver.generation()).begun):
+                    await asyncio.sleep(0.05)
+        orders = written(sides, f"{base}.orders")
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 0}
+
+    asyncio.run(scenario())
 
 
 def test_a_lost_ledger_stays_lost_through_edits_until_someone_accepts_it(
