@@ -99,8 +99,14 @@ def _coordinated(consumer: Consumer) -> bool:
     return True
 
 
-def write(client: Mapping[str, Any], topic: str, values: Sequence[bytes], key: bytes | None = None) -> None:
-    """Returns when every record was acknowledged."""
+def write(
+    client: Mapping[str, Any],
+    topic: str,
+    values: Sequence[bytes],
+    key: bytes | None = None,
+    partition: int = -1,
+) -> None:
+    """Returns when every record was acknowledged. Without a partition, the producer chooses."""
     failed: list[object] = []
 
     def acknowledged(problem: object, _message: object) -> None:
@@ -109,7 +115,7 @@ def write(client: Mapping[str, Any], topic: str, values: Sequence[bytes], key: b
 
     producer = Producer({**client, "enable.idempotence": True})
     for value in values:
-        producer.produce(topic, value=value, key=key, on_delivery=acknowledged)
+        producer.produce(topic, value=value, key=key, partition=partition, on_delivery=acknowledged)
     left = producer.flush(PATIENCE_S)
     assert not left, f"{left} records were not acknowledged"
     assert not failed, f"{failed[0]}"

@@ -129,6 +129,7 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     `transactional_ids` are all that its slots may ever use; whoever comes next fences every one of them.
     `restarted` is the spec's last `restart_from` that was carried out. `promoted` are the spec's patterns of
     topics that nobody copies any more, whatever the state; of `promoting` the groups are still to be moved.
+    `begun` names the selection whose topics have their first positions, all but those that are `awaited`.
 
     `life` counts how often the flow came back after it had ended. `after` is the life of its opposite by
     whose end its positions began; they are still to be taken from there while it is `turning`.
@@ -149,6 +150,8 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     life: int = 0
     after: int = -1
     turning: bool = False
+    begun: str = ""
+    awaited: list[str] = []
 
     @property
     def ended(self) -> bool:

@@ -110,7 +110,7 @@ LATENCY_BOUNDS_MS = (2, 5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400, 800, 2_000
 
 
 class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`assignment` is the version of the assignment that the slot works by; `released` what it let go of."""
+    """`assignment` is the newest version of which everything that it takes away is let go."""
 
     slot: int
     at_ms: int

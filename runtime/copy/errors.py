@@ -83,6 +83,7 @@ TABLE: dict[tuple[Phase, E], Decision] = {
     (Phase.INIT, E.INVALID_TRANSACTION_TIMEOUT): _END,
     (Phase.ADD, E.CONCURRENT_TRANSACTIONS): _STUCK,
     **{(Phase.ADD, code): _LOOK for code in _GONE},
+    (Phase.ADD, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
     **{(Phase.PRODUCE, code): _ABORT_ELSEWHERE for code in _MOVED},
     **{(Phase.PRODUCE, code): _LOOK for code in _GONE},
     (Phase.PRODUCE, E.NOT_ENOUGH_REPLICAS): _SUSPECT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from runtime.contract.advance import first_progress
 from runtime.contract.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
@@ -17,6 +18,7 @@ from runtime.copy.wire.protocol.fetch import Isolation
 from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
 
 _STABLE = Isolation.READ_COMMITTED
+NO_NOTE: Mapping[LedgerKey, LedgerValue | None] = MappingProxyType({})
 
 
 async def resolve_start(
@@ -83,13 +85,19 @@ async def first_positions(
 
 
 async def commit_first_positions(
-    writer: LedgerWriter, ledger: Ledger, first: Mapping[PartitionKey, Progress]
+    writer: LedgerWriter,
+    ledger: Ledger,
+    first: Mapping[PartitionKey, Progress],
+    note: Mapping[LedgerKey, LedgerValue | None] = NO_NOTE,
 ) -> list[PartitionKey]:
-    """Commits those that have no progress yet; which ones. What has some is never touched: it resumes."""
+    """Commits those that have no progress yet; which ones. What has some is never touched: it resumes.
+    `note` goes with them.
+    """
     for flow in {key.flow for key in first}:
         await ledger.refresh(flow)
     new = [key for key in first if ledger.progress(key) is None]
     records: dict[LedgerKey, LedgerValue | None] = {ProgressKey(key): first[key] for key in new}
+    records |= note
     if records:
         await writer.commit(records)
     return new

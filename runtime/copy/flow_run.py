@@ -31,7 +31,11 @@ class WrongCluster(Exception):
 
 
 class FlowRun:
-    """A flow that can't begin (its source does not answer, say) keeps trying and disturbs no other (R7)."""
+    """A flow that can't begin (its source does not answer, say) keeps trying and disturbs no other (R7).
+
+    `version` is the assignment that is in force: everything that it takes away is let go. While nothing is
+    held that is so at once, however long a source takes; otherwise it follows `_reconcile`.
+    """
 
     def __init__(self, name: str, around: Surroundings, sources: Sources) -> None:
         self.name = name
@@ -51,6 +55,8 @@ class FlowRun:
         self, version: int, flow: AssignedFlow | None, partitions: dict[PartitionKey, AssignedPartition]
     ) -> None:
         self._newest = version
+        if self.flow is None:
+            self.version = version
         self._wanted = flow
         self._partitions = partitions if flow is not None else {}
         self._changed.set()
@@ -63,9 +69,10 @@ class FlowRun:
             try:
                 await self._reconcile()
             except Superseded as outdated:
-                self.superseded = str(outdated)
                 await self._end_flow()
-                return
+                if self._newest == version:
+                    self.superseded = str(outdated)
+                    return
             except (WireError, ClientSettingsError, WrongCluster) as error:
                 self._why = str(error)
                 failures += 1
@@ -74,7 +81,7 @@ class FlowRun:
             else:
                 failures = 0
                 self._why = ""
-                self.version = version
+                self.version = max(self.version, version)
                 await self._changed.wait()
 
     @property
@@ -139,9 +146,11 @@ class FlowRun:
         return flow
 
     async def _end_flow(self) -> None:
-        flow, self.flow = self.flow, None
+        flow = self.flow
         if flow is not None:
             await flow.drain()
+            self.flow = None
+            self.version = self._newest
 
 
 def _begins_anew(before: AssignedFlow, after: AssignedFlow) -> bool:

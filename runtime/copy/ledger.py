@@ -67,11 +67,13 @@ class Ledger:
 
     async def decided(self, flow: str, within: float = 30.0) -> None:
         """Refreshed, and a generation that somebody is writing is decided: the end of a transaction is
-        answered before its marks are written. One that stays open for longer stays undecided.
+        answered before its marks are written. Raises WireError where one stays open for longer.
         """
         until = time.monotonic() + within
         await self.refresh(flow, within)
-        while self.undecided(flow) and time.monotonic() < until:
+        while self.undecided(flow):
+            if time.monotonic() > until:
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"who may copy {flow}")
             await asyncio.sleep(_LOOK_S)
             await self.refresh(flow, within)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runtime.contract import internal_topics, job_status, naming
 from runtime.contract.internal_topics import InternalTopic
-from runtime.contract.job_status import JobKey, JobStatus, SpecKey
+from runtime.contract.job_status import JobKey, JobStatus
 from runtime.contract.jobspec import JobSpec
 from runtime.copy.ledger import Ledger
 from runtime.copy.scan import Scan
@@ -25,11 +25,10 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`before` is the spec that the job ran by last, if it ever did; `generations` are the flows' then."""
+    """`generations` are the flows', as the job's last heartbeat named them."""
 
     cluster: Cluster
     ledger: Ledger
-    before: JobSpec | None
     generations: Mapping[str, int]
 
 
@@ -41,7 +40,7 @@ async def open_destination(spec: JobSpec, clusters: Clusters) -> Destination:
     await scan.refresh()
     last = _status(scan, spec.job)
     generations = {flow.flow: flow.generation for flow in last.flows} if last is not None else {}
-    return Destination(cluster, await Ledger.open(cluster), _spec(scan, spec.job), generations)
+    return Destination(cluster, await Ledger.open(cluster), generations)
 
 
 async def ensure(clusters: Clusters, name: str, topics: Sequence[InternalTopic], spec: JobSpec) -> None:
@@ -86,12 +85,3 @@ async def last_status(cluster: Cluster, job: str) -> JobStatus | None:
 def _status(scan: Scan, job: str) -> JobStatus | None:
     value = scan.fold.get(job_status.encode_key(JobKey(job)))
     return job_status.decode_job(value) if value is not None else None
-
-
-def _spec(scan: Scan, job: str) -> JobSpec | None:
-    """One that a newer version wrote tells nothing."""
-    value = scan.fold.get(job_status.encode_key(SpecKey(job)))
-    try:
-        return job_status.decode_spec(value) if value is not None else None
-    except ValueError:
-        return None

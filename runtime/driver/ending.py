@@ -26,8 +26,8 @@ _LOOK_S = 0.3
 
 
 class EndingFlow(FlowWork):
-    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any, resumed: bool) -> None:
-        super().__init__(spec, job, *more, resumed=resumed)
+    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
+        super().__init__(spec, job, *more)
         self._last = LastSync(job, spec, self._shared, self.taken)
         self._draining = spec.state == "promoted"
         self._ended = False
@@ -64,7 +64,7 @@ class EndingFlow(FlowWork):
     async def _known(self) -> None:
         """It may have ended already, under a driver before this one."""
         shared = self._shared
-        await shared.ledger.refresh(self.name)
+        await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)
         if last is not None and last.state == self.spec.state and last.note != ENDING:
             self.generation = last.number
@@ -100,7 +100,7 @@ class EndingFlow(FlowWork):
         shared = self._shared
         if shared.ledger.all_progress(self.name):
             self._notes = await self._last.run()
-        await shared.ledger.refresh(self.name)
+        await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)
         if last is not None and last.note == ENDING and last.number == self.generation:
             told = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]

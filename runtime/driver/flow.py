@@ -8,16 +8,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from runtime.contract import heartbeat, naming
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.job_status import FlowView
-from runtime.contract.jobspec import FlowSpec, JobSpec, Latest, Start, State
+from runtime.contract.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.route import Router
 from runtime.contract.turn import opposite_of
 from runtime.copy.assignment import AssignedPartition
-from runtime.copy.first import commit_first_positions, first_positions
+from runtime.copy.first import first_positions
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.metadata import Topic
+from runtime.driver.beginning import commit_begun, old_to_it, selection, starts
 from runtime.driver.channel import pause
 from runtime.driver.discovery import Mirror, discover, taken_by
 from runtime.driver.draining import Draining
@@ -33,20 +34,9 @@ _NEVER_FOLLOW_S = 3600.0
 class FlowWork:
     """`run` until cancelled. `generation` is set once the flow is this driver's; `partitions` are to be
     copied.
-
-    `resumed`: topics that are there but have no progress are new ones, they start at 0; otherwise the spec's
-    `start` is meant for them.
     """
 
-    def __init__(
-        self,
-        spec: FlowSpec,
-        job: JobSpec,
-        router: Router,
-        shared: Shared,
-        *,
-        resumed: bool,
-    ) -> None:
+    def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: Shared) -> None:
         self.spec = spec
         self.generation: int | None = None
         self.partitions: dict[PartitionKey, AssignedPartition] = {}
@@ -56,22 +46,26 @@ class FlowWork:
         self._opposite = opposite_of(job, spec)
         self._shared = shared
         self._mirrors = Mirrors(spec, job, router, shared.clusters, shared.pulse)
-        self._initial: frozenset[str] | None = frozenset() if resumed else None
+        self._initial: frozenset[str] | None = None
         self._look_now = asyncio.Event()
         self._cluster_ids = ("", "")
         self._answers = False
         self._ledger_lost = False
-        self._superseded = False
+        self._superseded = ""
         self._why = ""
         self._notes: tuple[str, ...] = ()
 
     def inherit(self, before: FlowWork) -> None:
-        """Goes on where an older version of the same flow stood: same generation, same partitions."""
+        """Goes on where an older version of the same flow stood: it is not taken over again."""
         self.generation = before.generation
         self.partitions = before.partitions
+        self.accepted = before.accepted
         self.draining = before.draining
         self._cluster_ids = before._cluster_ids
+        self._ledger_lost, self._superseded = before._ledger_lost, before._superseded
         self._mirrors.done = before._mirrors.done
+        if selection(before.spec) == selection(self.spec):
+            self._initial = before._initial
 
     @property
     def name(self) -> str:
@@ -117,7 +111,7 @@ class FlowWork:
             source_answers=self._answers,
             topics=len({key.topic for key in self.partitions}),
             partitions=len(self.partitions),
-            why=self._why,
+            why=self._why or self._superseded,
             notes=notes[:50],
             ended=self.ended,
         )
@@ -188,15 +182,16 @@ class FlowWork:
     async def _follow(self) -> None:
         shared = self._shared
         source = await self._source()
-        await shared.ledger.refresh(self.name)
+        await shared.ledger.decided(self.name)
         if self._taken_away():
             return
         there = _there(await shared.clusters.listing(self.spec.source))
         here = _there(await shared.clusters.listing(self.spec.destination))
         known = {key.topic for key in shared.ledger.all_progress(self.name)}
         taken = self.taken(there)
+        self._ledger_lost = self._ledger_lost and not known
         if self._initial is None or self._ledger_lost:
-            self._initial = frozenset(taken.keys() - known)
+            self._initial = old_to_it(self.spec, shared.ledger.generation(self.name), taken, known)
         if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in there:
             taken[naming.HEARTBEATS] = heartbeat.topic_there(self.name)
         replace_lost = self.spec.on_data_loss == "skip" or bool(self.accepted)
@@ -208,6 +203,8 @@ class FlowWork:
         if await restart(self.spec, shared, source, wanted.values(), ledger_lost=self._ledger_lost):
             self._ledger_lost = False
         await self._first(source, wanted)
+        if not self._ledger_lost:
+            await self._begun({}, wanted)
         self._admit(wanted)
 
     def taken(self, topics: Iterable[str]) -> dict[str, str]:
@@ -215,12 +212,13 @@ class FlowWork:
         return taken_by(self.spec, self._router, topics, self.draining.topics)
 
     def _taken_away(self) -> bool:
-        """Another job has the flow now: it is not this driver's any more."""
+        """Another job has the flow now: it is not this driver's any more. Raises WireError."""
         generation = self._shared.ledger.generation(self.name)
-        if generation is None or generation.number <= (self.generation or 0):
+        if generation is None or generation.number < (self.generation or 0):
+            raise WireError(f"the ledger no longer has generation {self.generation} of it")
+        if generation.number == self.generation:
             return False
-        self._superseded = True
-        self._why = f"job {generation.job} has it now, as generation {generation.number}"
+        self._superseded = f"job {generation.job} has it now, as generation {generation.number}"
         self.partitions = {}
         self._shared.changed()
         return True
@@ -257,29 +255,19 @@ class FlowWork:
         await shared.pulse.still()
         new = await begin_late(self.spec, self._opposite, shared, source, new)
         first: dict[PartitionKey, Progress] = {}
-        for start, some in self._starts(new):
+        copied = shared.ledger.all_progress(self.name)
+        for start, some in starts(self.spec, self._initial or (), new, copied):
             if some:
                 first |= await first_positions(source, shared.destination, some, start, self.generation)
-        await commit_first_positions(shared.writer, shared.ledger, first)
+        await self._begun(first, wanted)
 
-    def _starts(self, new: list[AssignedPartition]) -> list[tuple[Start | None, list[AssignedPartition]]]:
-        """The spec's start is for topics that were there when the flow (or its edit) came, else it is 0."""
-        initial = self._initial or frozenset()
-        beats: list[AssignedPartition] = []
-        asked: list[AssignedPartition] = []
-        later: list[AssignedPartition] = []
-        for one in new:
-            if one.topic == naming.HEARTBEATS:
-                beats.append(one)
-            elif one.topic in initial and not self._grown(one):
-                asked.append(one)
-            else:
-                later.append(one)
-        return [(Latest(), beats), (self.spec.start, asked), (None, later)]
-
-    def _grown(self, one: AssignedPartition) -> bool:
-        """Another partition of its topic is copied already."""
-        return any(key.topic == one.topic for key in self.partitions)
+    async def _begun(
+        self, first: Mapping[PartitionKey, Progress], wanted: Mapping[PartitionKey, AssignedPartition]
+    ) -> None:
+        """A flow that finds nothing to begin has begun all the same."""
+        assert self.generation is not None
+        awaited = (self._initial or frozenset()).difference(key.topic for key in wanted)
+        await commit_begun(self.spec, self._shared, self.generation, first, awaited)
 
     def _admit(self, wanted: dict[PartitionKey, AssignedPartition]) -> None:
         """What vanished at the source stays: its slot says so (R4), until the flow no longer names it."""

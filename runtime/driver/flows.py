@@ -43,12 +43,9 @@ class Flows:
     def all(self) -> list[FlowWork]:
         return list(self.by_name.values())
 
-    def begin(self, spec: JobSpec, before: JobSpec | None) -> None:
-        """What is new to a flow that this job already ran with the same selection came later."""
-        older = {flow.name: flow for flow in before.flows} if before is not None else {}
+    def begin(self, spec: JobSpec) -> None:
         for flow in spec.flows:
-            known = older.get(flow.name)
-            self._start(self._made(flow, spec, resumed=known is not None and _alike(known, flow)))
+            self._start(self._made(flow, spec))
 
     async def run_by(self, spec: JobSpec) -> None:
         """From now on these flows; what did not change is not touched. Raises WireError: then again."""
@@ -60,10 +57,10 @@ class Flows:
         for name, flow in after.items():
             before = self.by_name.get(name)
             if before is None:
-                self._start(self._made(flow, spec, resumed=False))
+                self._start(self._made(flow, spec))
             elif before.spec.state != flow.state or _starts_over(before.spec, flow):
                 await self._let_go(name)
-                self._start(self._made(flow, spec, resumed=_alike(before.spec, flow)))
+                self._start(self._made(flow, spec))
             else:
                 await self._edit(before, flow, spec)
         self._shared.changed()
@@ -79,8 +76,8 @@ class Flows:
             await self._stop_task(name)
         await self._nobody_copies([flow.name for flow in self.all() if flow.copies])
 
-    def _made(self, flow: FlowSpec, spec: JobSpec, *, resumed: bool) -> FlowWork:
-        return _kind(flow)(flow, spec, router_of(spec), self._shared, resumed=resumed)
+    def _made(self, flow: FlowSpec, spec: JobSpec) -> FlowWork:
+        return _kind(flow)(flow, spec, router_of(spec), self._shared)
 
     def _start(self, flow: FlowWork) -> None:
         self.by_name[flow.name] = flow
@@ -89,7 +86,7 @@ class Flows:
 
     async def _edit(self, before: FlowWork, flow: FlowSpec, spec: JobSpec) -> None:
         """Even a flow that is the same may take other names: another one's route changed."""
-        after = self._made(flow, spec, resumed=_alike(before.spec, flow))
+        after = self._made(flow, spec)
         await self._stop_task(flow.name)
         after.inherit(before)
         self._start(after)
@@ -110,7 +107,7 @@ class Flows:
         records: dict[LedgerKey, LedgerValue | None] = {}
         ids: list[str] = []
         for name in names:
-            await shared.ledger.refresh(name)
+            await shared.ledger.decided(name)
             last = shared.ledger.generation(name)
             if last is None or last.driver != shared.driver or last.ended:
                 continue
@@ -138,8 +135,3 @@ def _kind(flow: FlowSpec) -> type[FlowWork]:
 def _starts_over(before: FlowSpec, after: FlowSpec) -> bool:
     """Nobody may copy it meanwhile: it is taken over anew."""
     return after.restart_from is not None and after.restart_from != before.restart_from
-
-
-def _alike(before: FlowSpec, after: FlowSpec) -> bool:
-    """Whether both take the same topics: then what is new to the flow came later."""
-    return (before.topics, before.rename, before.source) == (after.topics, after.rename, after.source)

@@ -196,7 +196,7 @@ class Job:
         self._tasks.spawn(pulse.run(), "pulse")
         status_offset = await end_of(destination.cluster, naming.STATUS)
         control_offset = await end_of(destination.cluster, naming.CONTROL)
-        self._flows.begin(spec, destination.before)
+        self._flows.begin(spec)
         self._fleet.start(status_offset)
         await self._remember(destination)
         self._tasks.spawn(self._obey(destination, control_offset), "commands")

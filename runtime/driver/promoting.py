@@ -23,12 +23,11 @@ from runtime.driver.flow import FlowWork
 from runtime.driver.groups_last import LastSync
 
 _LOOK_S = 0.5
-_DECIDED_S = 0.02
 
 
 class PromotingFlow(FlowWork):
-    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any, resumed: bool) -> None:
-        super().__init__(spec, job, *more, resumed=resumed)
+    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
+        super().__init__(spec, job, *more)
         self._job = job
         self._promoted: list[str] = []
         self._behind = 0
@@ -53,12 +52,8 @@ class PromotingFlow(FlowWork):
 
     async def _own(self) -> Generation | None:
         """The flow's generation as this driver wrote it last; None once somebody else has the flow."""
-        ledger = self._shared.ledger
-        await ledger.refresh(self.name)
-        while ledger.undecided(self.name):  # the end of a transaction is answered before it can be read
-            await asyncio.sleep(_DECIDED_S)
-            await ledger.refresh(self.name)
-        last = ledger.generation(self.name)
+        await self._shared.ledger.decided(self.name)
+        last = self._shared.ledger.generation(self.name)
         return last if last is not None and last.number == self.generation else None
 
     async def _choose(self) -> None:

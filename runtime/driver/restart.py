@@ -54,7 +54,7 @@ async def restart(
         records |= {ProgressKey(key): _again(shared, key, first, now_ms) for key, first in fresh.items()}
     await shared.pulse.still()
     await shared.writer.commit(records)
-    await shared.ledger.refresh(spec.name)
+    await shared.ledger.decided(spec.name)
     return start is not None
 
 

@@ -21,6 +21,7 @@ from runtime.driver.pulse import Pulse
 from runtime.driver.writer import DriverWriter
 
 LEDGER_LOST = "the ledger was lost"
+_NONE = Generation(0, "", "stopped", "", [], "", "", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +64,36 @@ async def take_over(
     still write (fencing 3 and 4). `state` is the record's where it is not the spec's. Raises WireError: then
     again from the beginning.
     """
-    await shared.ledger.refresh(spec.name)
+    await shared.ledger.decided(spec.name)
     before = shared.ledger.generation(spec.name)
     lost = _is_lost(spec.name, before, shared)
     mine = _ids(spec.name, shared)
-    older = [one for one in (before.transactional_ids if before is not None else []) if one not in mine]
-    record = Generation(
-        number=before.number + 1 if before is not None else 1,
+    last = before or _NONE
+    older = [one for one in last.transactional_ids if one not in mine]
+    record = replace(
+        last,
+        number=last.number + 1,
         job=shared.job,
         state=state or spec.state,
         driver=shared.driver,
         transactional_ids=[*mine, *older],
-        source_cluster_id=source_cluster_id or (before.source_cluster_id if before is not None else ""),
+        source_cluster_id=source_cluster_id or last.source_cluster_id,
         destination_cluster_id=shared.destination.cluster_id,
         written_at=int(time.time() * 1000),
         note=LEDGER_LOST if lost else note,
-        restarted=before.restarted if before is not None else wish(spec) if lost else "",
-        promoted=_still(spec, before.promoted if before is not None else ()),
-        promoting=_still(spec, before.promoting if before is not None else ()),
+        restarted=wish(spec) if lost and before is None else last.restarted,
+        promoted=_still(spec, last.promoted),
+        promoting=_still(spec, last.promoting),
     )
     record = taken_up(before, record)
     await shared.writer.commit({GenerationKey(spec.name): record})
-    stuck = await fence(shared.destination, before.transactional_ids if before is not None else ())
+    stuck = await fence(shared.destination, last.transactional_ids)
     while stuck:
         waits(f"{stuck[0]} still waits for a partition that can't take its marker")
         stuck = await fence(shared.destination, stuck)
     if older:  # had this driver died before they were fenced, they were the next one's to fence
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
+    await shared.ledger.decided(spec.name)
     return TakenOver(record.number, record.source_cluster_id, lost)
 
 
@@ -105,7 +109,7 @@ def _still(spec: FlowSpec, patterns: Collection[str]) -> list[str]:
 
 def _is_lost(flow: str, before: Generation | None, shared: Shared) -> bool:
     """The job's heartbeat named a generation that the ledger has not: progress is gone too, and starting
-    over would double every record (R1). It stays so until someone accepts it.
+    over would double every record (R1). It stays so until `restart_from` says where.
     """
     if before is None:
         return shared.generations.get(flow, 0) > 0

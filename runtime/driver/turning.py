@@ -227,4 +227,4 @@ async def _sides(
 async def _commit(shared: Shared, flow: str, records: Records) -> None:
     await shared.pulse.still()
     await shared.writer.commit(records)
-    await shared.ledger.refresh(flow)
+    await shared.ledger.decided(flow)

@@ -59,15 +59,18 @@ class DriverWriter(LedgerWriter):
     async def commit(self, records: Mapping[LedgerKey, LedgerValue | None]) -> None:
         async with self._turn:
             await self._ready()
+            self._broken = True  # until it is done: whoever waits for it may be told to end meanwhile
             try:
                 await super().commit(records)
             except WireError as error:
                 raise self._judged(error) from error
+            self._broken = False
 
     async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None:
         """Records of the status topic: when this returns, no other driver was there at that moment."""
         async with self._turn:
             await self._ready()
+            self._broken = True
             try:
                 await add_partitions(self._cluster, self._transactional_id, self._identity, [at], _WITHIN_S)
                 for chunk in chunks(records, BATCH_BYTES):
@@ -75,9 +78,9 @@ class DriverWriter(LedgerWriter):
                 await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
             except WireError as error:
                 raise self._judged(error) from error
+            self._broken = False
 
     def _judged(self, error: WireError) -> Exception:
-        self._broken = True
         if isinstance(error, BrokerError) and error.code in _FENCED:
             return DriverFenced(str(error))
         return error

@@ -67,7 +67,7 @@ def _round(ground: Ground, folder: Path, options: argparse.Namespace, first: int
         copier = SlotCopier(Driver(sides, job=topic), flow, topic, PARTITIONS, folder)
     else:
         # Every other round on executors of their own.
-        master = EXECUTORS if first // ROUND % 2 else LOCAL
+        master = LOCAL if first // ROUND % 2 else EXECUTORS
         weights |= EXECUTOR if master is EXECUTORS else {}
         copier = SparkCopier(
             through(ground.lab, spec_of(ground.lab, topic, [flow])), folder / f"{topic}.json", master

@@ -89,7 +89,7 @@ def submit_command(file: Path, master: str) -> list[str]:
     options = [
         *("--master", master),
         *("--driver-memory", "512m"),
-        *("--executor-memory", "512m"),
+        *("--conf", "spark.executor.memory=512m"),
         *("--driver-java-options", " ".join(JVM)),
     ]
     return [str(SUBMIT), *options, *("--conf", "spark.ui.enabled=false"), str(MAIN), "--spec", str(file)]

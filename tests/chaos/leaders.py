@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka import TopicPartition
 
-from planner.kafka import Endpoint, raw_admin
+from planner.kafka import Endpoint, RawFailure, raw_admin
 
 _WITHIN_S = 60
+_PREFERRED = 0
 
 
 def move_leaders(client: Mapping[str, str], dice: random.Random) -> bool:
@@ -24,10 +25,13 @@ def move_leaders(client: Mapping[str, str], dice: random.Random) -> bool:
     }
     if not wanted:
         return False
-    with raw_admin(Endpoint("chaos", client["bootstrap.servers"]), _WITHIN_S * 1_000) as raw:
-        raw.alter_partition_reassignments(wanted)
-    # One that can't lead now, as it is not in sync, is left as it is.
-    admin.elect_leaders(ElectionType.PREFERRED, [*wanted], request_timeout=_WITHIN_S).result(_WITHIN_S)
+    try:
+        with raw_admin(Endpoint("chaos", client["bootstrap.servers"]), _WITHIN_S * 1_000) as raw:
+            raw.alter_partition_reassignments(wanted)
+            # One that can't lead now, as it is not in sync, is left as it is.
+            raw.elect_leaders(_PREFERRED, raise_errors=False)
+    except RawFailure:  # a controller that is just elected: a moment later
+        return False
     return True
 
 

@@ -9,10 +9,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
 from msgspec.structs import replace
 
 from runtime.contract.jobspec import ClusterSpec, GroupsSpec, OriginCommitsSpec, SelectionSpec
+from runtime.contract.status import PartitionState
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.records import create_topic, read, wait_for, write
@@ -143,6 +153,39 @@ def until(job: Running, holds: Callable[[], bool]) -> None:
         wait_for(holds, 240)
     except AssertionError as late:
         raise AssertionError(f"{job.status()}\n{job.tail()}") from late
+
+
+def test_a_topic_that_may_not_be_written_stops_no_other(scene: Scene, job: Running):
+    lab, (closed, beside) = scene.lab, (f"{PREFIX}closed", f"{PREFIX}beside")
+    dc1, there = client(lab, "dc1"), admin(lab, "dc2")
+    forbidden = (
+        ResourceType.TOPIC,
+        closed,
+        ResourcePatternType.LITERAL,
+        "User:rights-to",
+        "*",
+        AclOperation.WRITE,
+        AclPermissionType.DENY,
+    )
+    for made in there.create_acls([AclBinding(*forbidden)]).values():
+        made.result(60)
+    create_topic(dc1, closed)
+    create_topic(dc1, beside, partitions=6)  # some of them in the lane of the one that is refused
+    write(dc1, closed, [b"x"] * 3)
+    until(job, lambda: "TOPIC_AUTHORIZATION_FAILED" in why_of(job, closed))
+    for partition in range(6):
+        write(dc1, beside, [b"x"] * 2, partition=partition)
+    until(job, lambda: arrived(lab, beside) == 12)
+    found = [one for key, one in job.partitions().items() if key.topic == closed]
+    assert [(one.state, one.position) for one in found] == [(PartitionState.RETRYING, 0)]
+    assert arrived(lab, closed) == 0
+    for gone in there.delete_acls([AclBindingFilter(*forbidden)]).values():
+        gone.result(60)
+    until(job, lambda: arrived(lab, closed) == 3)
+
+
+def why_of(job: Running, topic: str) -> str:
+    return " ".join(one.why for key, one in job.partitions().items() if key.topic == topic)
 
 
 def test_a_job_does_all_its_duties(scene: Scene, job: Running):

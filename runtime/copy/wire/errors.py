@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from runtime.copy.wire.codes import ErrorCode
 
 
@@ -40,6 +42,14 @@ class BrokerError(WireError):
         self.code = code
         self.where = where
         self.message = message
+
+
+class PartitionsRefused(BrokerError):
+    """The broker refused a request as a whole, because of these of its partitions."""
+
+    def __init__(self, code: ErrorCode, where: str, partitions: Iterable[tuple[str, int]]) -> None:
+        super().__init__(code, where)
+        self.partitions = frozenset(partitions)
 
 
 class AuthenticationFailed(WireError):

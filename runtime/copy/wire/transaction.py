@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from runtime.copy.wire.asking import Coordinated, coordinated
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.errors import BrokerError, PartitionsRefused
 from runtime.copy.wire.protocol.transactions import (
     AddPartitionsRequest,
     AddPartitionsResponse,
@@ -52,7 +52,7 @@ async def add_partitions(
 ) -> None:
     """All or none: they belong to the transaction, and will get its marker, when this returns.
 
-    Sent again after a lost answer within the same transaction, to the same end.
+    Sent again after a lost answer within the same transaction, to the same end. Raises PartitionsRefused.
     """
     response = await coordinated(
         cluster,
@@ -65,8 +65,10 @@ async def add_partitions(
         purpose=_purpose(transactional_id),
     )
     error = _first_error(response)
-    blamed = [f"{topic}-{index}" for (topic, index), code in response.errors.items() if code is error]
-    _check(error, f"adding {', '.join(blamed[:5])} to the transaction of {transactional_id}")
+    if error:
+        blamed = [at for at, code in response.errors.items() if code is error]
+        names = ", ".join(f"{topic}-{index}" for topic, index in blamed[:5])
+        raise PartitionsRefused(error, f"adding {names} to the transaction of {transactional_id}", blamed)
 
 
 async def end_transaction(

@@ -1,6 +1,7 @@
 """An assignment changes while a slot runs: what stays is not disturbed, what leaves is let go cleanly."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 
@@ -112,27 +113,37 @@ def test_an_idle_partition_that_is_given_anew_is_caught_up_again(
 
 
 def test_a_flow_whose_source_does_not_answer_disturbs_no_other(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow, dead = fresh("orders"), flow_spec(fresh("flow")), flow_spec(fresh("dead"), source="dead")
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for side in sides.values():
         side.create(topic)
-    nobody = replace_side(sides["dc1"], bootstrap="127.0.0.1:9")
-    driver = Driver({**sides, "dead": nobody}, job=fresh("job"))
+    others = [flow_spec(fresh(name), source=name) for name in ("dead", "silent")]
 
-    async def copy() -> None:
+    async def copy(driver: Driver) -> None:
         assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        also = replace(assignment.flows[flow.name], spec=dead)
-        flows = {**assignment.flows, dead.name: also}
-        partitions = [*assignment.partitions, *assigned(dead.name, "anything")]
-        async with driver.running(Assignment(assignment.version, flows, partitions)) as slot:
+        also = {one.name: replace(assignment.flows[flow.name], spec=one) for one in others}
+        partitions = [one for other in others for one in assigned(other.name, "anything")]
+        dead, silent = also
+        everything = Assignment(
+            assignment.version, assignment.flows | also, assignment.partitions + partitions
+        )
+        async with driver.running(everything) as slot:
             await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"1"}])
-            await until(slot, lambda one: one.flow == dead.name or one.position == 1)
-            await until(slot, lambda one: one.flow != dead.name or in_state(State.RETRYING)(one))
+            await until(slot, lambda one: one.flow != flow.name or one.position == 1)
+            await until(slot, lambda one: one.flow != dead or in_state(State.RETRYING)(one))
+            # What moves to another slot is let go of, and that is said, however long their sources take.
+            slot.assign(Assignment(assignment.version + 1, also, partitions))
+            await in_force(slot, assignment.version + 1, within_s=10)
+            assert {one.flow for one in slot.status().partitions} == {dead, silent}
 
-    asyncio.run(copy())
+    with socket.create_server(("127.0.0.1", 0)) as nobody_accepts:
+        silent = f"127.0.0.1:{nobody_accepts.getsockname()[1]}"
+        away = {"dead": "127.0.0.1:9", "silent": silent}
+        unreachable = {name: replace_side(sides["dc1"], name, at) for name, at in away.items()}
+        asyncio.run(copy(Driver({**sides, **unreachable}, job=fresh("job"))))
 
 
-def replace_side(side: Side, bootstrap: str) -> Side:
-    return Side("dead", bootstrap, {**side.client, "bootstrap.servers": bootstrap})
+def replace_side(side: Side, name: str, bootstrap: str) -> Side:
+    return Side(name, bootstrap, {**side.client, "bootstrap.servers": bootstrap})
 
 
 def test_the_rate_limit_is_kept(sides: dict[str, Side], fresh: Fresh) -> None:

@@ -42,7 +42,7 @@ ROWS = [
     (Phase.INIT, E.COORDINATOR_NOT_AVAILABLE, Do.RETRY, False),
     (Phase.INIT, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Do.RETRY, False),
     (Phase.ADD, E.UNKNOWN_TOPIC_OR_PARTITION, Do.LOOK, True),
-    (Phase.ADD, E.TOPIC_AUTHORIZATION_FAILED, Do.ABORT, False),
+    (Phase.ADD, E.TOPIC_AUTHORIZATION_FAILED, Do.SUSPECT, True),
     # Fencing 1: whatever goes wrong in a transaction aborts it.
     (Phase.PRODUCE, E.NOT_LEADER_OR_FOLLOWER, Do.ABORT, True),
     (Phase.PRODUCE, E.OUT_OF_ORDER_SEQUENCE_NUMBER, Do.ABORT, False),

@@ -16,7 +16,7 @@ from runtime.copy.transaction import Part, tail_step
 MARK = Mark(1, 2, 3)
 
 
-def partition() -> PartitionCopy:
+def partition(number: int = 0) -> PartitionCopy:
     progress = first_progress(
         generation=1,
         source_topic_id=b"s" * 16,
@@ -26,7 +26,7 @@ def partition() -> PartitionCopy:
         destination_end=100,
         now_ms=1,
     )
-    return PartitionCopy(AssignedPartition("flow", "orders", 0, "orders"), progress)
+    return PartitionCopy(AssignedPartition("flow", "orders", number, "orders"), progress)
 
 
 def outgoing(first: int, *records: tuple[int, int]) -> Outgoing:

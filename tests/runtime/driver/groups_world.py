@@ -43,7 +43,11 @@ async def last_look(
 
 @asynccontextmanager
 async def driving(
-    sides: Mapping[str, Side], flow: FlowSpec, others: Sequence[FlowSpec], job: str
+    sides: Mapping[str, Side],
+    flow: FlowSpec,
+    others: Sequence[FlowSpec],
+    job: str,
+    writing: type[DriverWriter] = DriverWriter,
 ) -> AsyncIterator[tuple[JobSpec, Shared]]:
     """One life of a driver without slots; the next one of the same job fences it."""
     specs = Driver(sides, flow.destination).spec().clusters
@@ -58,7 +62,7 @@ async def driving(
     clusters = Clusters(spec.job, specs, {})
     try:
         destination = await clusters.cluster(flow.destination)
-        writer = await DriverWriter.begin(destination, spec.job)
+        writer = await writing.begin(destination, spec.job)
         pulse = Pulse(writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0))
         yield (
             spec,

@@ -31,7 +31,7 @@ async def life(
 ) -> PromotingFlow:
     """A driver that dies as soon as it holds."""
     async with driving(sides, flow, (), "promoting") as (spec, shared):
-        work = PromotingFlow(flow, spec, router_of(spec), shared, resumed=True)
+        work = PromotingFlow(flow, spec, router_of(spec), shared)
         running = asyncio.create_task(work.run())
         async with asyncio.timeout(PATIENCE_S):
             while not holds(work):

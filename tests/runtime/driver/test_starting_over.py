@@ -44,7 +44,7 @@ async def life(
     """
     async with driving(sides, flow, (), "over") as (spec, shared):
         shared = dataclasses.replace(shared, generations=told or {})
-        work = FlowWork(flow, spec, router_of(spec), shared, resumed=False)
+        work = FlowWork(flow, spec, router_of(spec), shared)
         running = asyncio.create_task(work.run())
         for wanted in (lambda: bool(work.partitions), lambda: holds(work, shared)):
             async with asyncio.timeout(PATIENCE_S):

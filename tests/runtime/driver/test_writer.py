@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from runtime.batch import Batch
 from runtime.contract import client
+from runtime.copy.ledger_writer import BATCH_BYTES
 from runtime.copy.records import Record
 from runtime.copy.scan import Scan
 from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.channel import Tail, at, end_of, post
 from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.lab.lab import Lab
@@ -97,6 +100,38 @@ def test_a_driver_that_lost_an_answer_goes_on(at_dc2, topic, fresh):
         writer._broken = True
         await writer.beat(at(topic), beat("two"))
         assert await told(cluster, topic, "two")
+
+    at_dc2(work)
+
+
+class Halting(DriverWriter):
+    """Halts before the second batch of a transaction, once."""
+
+    sent = 0
+
+    async def _send_batch(self, at: TopicPartition, batch: Batch) -> None:
+        self.sent += 1
+        if self.sent == 2:
+            await asyncio.Event().wait()
+        await super()._send_batch(at, batch)
+
+
+def test_what_was_half_written_when_its_task_was_cancelled_is_never_committed(at_dc2, topic, fresh):
+    """An edit of a flow cancels its task, whatever that is at."""
+
+    async def work(cluster: Cluster) -> None:
+        writer = await Halting.begin(cluster, fresh("job"))
+        large = [Record(name, bytes(BATCH_BYTES)) for name in (b"half", b"other half")]
+        writing = asyncio.create_task(writer.beat(at(topic), large))
+        while writer.sent < 2:
+            await asyncio.sleep(0.02)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        await writer.beat(at(topic), beat("next"))
+        assert await told(cluster, topic, "next")
+        scan = Scan(cluster, topic, 0)
+        await scan.refresh()
+        assert {key for key, _ in scan.fold.items()} == {b"beat"}
 
     at_dc2(work)
 

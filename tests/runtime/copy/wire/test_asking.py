@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, Disconnected, TimedOut
+from runtime.copy.wire.errors import BrokerError, Disconnected, PartitionsRefused, TimedOut
 from runtime.copy.wire.protocol.transactions import (
     AddPartitionsRequest,
     AddPartitionsResponse,
@@ -159,7 +159,7 @@ def test_a_coordinator_that_cannot_be_reached_in_time_is_the_failure(call: Any) 
 
 
 def test_a_refused_partition_is_named_and_not_those_that_were_not_tried() -> None:
-    with pytest.raises(
-        BrokerError, match="adding orders-0 to the transaction of tx: UNKNOWN_TOPIC_OR_PARTITION"
-    ):
+    why = "adding orders-0 to the transaction of tx: UNKNOWN_TOPIC_OR_PARTITION"
+    with pytest.raises(PartitionsRefused, match=why) as refused:
         add(answering(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert refused.value.partitions == {("orders", 0)}

@@ -1,0 +1,94 @@
+"""A flow that can't begin: nobody waits for it (R7)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from runtime.contract.client_values import WireSettings
+from runtime.contract.jobspec import CopySettings
+from runtime.copy import failpoints
+from runtime.copy.assignment import AssignedFlow
+from runtime.copy.budget import ByteBudget
+from runtime.copy.flow import Superseded
+from runtime.copy.flow_run import FlowRun, Sources
+from runtime.copy.ledger import Ledger
+from runtime.copy.provenance import ProducerDirectory
+from runtime.copy.surroundings import Surroundings
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import Disconnected
+from tests.runtime.copy.world import assigned, flow_spec
+
+FLOW = AssignedFlow(flow_spec("flow"), 1)
+PARTITIONS = {one.key: one for one in assigned("flow", "orders")}
+Found = tuple[Cluster, ProducerDirectory]
+
+
+@asynccontextmanager
+async def running(sources: Sources) -> AsyncIterator[FlowRun]:
+    """Its first assignment is version 1; nobody connects to anything."""
+    destination = Cluster(WireSettings((("127.0.0.1", 9),)))
+    around = Surroundings(
+        job="job",
+        slot=0,
+        settings=CopySettings(),
+        destination=destination,
+        ledger=Ledger(destination, 1),
+        map_partitions=1,
+        budget=ByteBudget(1),
+        passing=failpoints.from_environment({}),
+        spawn=asyncio.create_task,
+    )
+    run = FlowRun("flow", around, sources)
+    run.want(1, FLOW, PARTITIONS)
+    task = asyncio.create_task(run.run())
+    try:
+        yield run
+    finally:
+        task.cancel()
+
+
+async def refuses(name: str) -> Found:
+    raise Disconnected(name, "refused", sent=False)
+
+
+async def keeps_silent(name: str) -> Found:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("sources", [refuses, keeps_silent])
+def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(sources: Sources) -> None:
+    async def work() -> None:
+        async with running(sources) as run:
+            await asyncio.sleep(0)
+            run.want(2, FLOW, {})
+            assert (run.version, run.partitions()) == (2, [])
+
+    asyncio.run(work())
+
+
+def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> None:
+    runs: list[FlowRun] = []
+    asked: list[str] = []
+
+    async def outdated(name: str) -> Found:
+        asked.append(name)
+        if len(asked) == 1:
+            runs[0].want(2, FLOW, PARTITIONS)
+        raise Superseded("older")
+
+    async def work() -> None:
+        async with running(outdated) as run:
+            runs.append(run)
+            await until(lambda: bool(run.superseded))
+
+    asyncio.run(work())
+    assert len(asked) == 2

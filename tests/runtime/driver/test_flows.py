@@ -1,0 +1,215 @@
+"""The flows of a job through edits and through lives of its driver, on real brokers and without a slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from dataclasses import replace as changed
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.jobspec import AtOffsets, Earliest, FlowSpec, JobSpec, Latest, SelectionSpec
+from runtime.contract.ledger import Generation
+from runtime.copy.ledger import Ledger, Undecided
+from runtime.driver.flow import FlowWork
+from runtime.driver.flows import Flows
+from runtime.driver.membership import Membership
+from runtime.driver.tasks import Tasks
+from runtime.driver.writer import DriverWriter
+from tests.fakes.late_marks import LateMarks
+from tests.records import PATIENCE_S
+from tests.runtime.audit.ended import end_flow
+from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.runtime.driver.groups_world import driving
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Life:
+    """One driver's flows; nobody copies."""
+
+    spec: JobSpec
+    flows: Flows
+    ledger: Ledger
+    tasks: Tasks
+
+    @property
+    def work(self) -> FlowWork:
+        (work,) = self.flows.all()
+        return work
+
+    async def edit(self, flow: FlowSpec) -> None:
+        await self.flows.run_by(replace(self.spec, flows=[flow], routes=[]))
+
+    async def generation(self) -> Generation:
+        await self.ledger.refresh(self.work.name)
+        found = self.ledger.generation(self.work.name)
+        assert found is not None
+        return found
+
+    async def positions(self) -> dict[str, int]:
+        """By topic, as the ledger has them once nothing of it is open."""
+        name, keys = self.work.name, self.work.partitions
+        async with asyncio.timeout(PATIENCE_S):
+            await self.ledger.refresh(name)
+            while any(isinstance(self.ledger.progress(key), Undecided) for key in keys):
+                await asyncio.sleep(0.02)
+                await self.ledger.refresh(name)
+        return {key.topic: one.position for key, one in self.ledger.all_progress(name).items()}
+
+    async def assigned(self, *topics: str) -> None:
+        """Waits until the flow's partitions are those of these topics."""
+        async with asyncio.timeout(PATIENCE_S):
+            while {key.topic for key in self.work.partitions} != set(topics):
+                assert not self.tasks.failed.done(), self.tasks.failed
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def life(
+    sides: Mapping[str, Side],
+    flow: FlowSpec,
+    generations: Mapping[str, int] | None = None,
+    writing: type[DriverWriter] = DriverWriter,
+) -> AsyncIterator[Life]:
+    """`generations`: as the job's last heartbeat named them."""
+    async with driving(sides, flow, (), "flows", writing) as (spec, shared):
+        tasks = Tasks()
+        known = changed(shared, generations=generations or {})
+        flows = Flows(known, Membership(range(1)), tasks, lambda _: None)
+        flows.begin(spec)
+        try:
+            yield Life(spec, flows, shared.ledger, tasks)
+        finally:
+            await tasks.end_all()
+
+
+def flow_of(fresh: Fresh, base: str) -> FlowSpec:
+    """What is there when it comes is old to it."""
+    flow = flow_spec(fresh("flow"), start=Latest(), follow_every_ms=200, heartbeats_every_ms=None)
+    return replace(flow, topics=SelectionSpec(include=[rf"{base}\..*"]))
+
+
+def written(sides: Mapping[str, Side], topic: str) -> str:
+    sides["dc1"].create(topic)
+    sides["dc1"].write(topic, [{"value": b"%d" % one} for one in range(3)])
+    return topic
+
+
+def test_a_flow_begins_at_its_start_once_whatever_came_in_between(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    orders, later, edited = f"{base}.orders", f"{base}.later", fresh("edited")
+    flow = flow_of(fresh, base)
+    paused = replace(flow, state="paused")
+    written(sides, orders)
+
+    async def scenario() -> None:
+        async with life(sides, paused) as driver:
+            async with asyncio.timeout(PATIENCE_S):
+                while driver.work.generation is None:
+                    await asyncio.sleep(0.05)
+        async with life(sides, paused) as driver:
+            await driver.edit(flow)
+            await driver.edit(replace(flow, rpo_ms=9_000))
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 3}
+        written(sides, later)
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders, later)
+            assert await driver.positions() == {orders: 3, later: 0}
+            written(sides, edited)
+            await driver.edit(replace(flow, topics=SelectionSpec(include=[rf"{base}\..*", edited])))
+            await driver.assigned(orders, later, edited)
+            assert await driver.positions() == {orders: 3, later: 0, edited: 3}
+
+    asyncio.run(scenario())
+
+
+def test_a_flow_that_found_nothing_has_begun(sides: dict[str, Side], fresh: Fresh) -> None:
+    base = fresh("shop")
+    flow = flow_of(fresh, base)
+
+    async def scenario() -> None:
+        async with life(sides, flow) as driver:
+            async with asyncio.timeout(PATIENCE_S):
+                while not (driver.work.generation and (await driver.generation()).begun):
+                    await asyncio.sleep(0.05)
+        orders = written(sides, f"{base}.orders")
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 0}
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_ledger_stays_lost_through_edits_until_one_says_where_to_start(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    orders, pay, later = f"{base}.orders", f"{base}.pay", f"{base}.later"
+    flow = flow_of(fresh, base)
+
+    async def scenario() -> None:
+        async with life(sides, flow, generations={flow.name: 3}) as driver:
+            await driver.assigned(written(sides, orders))
+            await driver.edit(replace(flow, rpo_ms=9_000))
+            await driver.assigned(orders, written(sides, pay))
+            assert await driver.positions() == {}
+
+            there = AtOffsets(offsets={orders: {"0": 2}})
+            await driver.edit(replace(flow, rpo_ms=9_000, restart_from=there))
+            async with asyncio.timeout(PATIENCE_S):
+                while await driver.positions() != {orders: 2, pay: 0}:
+                    await asyncio.sleep(0.05)
+            await driver.assigned(orders, pay, written(sides, later))
+            assert await driver.positions() == {orders: 2, pay: 0, later: 0}
+
+    asyncio.run(scenario())
+
+
+def test_a_flow_begins_where_its_opposite_ended_however_late_its_generation_can_be_read(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    there = replace(flow_of(fresh, base), start=Earliest())
+    orders = written(sides, f"{base}.orders")
+    sides["dc2"].create(orders)
+    driver = Driver(sides, "dc2", fresh("job"))
+    copy_through(driver, there, assigned(there.name, orders))
+    end_flow(driver, there.name)
+    sides["dc2"].write(orders, [{"value": b"new"}] * 2)
+    back = replace(there, name=fresh("back"), source="dc2", destination="dc1", reverse_of=there.name)
+
+    async def scenario() -> None:
+        async with life(sides, back, writing=LateMarks) as driver:
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 3}
+            assert not (await driver.generation()).turning
+
+    asyncio.run(scenario())
+
+
+def test_a_flow_that_starts_over_stays_its_driver_s_however_late_its_generation_can_be_read(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    flow = flow_of(fresh, base)
+    orders = written(sides, f"{base}.orders")
+
+    async def scenario() -> None:
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 3}
+        async with life(sides, replace(flow, restart_from=Earliest()), writing=LateMarks) as driver:
+            await driver.assigned(orders)
+            assert await driver.positions() == {orders: 0}
+            assert (await driver.generation()).number == driver.work.generation
+
+    asyncio.run(scenario())
