@@ -13,7 +13,7 @@ import msgspec
 
 from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
-from planner.model.owned import CONFIG, ID, Owned
+from planner.model.owned import CONFIG, DECLARED, ID, Owned
 from planner.model.topology import AclRule
 from runtime.contract.jobspec import FlowSpec, JobSpec
 
@@ -80,7 +80,7 @@ def is_announced(entry: Owned | None) -> bool:
 def origin_text(origin: Declared | MirroredBy | str) -> str:
     match origin:
         case Declared():
-            return "declared"
+            return DECLARED
         case MirroredBy(flow=flow):
             return f"flow.{flow}"
         case _:

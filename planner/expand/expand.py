@@ -18,6 +18,7 @@ from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
 from planner.model.observed import Observed, ObservedCluster
+from planner.model.owned import DECLARED
 from planner.model.topology import OnRemove, Provenance, Topology
 
 _HERE = PurePath()
@@ -69,7 +70,7 @@ def leaving(topology: Topology, cluster: ObservedCluster) -> frozenset[str]:
         for entry in cluster.owned
         if entry.topology == topology.name
         and entry.address.kind is Kind.TOPIC
-        and entry.origin == "declared"
+        and entry.origin == DECLARED
         and entry.on_remove is OnRemove.DELETE
         and entry.address.name not in declared
         and (live := cluster.topics.get(entry.address.name)) is not None

@@ -45,7 +45,7 @@ def kept_acls(world: World, observed: Observed) -> Iterator[DesiredAcl]:
 def _promoted_mirrors(world: World, observed: Observed, flow: Flow) -> list[str]:
     return [
         there
-        for here, there in standing_mirrors(world, observed, flow)
+        for here, there in standing_mirrors(world, observed, flow, declared=True)
         if not world.carried.carries(flow.name, here)
     ]
 

@@ -10,6 +10,7 @@ from planner.expand.world import World
 from planner.model.address import Kind, topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.observed import Observed
+from planner.model.owned import DECLARED
 from planner.model.topology import Flow, Provenance, Topic
 from runtime.contract.mirror import BOUNDS
 
@@ -158,13 +159,18 @@ def kept_topics(world: World, observed: Observed, made: set[Node]) -> dict[Node,
     return kept
 
 
-def standing_mirrors(world: World, observed: Observed, flow: Flow) -> Iterator[tuple[str, str]]:
-    """Source topic and mirror, of those that the registry says the flow has made and that are there."""
+def standing_mirrors(
+    world: World, observed: Observed, flow: Flow, *, declared: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Source topic and mirror, of those that the registry says the flow has made and that are there; with
+    `declared`, of those that have its names and that the topology has declared since, too.
+    """
+    origins = (f"flow.{flow.name}", *((DECLARED,) if declared else ()))
     cluster = observed.reachable(flow.destination_cluster)
     for entry in cluster.owned if cluster is not None else ():
         name = entry.address.name
         ours = entry.topology == world.topology.name and entry.address.cluster == flow.destination_cluster
-        if not ours or entry.address.kind is not Kind.TOPIC or entry.origin != f"flow.{flow.name}":
+        if not ours or entry.address.kind is not Kind.TOPIC or entry.origin not in origins:
             continue
         here = world.router.ways[flow.name].topic_here(name)
         if here is not None and cluster is not None and name in cluster.topics:

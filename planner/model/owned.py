@@ -8,6 +8,7 @@ from planner.model.topology import OnRemove
 
 CONFIG = "config."
 ID = "id"
+DECLARED = "declared"  # the origin of what stands in the YAML; a mirror's is flow.<name>
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Owned:
     spec: Mapping[str, str] = field(default_factory=dict)
     protect: bool = False
     on_remove: OnRemove = OnRemove.KEEP
-    origin: str = "declared"  # or "flow.<name>", for a mirror topic
+    origin: str = DECLARED
     created: bool = False  # made by us, not adopted
     plan: str = ""  # digest of the plan that wrote it
     at_ms: int = 0

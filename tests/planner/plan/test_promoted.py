@@ -182,6 +182,19 @@ def test_writers_are_let_in_once_the_flow_has_let_go_and_readers_stay() -> None:
     assert [step.rule for step in ended.steps if isinstance(step, DeleteAcl)] == [lifted.rule]
 
 
+@pytest.mark.parametrize("after", [promoting(r"pay\.eu"), replace(X, state=FlowState.FAILED_OVER)])
+def test_readers_stay_when_the_topology_declares_what_was_a_mirror(after: Flow) -> None:
+    """The team of the topic moved; who reads it did not."""
+    here = cluster(live("orders"), live("pay.eu"), acls=[acl("READ", resource="pay.eu")])
+    seen = applied(secured(X), observed(here, cluster(name="dc2", acls=(), owned=())))
+    seen = applied(secured(after), seen)
+    declared = replace(secured(after), topics=(Topic("pay.eu", "dc2"),))
+
+    for _ in range(2):  # as it is declared, and ever after
+        assert not [step for step in plan(declared, seen).steps if isinstance(step, DeleteAcl)]
+        seen = applied(declared, seen)
+
+
 @pytest.mark.parametrize(
     ("after", "refused_"),
     [
