@@ -153,11 +153,13 @@ def settled(client: Mapping[str, Any], topic: str) -> None:
     """Returns when no transaction is open that has records in the topic now: a coordinator answers the end of
     one before its marks are written, and until then a reader of what is committed ends in front of it."""
     admin = AdminClient(dict(client))
-    partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+    partitions: set[int] = set()
     ends: dict[int, int] = {}
     stable: dict[int, int] = {}
 
     def ended() -> bool:
+        if not partitions:  # it may only just be made
+            partitions.update(admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
         ends.update(ends or _ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED))
         stable.update(_ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED))
         return bool(ends) and all(stable.get(one, -1) >= end for one, end in ends.items())

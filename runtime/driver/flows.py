@@ -50,6 +50,8 @@ class Flows:
     async def run_by(self, spec: JobSpec) -> None:
         """From now on these flows; what did not change is not touched. Raises WireError: then again."""
         after = {flow.name: flow for flow in spec.flows}
+        for flow in spec.flows:  # a topic that was there before the edit is no late arrival
+            self._shared.clusters.stale(flow.source)
         for name in [name for name in self.by_name if name not in after]:
             await self._let_go(name)
             await self._nobody_copies([name])
