@@ -11,13 +11,13 @@ from runtime.copy.budget import TokenBucket
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
-from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.once import fetch_once
+from runtime.copy.wire.protocol.fetch import FetchedPartition
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
 _FETCH_BYTES = 2 << 20
 _PAUSE_S = 0.1
 _SETTLED_S = 2.0  # a new leader's high watermark lags for a moment
-_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 
 
 class Passed(Exception):
@@ -87,41 +87,27 @@ class Side:
         loop = asyncio.get_running_loop()
         began = loop.time()
         deadline = began + self._within_s
-        fresh = False
         while True:
             while (wait := self._bucket.wait_s()) > 0:
                 await asyncio.sleep(wait)
                 deadline += wait
             try:
-                answer = await self._fetch(fresh)
+                answer = await self._fetch()
                 if len(answer.records) or answer.last_stable_offset >= self._high:
                     return answer
                 if answer.high_watermark < self._high and loop.time() > began + _SETTLED_S:
                     return answer  # the log ends before: what should be behind it is not there
                 if loop.time() > deadline:
                     raise Stalled(f"a transaction is open at offset {answer.last_stable_offset}")
-                fresh = False
             except WireError as error:
                 if not _retriable(error) or loop.time() > deadline:
                     raise
-                fresh = True
             await asyncio.sleep(_PAUSE_S)
 
-    async def _fetch(self, fresh: bool) -> FetchedPartition:
-        topic = (await self._cluster.topics([self._at.topic], fresh=fresh))[self._at.topic]
-        if topic.error is not ErrorCode.NONE:
-            raise BrokerError(topic.error, str(self._where))
-        leader = self._cluster.leader(*self._at)
-        if leader is None:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(self._where))
-        wanted = {(self._topic_id, self._at.partition): FetchFrom(self.position, -1, -1, _FETCH_BYTES)}
-        request = FetchRequest(
-            0, 0, _FETCH_BYTES, Isolation.READ_COMMITTED, _NO_SESSION, _NO_SESSION_EPOCH, wanted
+    async def _fetch(self) -> FetchedPartition:
+        answer = await fetch_once(
+            self._cluster, self._at, self.position, _FETCH_BYTES, "verify", topic_id=self._topic_id
         )
-        response = await self._cluster.call(leader.leader, request, "verify")
-        if response.error is not ErrorCode.NONE:
-            raise BrokerError(response.error, str(self._where))
-        (answer,) = response.partitions
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and self.position < answer.log_start_offset:
             raise Passed(f"retention took the offsets below {answer.log_start_offset} meanwhile")
         if answer.error is not ErrorCode.NONE:

@@ -5,15 +5,15 @@ import asyncio
 from runtime.batch import Where, walk
 from runtime.copy.fold import Fold
 from runtime.copy.wire.asking import offsets_of
-from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.cluster import CONTROL, Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
-from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.once import fetch_once
+from runtime.copy.wire.protocol.fetch import FetchedPartition, Isolation
 from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1
-_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 
 
 class TopicReplaced(Exception):
@@ -60,43 +60,33 @@ class Scan:
         return (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
 
     async def _fetch(self, deadline: float) -> FetchedPartition:
-        fresh = False
         while True:
             try:
-                return await self._fetch_once(fresh)
+                return await self._fetch_once()
             except WireError as error:
                 retriable = isinstance(error, ConnectionFailure) or (
                     isinstance(error, BrokerError) and error.code.retriable
                 )
                 if not retriable or asyncio.get_running_loop().time() > deadline:
                     raise
-            fresh = True
             await asyncio.sleep(_PAUSE_S)
 
-    async def _fetch_once(self, fresh: bool) -> FetchedPartition:
-        where = f"{self._topic}-{self._partition}"
-        topic = (await self._cluster.topics([self._topic], fresh=fresh))[self._topic]
-        if topic.error is not ErrorCode.NONE:
-            raise BrokerError(topic.error, where)
-        if self._topic_id not in (None, topic.id):
-            raise TopicReplaced(f"{self._topic} was recreated")
-        self._topic_id = topic.id
-        found = topic.partitions.get(self._partition)
-        if found is None or found.leader < 0:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
-        wanted = {
-            (topic.id, self._partition): FetchFrom(self.fold.position, found.leader_epoch, -1, _FETCH_BYTES)
-        }
-        request = FetchRequest(
-            0, 0, _FETCH_BYTES, Isolation.READ_UNCOMMITTED, _NO_SESSION, _NO_SESSION_EPOCH, wanted
+    async def _fetch_once(self) -> FetchedPartition:
+        answer = await fetch_once(
+            self._cluster,
+            TopicPartition(self._topic, self._partition),
+            self.fold.position,
+            _FETCH_BYTES,
+            CONTROL,
+            isolation=Isolation.READ_UNCOMMITTED,
+            by_epoch=True,
         )
-        response = await self._cluster.call(found.leader, request)
-        if response.error is not ErrorCode.NONE:
-            raise BrokerError(response.error, where)
-        (answer,) = response.partitions
+        if self._topic_id not in (None, answer.topic_id):
+            raise TopicReplaced(f"{self._topic} was recreated")
+        self._topic_id = answer.topic_id
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and self.fold.position < answer.log_start_offset:
             self.fold.position = answer.log_start_offset
-            return await self._fetch_once(fresh=False)
+            return await self._fetch_once()
         if answer.error is not ErrorCode.NONE:
-            raise BrokerError(answer.error, where)
+            raise BrokerError(answer.error, f"{self._topic}-{self._partition}")
         return answer

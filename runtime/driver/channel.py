@@ -16,13 +16,13 @@ from runtime.copy.records import Record, StoredRecord, build, chunks, plain, rea
 from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.once import fetch_once
+from runtime.copy.wire.protocol.fetch import Isolation
 from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20
-_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 _PARTITION = 0  # control and status have one
 
 
@@ -60,17 +60,21 @@ class Tail:
 
     async def read(self) -> list[StoredRecord]:
         """What is new, or nothing after half a second. Raises WireError; then try again."""
-        try:
-            answer = await self._fetch()
-        except WireError:
-            self._cluster.doubt(self._topic)
-            raise
+        answer = await fetch_once(
+            self._cluster,
+            at(self._topic),
+            self._offset,
+            _FETCH_BYTES,
+            self._purpose,
+            isolation=Isolation.READ_UNCOMMITTED,
+            wait_ms=_WAIT_MS,
+            by_epoch=True,
+        )
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             # Retention passed us, or the topic is a new one.
             self._offset = max(answer.log_start_offset, 0)
             return []
         if answer.error is not ErrorCode.NONE:
-            self._cluster.doubt(self._topic)
             raise BrokerError(answer.error, self._topic)
         walked = walk(answer.records, Where(self._topic, _PARTITION))
         found: list[StoredRecord] = []
@@ -80,23 +84,6 @@ class Tail:
                     found.extend(one for one in read(batch) if one.offset >= self._offset)
                 self._offset = batch.next_offset
         return found
-
-    async def _fetch(self) -> FetchedPartition:
-        topic = (await self._cluster.topics([self._topic]))[self._topic]
-        if topic.error is not ErrorCode.NONE:
-            raise BrokerError(topic.error, self._topic)
-        found = topic.partitions.get(_PARTITION)
-        if found is None or found.leader < 0:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, self._topic)
-        wanted = {(topic.id, _PARTITION): FetchFrom(self._offset, found.leader_epoch, -1, _FETCH_BYTES)}
-        request = FetchRequest(
-            _WAIT_MS, 1, _FETCH_BYTES, Isolation.READ_UNCOMMITTED, _NO_SESSION, _NO_SESSION_EPOCH, wanted
-        )
-        response = await self._cluster.call(found.leader, request, self._purpose)
-        if response.error is not ErrorCode.NONE:
-            raise BrokerError(response.error, self._topic)
-        (answer,) = response.partitions
-        return answer
 
 
 async def pause(seconds: float, until: asyncio.Event) -> None:

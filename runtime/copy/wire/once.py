@@ -1,10 +1,10 @@
-"""One fetch without a session: for who looks at a few records and not at a stream."""
+"""One fetch without a session: for who reads a single partition, or looks at a few records of it."""
 
 from __future__ import annotations
 
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, ConnectionFailure
+from runtime.copy.wire.errors import BrokerError, WireError
 from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
@@ -12,25 +12,46 @@ _NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 
 
 async def fetch_once(
-    cluster: Cluster, at: TopicPartition, offset: int, most_bytes: int, purpose: str
+    cluster: Cluster,
+    at: TopicPartition,
+    offset: int,
+    most_bytes: int,
+    purpose: str,
+    *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    wait_ms: int = 0,
+    by_epoch: bool = False,
+    topic_id: bytes | None = None,
 ) -> FetchedPartition:
-    """What is committed there, at once; brokers send the first batch whole, however little is asked for. The
-    partition's own error stands in the answer. Raises WireError.
+    """What is there, at once or after `wait_ms` without anything; brokers send the first batch whole, however
+    little is asked for. `by_epoch`: only the newest leader answers. `topic_id`: of this topic, though another
+    may have its name by now. The partition's own error stands in the answer. Raises WireError. After either,
+    the leader is asked for before it is used again.
     """
     where = f"{at.topic}-{at.partition}"
     topic = (await cluster.topics([at.topic]))[at.topic]
+    if topic.error is not ErrorCode.NONE:
+        raise BrokerError(topic.error, where)
     leader = cluster.leader(*at)
     if leader is None:
         raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
-    wanted = {(topic.id, at.partition): FetchFrom(offset, -1, -1, most_bytes)}
-    request = FetchRequest(0, 0, most_bytes, Isolation.READ_COMMITTED, _NO_SESSION, _NO_SESSION_EPOCH, wanted)
+    start = FetchFrom(offset, leader.leader_epoch if by_epoch else -1, -1, most_bytes)
+    request = FetchRequest(
+        wait_ms,
+        1 if wait_ms else 0,
+        most_bytes,
+        isolation,
+        _NO_SESSION,
+        _NO_SESSION_EPOCH,
+        {(topic_id or topic.id, at.partition): start},
+    )
     try:
         response = await cluster.call(leader.leader, request, purpose)
-    except ConnectionFailure:
+        if response.error is not ErrorCode.NONE:
+            raise BrokerError(response.error, where)
+    except WireError:
         cluster.doubt(at.topic)
         raise
-    if response.error is not ErrorCode.NONE:
-        raise BrokerError(response.error, where)
     (answer,) = response.partitions
     if answer.error is not ErrorCode.NONE:
         cluster.doubt(at.topic)
