@@ -13,7 +13,7 @@ from runtime.copy.partition import PartitionCopy
 from runtime.copy.recovery import STUCK_AFTER_S, Recovery
 from runtime.copy.sender import Sender
 from runtime.copy.settings import LaneSettings
-from runtime.copy.transaction import Failure, Part, Transaction
+from runtime.copy.transaction import Failure, Part, Transaction, blamed
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
@@ -208,7 +208,7 @@ class Lane:
                 self._cluster, self.transactional_id, self._sender.identity, wanted, within=STUCK_AFTER_S
             )
         except WireError as error:
-            raise Failure(Phase.ADD, error, tuple(part.copy for part in joining)) from error
+            raise Failure(Phase.ADD, error, blamed(error, joining)) from error
         tx.joined = True
         for part in joining:
             self._tails.pop(part.copy, None)

@@ -10,7 +10,7 @@ from runtime.copy.errors import Decision, Do, Phase, decide
 from runtime.copy.owner import Owner, SlotMustEnd
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import PartitionsRefused, WireError
+from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
 from runtime.copy.wire.transaction import init_producer_id
 
@@ -53,7 +53,6 @@ class Recovery:
         if decision.do is Do.END_SLOT:
             raise SlotMustEnd(f"{self._transactional_id}: {failure}")
         copies = list(tx.parts)
-        failure = blaming_refused(failure)
         ambiguous = decision.do is Do.ASK_LEDGER
         if not ambiguous:
             self._abandoned(lane, tx, failure, decision)
@@ -125,15 +124,6 @@ class Recovery:
         if settled:
             self._owner.committed(lane, tx, [*settled.values()])
         self._owner.rewound(copies)
-
-
-def blaming_refused(failure: Failure) -> Failure:
-    """Where the broker names the partitions that it refuses, no other one is blamed (R7)."""
-    error = failure.error
-    if not isinstance(error, PartitionsRefused):
-        return failure
-    refused = tuple(copy for copy in failure.copies if copy.at in error.partitions)
-    return Failure(failure.phase, error, refused, failure.why)
 
 
 def by_failure(failure: Failure) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from runtime.contract.ledger import Mark
 from runtime.contract.offsetmap import Run, append
 from runtime.copy.errors import Phase
 from runtime.copy.partition import Cursor, PartitionCopy
-from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.errors import PartitionsRefused, WireError
 
 if TYPE_CHECKING:
     from runtime.copy.closing import Entry
@@ -100,6 +100,14 @@ class Part:
             last_timestamp=self.last_timestamp,
             mark=self.mark,
         )
+
+
+def blamed(error: WireError, joining: Iterable[Part]) -> tuple[PartitionCopy, ...]:
+    """Where the broker names the partitions that it refuses, no other one is blamed (R7)."""
+    copies = tuple(part.copy for part in joining)
+    if not isinstance(error, PartitionsRefused):
+        return copies
+    return tuple(copy for copy in copies if copy.at in error.partitions)
 
 
 def tail_step(copy: PartitionCopy) -> Advance:

@@ -11,7 +11,9 @@ from runtime.copy.assignment import AssignedPartition
 from runtime.copy.budget import ByteBudget, Held
 from runtime.copy.partition import Cursor, PartitionCopy, Queued
 from runtime.copy.records import Record, build
-from runtime.copy.transaction import Part, tail_step
+from runtime.copy.transaction import Part, blamed, tail_step
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import Disconnected, PartitionsRefused
 
 MARK = Mark(1, 2, 3)
 
@@ -108,3 +110,25 @@ def test_a_tail_that_moved_over_nothing_is_told_with_what_was_dropped() -> None:
     copy.cursor, copy.dropped = Cursor(12, 7), 2
     assert copy.tail_moved
     assert tail_step(copy) == Advance(12, 7, dropped=2)
+
+
+def test_a_partition_that_is_refused_is_blamed_alone() -> None:
+    copies, joining = _joining()
+    error = PartitionsRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "adding orders-1", [("orders", 1)])
+    assert blamed(error, joining) == (copies[1],)
+
+
+def test_where_the_ledger_is_refused_no_partition_is_blamed() -> None:
+    _, joining = _joining()
+    error = PartitionsRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "adding", [("__repl_ledger", 0)])
+    assert blamed(error, joining) == ()
+
+
+def test_where_the_broker_names_none_all_are_blamed() -> None:
+    copies, joining = _joining()
+    assert blamed(Disconnected("broker 1", "gone", sent=True), joining) == copies
+
+
+def _joining() -> tuple[tuple[PartitionCopy, ...], list[Part]]:
+    copies = tuple(partition(number) for number in range(3))
+    return copies, [Part(copy, 1, 4) for copy in copies]
