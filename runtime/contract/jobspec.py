@@ -180,8 +180,9 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How a slot copies. The defaults are for a slot of 1 GB with one core.
 
     `buffer_bytes` bounds what is fetched and not yet acknowledged (R8); a single larger batch may exceed
-    it. A transaction is committed after `linger_ms` when there is little to do and never later than
-    `transaction_ms`, or half of a flow's rpo; brokers give up on one after `transaction_timeout_ms`.
+    it. Where little comes, the next fetch waits for `linger_ms`. A transaction is committed when nothing is
+    left to send and never later than `transaction_ms`, or half of a flow's rpo; brokers give up on one after
+    `transaction_timeout_ms`.
     """
 
     lanes: int = 2

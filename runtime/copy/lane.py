@@ -106,6 +106,8 @@ class Lane:
             elif self._tx is not None and not self._tx.closed:
                 self._sender.offer(copy.part)
             self._wake.set()
+        elif copy.part is not None:  # perhaps it was all that its transaction waited for
+            self._wake.set()
         elif copy.tail_moved and copy not in self._tails:
             if not self._tails:
                 self._tails_due = self._now() + self._settings.tail_every_s
@@ -153,33 +155,32 @@ class Lane:
     async def _carry(self, tx: Transaction) -> None:
         """Sends until the transaction is due."""
         loop = asyncio.get_running_loop()
-        linger, window = self._settings.linger_s, self._window()
-        timers = [loop.call_at(tx.started + after, self._wake.set) for after in (linger, window)]
+        window = self._window()
+        timer = loop.call_at(tx.started + window, self._wake.set)
         try:
             while True:
                 self._wake.clear()
                 if tx.failure is not None:
                     raise tx.failure
-                if self._due(tx, linger, window):
+                if self._due(tx, window):
                     return
                 if self._waiting and await self._join(tx):
                     continue
                 await self._sender.connect()
                 self._sender.send(tx)
-                if not self._due(tx, linger, window):
+                if not self._due(tx, window):
                     await self._wake.wait()
         finally:
-            for timer in timers:
-                timer.cancel()
+            timer.cancel()
 
-    def _due(self, tx: Transaction, linger: float, window: float) -> bool:
+    def _due(self, tx: Transaction, window: float) -> bool:
         age = self._now() - tx.started
         full = tx.bytes >= self._settings.transaction_bytes or tx.runs >= _MOST_RUNS
         if self._draining or self._hurry or age >= window or full:
             return True
         if tx.in_flight or self._sender.has_ready() or (self._waiting and not (self.solo and tx.parts)):
             return False
-        return not tx.parts or (age >= linger and not any(copy.behind for copy in tx.parts))
+        return not any(copy.behind for copy in tx.parts)
 
     def _window(self) -> float:
         """Long enough that ends cost little of the time, never longer than the rpo allows."""

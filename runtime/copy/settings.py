@@ -11,7 +11,6 @@ class LaneSettings:
     beginning is in within the rpo even when the end takes as long again.
     """
 
-    linger_s: float
     longest_s: float
     tail_every_s: float
     transaction_bytes: int
@@ -22,7 +21,6 @@ class LaneSettings:
 def lane_settings(copy: CopySettings, flow: FlowSpec) -> LaneSettings:
     longest = copy.transaction_ms if flow.rpo_ms is None else min(copy.transaction_ms, flow.rpo_ms // 2)
     return LaneSettings(
-        linger_s=min(copy.linger_ms, longest) / 1000,
         longest_s=max(longest, 1) / 1000,
         tail_every_s=copy.tail_every_ms / 1000,
         transaction_bytes=copy.transaction_bytes,

@@ -29,7 +29,6 @@ from tests.runtime.copy.test_transaction import outgoing, partition
 
 PLACE = LedgerPlace(TopicPartition("ledger", 0), TopicPartition("map", 0), 1)
 SETTINGS = LaneSettings(
-    linger_s=0.0,
     longest_s=1.0,
     tail_every_s=0.0,
     transaction_bytes=1 << 20,
