@@ -15,7 +15,7 @@ from runtime.copy.sender import Sender
 from runtime.copy.settings import LaneSettings
 from runtime.copy.transaction import Failure, Part, Transaction, blamed
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
+from runtime.copy.wire.errors import TimedOut, WireError
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
 from runtime.copy.wire.transaction import add_partitions, end_transaction
 
@@ -231,6 +231,27 @@ class Lane:
     async def _close(self, tx: Transaction) -> list[Entry]:
         """Flush, ledger, end (R1)."""
         began = self._now()
+        try:
+            async with asyncio.timeout_at(tx.started + self._settings.late_s):
+                entries = await self._written(tx)
+        except TimeoutError:
+            why = f"not written in {self._settings.late_s:g} s: by a quota, or over a slow link?"
+            raise Failure(Phase.PRODUCE, TimedOut(self.transactional_id, why, sent=True)) from None
+        if not tx.joined:
+            return entries
+        tx.entries = entries
+        self._passing("before_end")
+        try:
+            identity = self._sender.identity
+            await end_transaction(self._cluster, self.transactional_id, identity, commit=True, within=_END_S)
+        except WireError as error:
+            raise Failure(Phase.END, error) from error
+        self._passing("after_end")
+        self._close_s += (self._now() - began - self._close_s) / 4
+        return entries
+
+    async def _written(self, tx: Transaction) -> list[Entry]:
+        """Everything is acknowledged, and the ledger's records, too."""
         self._passing("before_flush")
         while tx.in_flight:
             self._wake.clear()
@@ -246,15 +267,6 @@ class Lane:
         self._passing("before_ledger")
         await write_ledger(self._cluster, self._place, self._sender, self.transactional_id, tx, entries)
         self._passing("after_ledger")
-        tx.entries = entries
-        self._passing("before_end")
-        try:
-            identity = self._sender.identity
-            await end_transaction(self._cluster, self.transactional_id, identity, commit=True, within=_END_S)
-        except WireError as error:
-            raise Failure(Phase.END, error) from error
-        self._passing("after_end")
-        self._close_s += (self._now() - began - self._close_s) / 4
         return entries
 
     def _tails_are_due(self) -> bool:

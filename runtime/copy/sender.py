@@ -1,6 +1,4 @@
-"""The produce requests of a lane: one batch per partition in each, several in flight per broker, order
-kept.
-"""
+"""The produce requests of a lane: a batch per partition in each, several in flight per broker, order kept."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ from typing import NamedTuple
 from runtime.batch import next_sequence, stamp
 from runtime.contract.ledger import Mark
 from runtime.copy.errors import Phase
+from runtime.copy.flight import REQUESTS, Flight
 from runtime.copy.partition import PartitionCopy, Queued
 from runtime.copy.transaction import Failure, Part, Transaction
 from runtime.copy.wire.cluster import Cluster
@@ -21,7 +20,6 @@ from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.copy.wire.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
 
-IN_FLIGHT = 4
 PRODUCE_TIMEOUT_MS = 10_000
 ANSWER_WITHIN_S = 15.0  # less than a transaction may take: who is late aborts, and is not fenced for it
 
@@ -30,6 +28,13 @@ class Sent(NamedTuple):
     part: Part
     queued: Queued
     sequence: int
+
+
+class Unanswered(NamedTuple):
+    node: int
+    size: int
+    at: float
+    batches: list[Sent]
 
 
 class Sender:
@@ -52,16 +57,15 @@ class Sender:
         self._wake = wake
         self._sent = sent
         self._links: dict[int, Connection] = {}
-        self._in_flight: dict[int, int] = {}
+        self._flights: dict[int, Flight] = {}
         self._sequences: dict[TopicPartition, int] = {}
-        self._unanswered: dict[int, list[Sent]] = {}
+        self._unanswered: dict[int, Unanswered] = {}
         self._number = 0
 
     def begin_epoch(self, identity: ProducerIdentity) -> None:
         """Sequences start again, on a new epoch only (fencing 1)."""
         self.identity = identity
         self._sequences.clear()
-        self._in_flight.clear()
 
     def sequence(self, at: TopicPartition, records: int) -> int:
         """The sequence for a batch of so many records; the next one follows it."""
@@ -95,8 +99,9 @@ class Sender:
             link = self._links.get(node)
             if link is None or link.closed or self._throttled(link):
                 continue
-            while copies and self._in_flight.get(node, 0) < IN_FLIGHT:
-                self._request(tx, node, link, copies)
+            flight = self._flights.setdefault(node, Flight(REQUESTS * self._request_bytes))
+            while copies and flight.room > 0:
+                self._request(tx, node, link, flight, copies)
 
     def _throttled(self, link: Connection) -> bool:
         loop = asyncio.get_running_loop()
@@ -109,14 +114,18 @@ class Sender:
         """Nothing that is still in flight counts any more; its memory is given back."""
         tx.closed = True
         self.ready.clear()
-        for sent in self._unanswered.values():
-            for one in sent:
-                one.queued.held.let_go()
+        now = asyncio.get_running_loop().time()
+        for one in self._unanswered.values():
+            self._flights[one.node].answered(one.size, one.at, now)
+            self._links[one.node].drop()
+            for sent in one.batches:
+                sent.queued.held.let_go()
         self._unanswered.clear()
 
     def _request(
-        self, tx: Transaction, node: int, link: Connection, copies: dict[PartitionCopy, None]
+        self, tx: Transaction, node: int, link: Connection, flight: Flight, copies: dict[PartitionCopy, None]
     ) -> None:
+        most = min(self._request_bytes, flight.room)
         partitions: list[ProducePartition] = []
         sent: list[Sent] = []
         size = 0
@@ -135,35 +144,35 @@ class Sender:
                 copies[copy] = None
             self._sent(copy)
             size += batch.size
-            if size >= self._request_bytes:
+            if size >= most:
                 break
         tx.bytes += size
         tx.in_flight += 1
-        self._in_flight[node] = self._in_flight.get(node, 0) + 1
+        flight.sent(size)
         number = self._number = self._number + 1
-        self._unanswered[number] = sent
+        self._unanswered[number] = Unanswered(node, size, asyncio.get_running_loop().time(), sent)
         request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
         answer = link.start(request, ANSWER_WITHIN_S)
-        answer.add_done_callback(lambda done: self._answered(tx, node, number, done))
+        answer.add_done_callback(lambda done: self._answered(tx, number, done))
 
-    def _answered(
-        self, tx: Transaction, node: int, number: int, answer: asyncio.Future[ProduceResponse]
-    ) -> None:
+    def _answered(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
         error = answer.exception()
-        sent = self._unanswered.pop(number, None)
-        if tx.closed or sent is None:
+        request = self._unanswered.pop(number, None)
+        if tx.closed or request is None:
             return
-        self._in_flight[node] -= 1
+        throttle_s = 0.0 if error is not None else answer.result().throttle_ms / 1000
+        now = asyncio.get_running_loop().time()
+        self._flights[request.node].answered(request.size, request.at, now, throttle_s)
         tx.in_flight -= 1
         self._wake()
-        for one in sent:
+        for one in request.batches:
             one.queued.held.let_go()
         if error is not None:
             if not isinstance(error, WireError):
                 raise error
             tx.fail(Failure(Phase.PRODUCE, error))
             return
-        self._take_in(tx, sent, answer.result())
+        self._take_in(tx, request.batches, answer.result())
 
     def _mark(self, sequence: int) -> Mark:
         return Mark(self.identity.producer_id, self.identity.epoch, sequence)

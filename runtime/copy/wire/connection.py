@@ -149,6 +149,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self._lost.done() and self._transport is not None:
             self._transport.abort()
 
+    def drop(self) -> None:
+        """What is in flight is of no use any more; who throttles the connection would not read on, either."""
+        self._fail(Disconnected(self.where, "dropped by this client", sent=True))
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no asyncio class
         self._transport.set_write_buffer_limits(high=_UNSENT)
