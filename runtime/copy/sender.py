@@ -116,7 +116,7 @@ class Sender:
         self.ready.clear()
         now = asyncio.get_running_loop().time()
         for one in self._unanswered.values():
-            self._flights[one.node].answered(one.size, one.at, now)
+            self._flights[one.node].given_up(one.size, one.at, now)
             self._links[one.node].drop()
             for sent in one.batches:
                 sent.queued.held.let_go()
@@ -160,19 +160,20 @@ class Sender:
         request = self._unanswered.pop(number, None)
         if tx.closed or request is None:
             return
-        throttle_s = 0.0 if error is not None else answer.result().throttle_ms / 1000
-        now = asyncio.get_running_loop().time()
-        self._flights[request.node].answered(request.size, request.at, now, throttle_s)
+        flight, now = self._flights[request.node], asyncio.get_running_loop().time()
         tx.in_flight -= 1
         self._wake()
         for one in request.batches:
             one.queued.held.let_go()
         if error is not None:
+            flight.given_up(request.size, request.at, now)
             if not isinstance(error, WireError):
                 raise error
             tx.fail(Failure(Phase.PRODUCE, error))
             return
-        self._take_in(tx, request.batches, answer.result())
+        response = answer.result()
+        flight.answered(request.size, request.at, now, response.throttle_ms / 1000)
+        self._take_in(tx, request.batches, response)
 
     def _mark(self, sequence: int) -> Mark:
         return Mark(self.identity.producer_id, self.identity.epoch, sequence)

@@ -76,3 +76,18 @@ def test_so_many_requests_and_no_more() -> None:
         assert flight.room > 0
         flight.sent(1)
     assert flight.room == 0
+
+
+def test_steady_answers_that_are_not_quick_let_it_grow_slowly() -> None:
+    flight, first = Flight(32 * MB), Flight(32 * MB).limit
+    rounds(flight, 10, 1.0, MB // 4)
+    assert 2 * first < flight.limit < 32 * MB
+
+
+def test_a_connection_that_broke_is_no_answer() -> None:
+    flight, first = Flight(32 * MB), Flight(32 * MB).limit
+    for _ in range(100):
+        flight.sent(MB)
+        flight.given_up(MB, 0.0, 0.01)
+    assert flight.limit == first
+    assert flight.room == first
