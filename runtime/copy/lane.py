@@ -8,12 +8,13 @@ import time
 from runtime.copy.closing import Entry, LedgerPlace, entries_of, write_ledger
 from runtime.copy.errors import Phase
 from runtime.copy.failpoints import Passing
+from runtime.copy.joining import Joining
 from runtime.copy.owner import Owner
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.recovery import STUCK_AFTER_S, Recovery
 from runtime.copy.sender import Sender
 from runtime.copy.settings import LaneSettings
-from runtime.copy.transaction import Failure, Part, Transaction, blamed
+from runtime.copy.transaction import Failure, Transaction, blamed
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import TimedOut, WireError
 from runtime.copy.wire.protocol.transactions import ProducerIdentity
@@ -51,7 +52,7 @@ class Lane:
         self._wake = asyncio.Event()
         self.ended = asyncio.Event()
         self._sender = Sender(cluster, transactional_id, settings.request_bytes, self._wake.set, owner.sent)
-        self._waiting: dict[PartitionCopy, None] = {}
+        self._joining = Joining(cluster, self._sender, owner, self._wake.set)
         self._tails: dict[PartitionCopy, None] = {}
         self._tails_due = 0.0
         self._tx: Transaction | None = None
@@ -83,14 +84,12 @@ class Lane:
         """It is not any more. Only for a partition that is in no open transaction."""
         assert not copy.busy, "a partition changes its lane between transactions"
         self.copies.pop(copy, None)
-        self._waiting.pop(copy, None)
+        self._joining.leave(copy)
         self._tails.pop(copy, None)
         copy.lane = None
 
     async def free(self, copy: PartitionCopy) -> None:
-        """Waits until the partition is in no open transaction, which is ended soon for it; then it has
-        left.
-        """
+        """Waits until the partition is in no open transaction, which ends soon for it; then it has left."""
         while copy.busy:
             self._hurry = True
             self.ended.clear()
@@ -102,10 +101,10 @@ class Lane:
         """The partition has something queued, or its tail moved."""
         if copy.queue:
             if copy.part is None:
-                self._waiting[copy] = None
+                self._joining.offer(copy)
             elif self._tx is not None and not self._tx.closed:
                 self._sender.offer(copy.part)
-            self._wake.set()
+                self._wake.set()
         elif copy.part is not None:  # perhaps it was all that its transaction waited for
             self._wake.set()
         elif copy.tail_moved and copy not in self._tails:
@@ -131,32 +130,37 @@ class Lane:
     # The cycle
 
     async def run(self) -> None:
-        while await self._something_to_do():
-            tx = self._tx = Transaction(self._now())
-            try:
-                await self._carry(tx)
-                entries = await self._close(tx)
-            except Failure as failure:
-                await self._recover(tx, failure)
-            else:
-                self._finish(tx, entries)
-            self._tx = None
-            self._hurry = False
-            self.ended.set()
+        try:
+            while await self._something_to_do():
+                await self._one_transaction()
+        finally:
+            self._joining.close()
+
+    async def _one_transaction(self) -> None:
+        tx = self._tx = Transaction(self._now())
+        try:
+            await self._carry(tx)
+            entries = await self._close(tx)
+        except Failure as failure:
+            await self._recover(tx, failure)
+        else:
+            self._finish(tx, entries)
+        self._tx = None
+        self._hurry = False
+        self.ended.set()
 
     async def _something_to_do(self) -> bool:
         while not self._draining:
             self._wake.clear()
-            if self._waiting or self._tails_are_due():
+            if self._joining or self._tails_are_due():
                 return True
             await self._wake.wait()
         return False
 
     async def _carry(self, tx: Transaction) -> None:
         """Sends until the transaction is due."""
-        loop = asyncio.get_running_loop()
         window = self._window()
-        timer = loop.call_at(tx.started + window, self._wake.set)
+        timer = asyncio.get_running_loop().call_at(tx.started + window, self._wake.set)
         try:
             while True:
                 self._wake.clear()
@@ -164,7 +168,7 @@ class Lane:
                     raise tx.failure
                 if self._due(tx, window):
                     return
-                if self._waiting and await self._join(tx):
+                if self._joining and await self._join(tx):
                     continue
                 await self._sender.connect()
                 self._sender.send(tx)
@@ -178,7 +182,7 @@ class Lane:
         full = tx.bytes >= self._settings.transaction_bytes or tx.runs >= _MOST_RUNS
         if self._draining or self._hurry or age >= window or full:
             return True
-        if tx.in_flight or self._sender.has_ready() or (self._waiting and not (self.solo and tx.parts)):
+        if tx.in_flight or self._sender.has_ready() or (self._joining and not (self.solo and tx.parts)):
             return False
         return not any(copy.behind for copy in tx.parts)
 
@@ -187,16 +191,10 @@ class Lane:
         return min(max(_ENDS_COST * self._close_s, 0.05), self._settings.longest_s)
 
     async def _join(self, tx: Transaction) -> bool:
-        """Adds the partitions that have their first batch (fencing 4: leader and in-sync replicas first)."""
+        """Adds the partitions that have their first batch."""
         if self.solo and tx.parts:
             return False
-        joining: list[Part] = []
-        for copy in list(self._waiting):
-            del self._waiting[copy]
-            if copy.part is None and copy.queue and not copy.releasing and (part := self._fit(copy)):
-                joining.append(part)
-                if self.solo:
-                    break
+        joining = self._joining.take(alone=self.solo)
         if not joining:
             return False
         wanted = [part.copy.at for part in joining]
@@ -216,17 +214,6 @@ class Lane:
             if part.copy.queue:
                 self._sender.offer(part)
         return True
-
-    def _fit(self, copy: PartitionCopy) -> Part | None:
-        leader = self._cluster.leader(*copy.at)
-        if leader is None:
-            self._owner.unfit(copy, "the destination's partition has no leader")
-        elif len(leader.in_sync) < copy.assigned.min_in_sync:
-            why = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync} in-sync replicas at the destination"
-            self._owner.unfit(copy, why)
-        else:
-            return Part(copy, leader.leader, leader.leader_epoch)
-        return None
 
     async def _close(self, tx: Transaction) -> list[Entry]:
         """Flush, ledger, end (R1)."""

@@ -83,13 +83,20 @@ class Sender:
     def has_ready(self) -> bool:
         return any(self.ready.values())
 
+    def reaches(self, node: int) -> bool:
+        link = self._links.get(node)
+        return link is not None and not link.closed
+
+    async def reach(self, node: int) -> None:
+        """Connects. Raises WireError."""
+        self._links[node] = await self._cluster.connection(node, self._purpose, 10.0)
+
     async def connect(self) -> None:
         """A connection to every leader that something is ready for; raises the Failure of a transaction."""
         for node, copies in self.ready.items():
-            link = self._links.get(node)
-            if copies and (link is None or link.closed):
+            if copies and not self.reaches(node):
                 try:
-                    self._links[node] = await self._cluster.connection(node, self._purpose, 10.0)
+                    await self.reach(node)
                 except WireError as error:
                     raise Failure(Phase.PRODUCE, error) from error
 

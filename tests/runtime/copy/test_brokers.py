@@ -9,8 +9,15 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import NewTopic
+from msgspec.structs import replace as struct_replace
 
+from runtime.contract import internal_topics
+from runtime.contract.jobspec import FlowSpec
 from runtime.contract.status import PartitionState as State
+from runtime.copy.assignment import transactional_ids
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import BrokerError
+from runtime.copy.wire.protocol.transactions import CoordinatorKind
 from runtime.lab.lab import Lab
 from runtime.lab.spec import Listener
 from tests.conftest import MakeLab
@@ -19,7 +26,7 @@ from tests.records import PATIENCE_S, wait_for
 from tests.runtime.conftest import sides_of
 from tests.runtime.copy.lost_ends import Lost, losing_ends
 from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
+from tests.runtime.copy.world import FAST, Driver, Side, assigned, at_end, flow_spec, in_state, until
 
 pytestmark = pytest.mark.integration
 
@@ -228,6 +235,76 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
     asyncio.run(copy())
     assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
     assert sides["dc2"].read(lonely) == sides["dc1"].read(lonely)
+
+
+def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
+    own_lab: MakeLab, fresh: Fresh
+) -> None:
+    """R7: the cluster is well, only the slot can't come to one of its brokers: a listener, a firewall."""
+    with losing_ends() as one, losing_ends() as two:
+        doors = {1: one, 2: two}
+        listener = Listener("DOOR", {node: door.address for node, door in doors.items()})
+        lab = own_lab(spec("dc1"), replace(spec("dc2", brokers=2), listeners=(listener,)))
+        really = lab.clusters["dc2"].listener("DOOR")
+        there = lab.clusters["dc2"]
+        near, flow, job = asyncio.run(_on_one_broker(Side("dc2", there.bootstrap, there.client), fresh))
+        far = 3 - near
+        sides = sides_of(lab)
+        topic = fresh("orders")
+        sides["dc1"].create(topic, 2)
+        _place(sides["dc2"], topic, [[near], [far]])
+
+        async def copy() -> None:
+            doors[near].there, doors[far].there = really[near], really[far]
+            through = replace(sides["dc2"], bootstrap=doors[near].address)
+            outside, inside = (
+                Driver({**sides, "dc2": there}, job=job, settings=_FEW_LANES)
+                for there in (sides["dc2"], through)
+            )
+            assignment = await outside.take_over(flow, assigned(flow.name, topic, 2))
+            async with inside.running(assignment) as slot:
+                for count, far_end in ((100, 100), (200, 100), (300, 100), (400, 400)):
+                    if count == 200:
+                        doors[far].shut()
+                    if count == 400:
+                        doors[far].there = really[far]
+                    rows = [{"value": b"%d" % number, "partition": number % 2} for number in range(200)]
+                    await asyncio.to_thread(sides["dc1"].write, topic, rows)
+                    seen = await until(slot, at_end([count, far_end]), _MENDED_S)
+                    assert [status.position for status in seen] == [count, far_end]
+                assert slot.status().flows[0].aborts <= 2
+
+        asyncio.run(copy())
+    assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
+
+
+_FEW_LANES = struct_replace(FAST, lanes=1, spare_lanes=1)
+
+
+async def _on_one_broker(side: Side, fresh: Fresh) -> tuple[int, FlowSpec, str]:
+    """A flow and a job that need one broker only, but for the data."""
+    cluster = await side.open()
+    try:
+        while True:
+            flow, job = flow_spec(fresh("flow")), fresh("job")
+            ids = transactional_ids(job, 0, flow.name, _FEW_LANES)
+            needed = {await _coordinator(cluster, one) for one in ids}
+            if len(needed) == 1:
+                break
+    finally:
+        await cluster.close()
+    (node,) = needed
+    for topic in internal_topics.at_destination():
+        await asyncio.to_thread(_place, side, topic.name, [[node]] * topic.partitions, **dict(topic.config))
+    return node, flow, job
+
+
+async def _coordinator(cluster: Cluster, transactional_id: str) -> int:
+    while True:
+        try:
+            return await cluster.coordinator(CoordinatorKind.TRANSACTION, transactional_id)
+        except BrokerError:  # not yet elected
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("side", ["dc1", "dc2"])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +54,9 @@ class Destination:
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         raise AssertionError("it does not move")
+
+    async def connection(self, node: int, purpose: str, within: float) -> SimpleNamespace:
+        return SimpleNamespace(closed=False)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> None:
         return

@@ -1,0 +1,96 @@
+"""Which partitions may join a lane's transaction: those whose leader and in-sync replicas are there (fencing
+4).
+
+A leader is connected to before its partitions join, while the transaction of the others goes on: one that
+can't be reached from here holds up nobody else (R7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from runtime.copy.owner import Owner
+from runtime.copy.partition import PartitionCopy
+from runtime.copy.sender import Sender
+from runtime.copy.transaction import Part
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+
+
+class Joining:
+    """True while somebody waits who may be able to join."""
+
+    def __init__(self, cluster: Cluster, sender: Sender, owner: Owner, wake: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._sender = sender
+        self._owner = owner
+        self._wake = wake
+        self._waiting: dict[PartitionCopy, None] = {}
+        self._reached_for: dict[int, dict[PartitionCopy, None]] = {}
+        self._reaching: dict[int, asyncio.Task[None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def offer(self, copy: PartitionCopy) -> None:
+        """It has its first batch."""
+        leader = self._cluster.leader(*copy.at)
+        if leader is not None and not self._sender.reaches(leader.leader):
+            self._reach(leader.leader, copy)
+        else:
+            self._waiting[copy] = None
+            self._wake()
+
+    def leave(self, copy: PartitionCopy) -> None:
+        self._waiting.pop(copy, None)
+        for copies in self._reached_for.values():
+            copies.pop(copy, None)
+
+    def close(self) -> None:
+        for task in self._reaching.values():
+            task.cancel()
+
+    def take(self, alone: bool) -> list[Part]:
+        """Who can join now; `alone`: one at most."""
+        parts: list[Part] = []
+        for copy in list(self._waiting):
+            del self._waiting[copy]
+            if copy.part is None and copy.queue and not copy.releasing and (part := self._fit(copy)):
+                parts.append(part)
+                if alone:
+                    break
+        return parts
+
+    def _fit(self, copy: PartitionCopy) -> Part | None:
+        leader = self._cluster.leader(*copy.at)
+        if leader is None:
+            self._owner.unfit(copy, "the destination's partition has no leader")
+        elif len(leader.in_sync) < copy.assigned.min_in_sync:
+            why = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync} in-sync replicas at the destination"
+            self._owner.unfit(copy, why)
+        elif not self._sender.reaches(leader.leader):
+            self._reach(leader.leader, copy)
+        else:
+            return Part(copy, leader.leader, leader.leader_epoch)
+        return None
+
+    def _reach(self, node: int, copy: PartitionCopy) -> None:
+        self._reached_for.setdefault(node, {})[copy] = None
+        if node not in self._reaching:
+            task = self._reaching[node] = asyncio.ensure_future(self._sender.reach(node))
+            task.add_done_callback(lambda done: self._reached(node, done))
+
+    def _reached(self, node: int, done: asyncio.Task[None]) -> None:
+        del self._reaching[node]
+        copies = self._reached_for.pop(node, {})
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None and not isinstance(error, WireError):
+            raise error
+        for copy in copies:
+            if error is None:
+                self.offer(copy)
+            elif copy.queue and not copy.releasing:
+                self._owner.unfit(copy, f"its leader at the destination can't be reached: {error}")
