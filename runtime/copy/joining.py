@@ -92,5 +92,5 @@ class Joining:
         for copy in copies:
             if error is None:
                 self.offer(copy)
-            elif copy.queue and not copy.releasing:
+            elif copy.queue and not copy.releasing and not copy.busy:  # it may have another leader by now
                 self._owner.unfit(copy, f"its leader at the destination can't be reached: {error}")
