@@ -35,4 +35,4 @@ def test_nothing_is_lost_doubled_or_reordered(tmp_path: Path, fresh: Callable[[s
         finally:
             lab.down(purge=True)
     assert sum(found.dealt.values()) == len(order)
-    assert found.report.clean, found
+    assert found.report.exact, found

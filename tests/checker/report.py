@@ -19,6 +19,10 @@ class Kind(StrEnum):
     UNABORTED = "unaborted"  # aborted by the writer, and visible at the source
 
 
+# Kafka's own, where brokers are killed: what was sent late may fall into its writer's next transaction.
+AT_SOURCE = frozenset({Kind.LOST_AT_SOURCE, Kind.UNABORTED})
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     kind: Kind
@@ -49,6 +53,11 @@ class Report:
     @property
     def clean(self) -> bool:
         return not self.findings
+
+    @property
+    def exact(self) -> bool:
+        """Whether the copy is what readers see at the source. What went wrong there is no copy's doing."""
+        return all(finding.kind in AT_SOURCE for finding in self.findings)
 
     def count(self, kind: Kind) -> int:
         return sum(finding.kind is kind for finding in self.findings)

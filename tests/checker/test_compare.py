@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from runtime.contract.provenance import Origin
 from tests.checker.compare import compare_logs
 from tests.checker.reader import Log, Seen
-from tests.checker.report import Kind, Report
+from tests.checker.report import Finding, Kind, Report
 from tests.checker.shapes import Spec, digest, shaped
 
 SPEC = Spec(large_every=0)
@@ -40,6 +41,16 @@ def test_a_true_copy_is_clean_and_pairs_the_offsets():
     assert (report.records, report.arrived) == (40, 40)
     assert report.pairs[1][:3] == [(3, 0), (9, 1), (15, 2)]
     assert str(report) == "t → t: 40 of 40 records; 0 missing, 0 doubled, 0 reordered, 0 changed"
+
+
+def test_what_went_wrong_at_the_source_is_told_and_is_not_the_copys():
+    report = compare_logs(*logs())
+    for kind in Kind:
+        one = Finding(kind, 0, 1, 1, 1, "key")
+        told = replace(report, findings=[one])
+        assert not told.clean
+        assert told.exact == (kind in (Kind.LOST_AT_SOURCE, Kind.UNABORTED))
+        assert kind in str(told)
 
 
 def test_a_loss():
