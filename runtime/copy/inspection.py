@@ -11,9 +11,10 @@ from runtime.contract.ledger import Mark
 from runtime.copy.findings import DestinationFacts, SourceFacts
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.wire.asking import epoch_ends, list_offsets
-from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.cluster import CONTROL, Cluster
 from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.fetch import NO_SESSION_EPOCH, EpochEnd, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.once import fetch_once
+from runtime.copy.wire.protocol.fetch import EpochEnd, Isolation
 from runtime.copy.wire.protocol.offsets import (
     EARLIEST,
     LATEST,
@@ -126,16 +127,21 @@ async def _rewritten(cluster: Cluster, copy: PartitionCopy, topic_id: bytes) -> 
     nothing.
     """
     mark, last = copy.progress.mark, copy.progress.destination_end - 1
-    leader = cluster.leader(*copy.at)
-    if mark is None or leader is None or topic_id != copy.progress.destination_topic_id:
+    if mark is None or topic_id != copy.progress.destination_topic_id or cluster.leader(*copy.at) is None:
         return False
-    wanted = {(topic_id, copy.at.partition): FetchFrom(last, max_bytes=1)}
-    request = FetchRequest(0, 0, 1, Isolation.READ_UNCOMMITTED, 0, NO_SESSION_EPOCH, wanted)
-    response = await cluster.call(leader.leader, request, within=_WITHIN_S)
-    for answer in response.partitions:
-        for batch in walk(answer.records, Where(*copy.at)).sets:
-            if isinstance(batch, Batch) and batch.base_offset <= last <= batch.last_offset:
-                return mark != Mark(batch.producer_id, batch.producer_epoch, batch.base_sequence)
+    answer = await fetch_once(
+        cluster,
+        copy.at,
+        last,
+        1,
+        CONTROL,
+        isolation=Isolation.READ_UNCOMMITTED,
+        topic_id=topic_id,
+        within=_WITHIN_S,
+    )
+    for batch in walk(answer.records, Where(*copy.at)).sets:
+        if isinstance(batch, Batch) and batch.base_offset <= last <= batch.last_offset:
+            return mark != Mark(batch.producer_id, batch.producer_epoch, batch.base_sequence)
     return False
 
 

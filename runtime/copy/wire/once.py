@@ -5,10 +5,16 @@ from __future__ import annotations
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, Isolation
+from runtime.copy.wire.protocol.fetch import (
+    NO_SESSION_EPOCH,
+    FetchedPartition,
+    FetchFrom,
+    FetchRequest,
+    Isolation,
+)
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
-_NO_SESSION, _NO_SESSION_EPOCH = 0, -1
+_NO_SESSION = 0
 
 
 async def fetch_once(
@@ -22,6 +28,7 @@ async def fetch_once(
     wait_ms: int = 0,
     by_epoch: bool = False,
     topic_id: bytes | None = None,
+    within: float | None = None,
 ) -> FetchedPartition:
     """What is there, at once or after `wait_ms` without anything; brokers send the first batch whole, however
     little is asked for. `by_epoch`: only the newest leader answers. `topic_id`: of this topic, though another
@@ -42,11 +49,11 @@ async def fetch_once(
         most_bytes,
         isolation,
         _NO_SESSION,
-        _NO_SESSION_EPOCH,
+        NO_SESSION_EPOCH,
         {(topic_id or topic.id, at.partition): start},
     )
     try:
-        response = await cluster.call(leader.leader, request, purpose)
+        response = await cluster.call(leader.leader, request, purpose, within)
         if response.error is not ErrorCode.NONE:
             raise BrokerError(response.error, where)
     except WireError:
