@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from runtime.copy.owner import Owner
 from runtime.copy.partition import PartitionCopy
@@ -16,6 +17,13 @@ from runtime.copy.sender import Sender
 from runtime.copy.transaction import Part
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
+
+
+class _Reaching(NamedTuple):
+    """A leader is being connected to, for these."""
+
+    task: asyncio.Task[None]
+    copies: dict[PartitionCopy, None]
 
 
 class Joining:
@@ -27,8 +35,7 @@ class Joining:
         self._owner = owner
         self._wake = wake
         self._waiting: dict[PartitionCopy, None] = {}
-        self._reached_for: dict[int, dict[PartitionCopy, None]] = {}
-        self._reaching: dict[int, asyncio.Task[None]] = {}
+        self._reaching: dict[int, _Reaching] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -44,12 +51,12 @@ class Joining:
 
     def leave(self, copy: PartitionCopy) -> None:
         self._waiting.pop(copy, None)
-        for copies in self._reached_for.values():
-            copies.pop(copy, None)
+        for reaching in self._reaching.values():
+            reaching.copies.pop(copy, None)
 
     def close(self) -> None:
-        for task in self._reaching.values():
-            task.cancel()
+        for reaching in self._reaching.values():
+            reaching.task.cancel()
 
     def take(self, alone: bool) -> list[Part]:
         """Who can join now; `alone`: one at most."""
@@ -76,14 +83,15 @@ class Joining:
         return None
 
     def _reach(self, node: int, copy: PartitionCopy) -> None:
-        self._reached_for.setdefault(node, {})[copy] = None
-        if node not in self._reaching:
-            task = self._reaching[node] = asyncio.ensure_future(self._sender.reach(node))
+        reaching = self._reaching.get(node)
+        if reaching is None:
+            task = asyncio.ensure_future(self._sender.reach(node))
             task.add_done_callback(lambda done: self._reached(node, done))
+            reaching = self._reaching[node] = _Reaching(task, {})
+        reaching.copies[copy] = None
 
     def _reached(self, node: int, done: asyncio.Task[None]) -> None:
-        del self._reaching[node]
-        copies = self._reached_for.pop(node, {})
+        copies = self._reaching.pop(node).copies
         if done.cancelled():
             return
         error = done.exception()

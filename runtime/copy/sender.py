@@ -103,8 +103,7 @@ class Sender:
     def send(self, tx: Transaction) -> None:
         """All that may go out now. Partitions take turns, a batch each."""
         for node, copies in self.ready.items():
-            link = self._links.get(node)
-            if link is None or link.closed or self._throttled(link):
+            if not self.reaches(node) or self._throttled(link := self._links[node]):
                 continue
             flight = self._flights.setdefault(node, Flight(REQUESTS * self._request_bytes))
             while copies and flight.room > 0:

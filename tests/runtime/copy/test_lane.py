@@ -31,7 +31,6 @@ from tests.runtime.copy.test_transaction import outgoing, partition
 PLACE = LedgerPlace(TopicPartition("ledger", 0), TopicPartition("map", 0), 1)
 SETTINGS = LaneSettings(
     longest_s=1.0,
-    late_s=8.0,
     tail_every_s=0.0,
     transaction_bytes=1 << 20,
     transaction_timeout_ms=10_000,
