@@ -12,12 +12,7 @@ from confluent_kafka.admin import NewTopic
 from msgspec.structs import replace as struct_replace
 
 from runtime.contract import internal_topics
-from runtime.contract.jobspec import FlowSpec
 from runtime.contract.status import PartitionState as State
-from runtime.copy.assignment import transactional_ids
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.protocol.transactions import CoordinatorKind
 from runtime.lab.lab import Lab
 from runtime.lab.spec import Listener
 from tests.conftest import MakeLab
@@ -246,11 +241,11 @@ def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
         listener = Listener("DOOR", {node: door.address for node, door in doors.items()})
         lab = own_lab(spec("dc1"), replace(spec("dc2", brokers=2), listeners=(listener,)))
         really = lab.clusters["dc2"].listener("DOOR")
+        near, far = doors
         there = lab.clusters["dc2"]
-        near, flow, job = asyncio.run(_on_one_broker(Side("dc2", there.bootstrap, there.client), fresh))
-        far = 3 - near
+        _all_but_data_on(Side("dc2", there.bootstrap, there.client), near)
         sides = sides_of(lab)
-        topic = fresh("orders")
+        flow, job, topic = flow_spec(fresh("flow")), fresh("job"), fresh("orders")
         sides["dc1"].create(topic, 2)
         _place(sides["dc2"], topic, [[near], [far]])
 
@@ -258,8 +253,7 @@ def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
             doors[near].there, doors[far].there = really[near], really[far]
             through = replace(sides["dc2"], bootstrap=doors[near].address)
             outside, inside = (
-                Driver({**sides, "dc2": there}, job=job, settings=_FEW_LANES)
-                for there in (sides["dc2"], through)
+                Driver({**sides, "dc2": way}, job=job, settings=_ONE_LANE) for way in (sides["dc2"], through)
             )
             assignment = await outside.take_over(flow, assigned(flow.name, topic, 2))
             async with inside.running(assignment) as slot:
@@ -278,33 +272,14 @@ def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
     assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
 
 
-_FEW_LANES = struct_replace(FAST, lanes=1, spare_lanes=1)
+_ONE_LANE = struct_replace(FAST, lanes=1, spare_lanes=1)  # one home lane: neighbours share transactions
 
 
-async def _on_one_broker(side: Side, fresh: Fresh) -> tuple[int, FlowSpec, str]:
-    """A flow and a job that need one broker only, but for the data."""
-    cluster = await side.open()
-    try:
-        while True:
-            flow, job = flow_spec(fresh("flow")), fresh("job")
-            ids = transactional_ids(job, 0, flow.name, _FEW_LANES)
-            needed = {await _coordinator(cluster, one) for one in ids}
-            if len(needed) == 1:
-                break
-    finally:
-        await cluster.close()
-    (node,) = needed
+def _all_but_data_on(side: Side, node: int) -> None:
+    """Ledger and coordinators of transactions are where nothing comes between."""
+    _place(side, "__transaction_state", [[node]] * 4, **{"cleanup.policy": "compact"})
     for topic in internal_topics.at_destination():
-        await asyncio.to_thread(_place, side, topic.name, [[node]] * topic.partitions, **dict(topic.config))
-    return node, flow, job
-
-
-async def _coordinator(cluster: Cluster, transactional_id: str) -> int:
-    while True:
-        try:
-            return await cluster.coordinator(CoordinatorKind.TRANSACTION, transactional_id)
-        except BrokerError:  # not yet elected
-            await asyncio.sleep(0.1)
+        _place(side, topic.name, [[node]] * topic.partitions, **dict(topic.config))
 
 
 @pytest.mark.parametrize("side", ["dc1", "dc2"])
