@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,14 +21,21 @@ from tests.records import wait_for
 _VERSION: Final = "v2.12.0"
 _MODULE: Final = f"github.com/Shopify/toxiproxy/v2/cmd/server@{_VERSION}"
 _STREAMS: Final = ("downstream", "upstream")
+_TOLD_WITHIN_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
 class Proxies:
-    """One server with a proxy for each of a cluster's brokers. A toxic falls on all of them."""
+    """One server with a proxy for each of a cluster's brokers. A toxic falls on all of them.
 
-    api: str
-    count: int
+    toxiproxy changes nothing while data waits in it for someone who does not read, a frozen process for one.
+    A server that does not do what it is told is killed and begun anew, which breaks every connection.
+    """
+
+    def __init__(self, command: Sequence[str], api: str, upstreams: Mapping[str, str]) -> None:
+        self._command = command
+        self._api = api
+        self._upstreams = upstreams
+        self._server = self._started()
 
     def delay(self, ms: int, jitter_ms: int) -> None:
         """Of the answers."""
@@ -43,13 +49,39 @@ class Proxies:
         self._toxic("reset_peer", {"timeout": 0}, _STREAMS[:1])
 
     def heal(self) -> None:
-        _post(f"{self.api}/reset", {})
+        try:
+            _post(f"{self._api}/reset", {})
+        except OSError:
+            self._begin_anew()
+
+    def close(self) -> None:
+        self._server.kill()
+        self._server.wait()
 
     def _toxic(self, kind: str, attributes: Mapping[str, int], streams: Sequence[str]) -> None:
-        for number in range(self.count):
+        try:
+            self._add(kind, attributes, streams)
+        except OSError:
+            self._begin_anew()
+            self._add(kind, attributes, streams)
+
+    def _add(self, kind: str, attributes: Mapping[str, int], streams: Sequence[str]) -> None:
+        for number in range(len(self._upstreams)):
             for stream in streams:
                 toxic = {"type": kind, "name": f"{kind}-{stream}", "stream": stream, "attributes": attributes}
-                _post(f"{self.api}/proxies/link-{number}/toxics", toxic)
+                _post(f"{self._api}/proxies/link-{number}/toxics", toxic)
+
+    def _begin_anew(self) -> None:
+        self.close()
+        self._server = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        server = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: _answers(self._api), timeout=60)
+        for number, (listen, upstream) in enumerate(self._upstreams.items()):
+            proxy = {"name": f"link-{number}", "listen": listen, "upstream": upstream, "enabled": True}
+            _post(f"{self._api}/proxies", proxy)
+        return server
 
 
 def toxiproxy() -> Path | None:
@@ -75,22 +107,18 @@ def proxied(
     """`upstreams`: the address that clients are told → where the broker really listens. `prefix` puts the
     server where `host` is.
     """
-    proxies = Proxies(f"http://{host}:{(port := free_port())}", len(upstreams))
+    port = free_port()
     command = [*prefix, *WITH_PARENT, str(binary), "-host", host, "-port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            wait_for(lambda: _answers(proxies.api), timeout=60)
-            for number, (listen, upstream) in enumerate(upstreams.items()):
-                proxy = {"name": f"link-{number}", "listen": listen, "upstream": upstream, "enabled": True}
-                _post(f"{proxies.api}/proxies", proxy)
-            yield proxies
-        finally:
-            server.kill()
+    proxies = Proxies(command, f"http://{host}:{port}", upstreams)
+    try:
+        yield proxies
+    finally:
+        proxies.close()
 
 
 def _post(url: str, body: Mapping[str, object]) -> None:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60):
+    with urllib.request.urlopen(request, timeout=_TOLD_WITHIN_S):
         return
 
 
