@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec, Security
 from tests.labs import spec
+from tests.processes import kill_together, started_with
 from tests.records import coordinators_ready
 
 MakeLab = Callable[..., Lab]
@@ -64,6 +65,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("integration") or item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
+
+
+_RUN = "REPL_TEST_RUN"  # in the environment of everything that a run of the tests starts, however indirectly
+_interrupted = pytest.StashKey[bool]()
+
+
+def pytest_configure() -> None:
+    os.environ.setdefault(_RUN, uuid.uuid4().hex)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.config.stash[_interrupted] = exitstatus == pytest.ExitCode.INTERRUPTED
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Ctrl-C ends workers before they have tidied up, and jobs outlive the command that launched them."""
+    if config.stash.get(_interrupted, False) and not hasattr(config, "workerinput"):
+        kill_together(started_with(_RUN, os.environ[_RUN]))
 
 
 def _running(factory: pytest.TempPathFactory, specs: Sequence[ClusterSpec]) -> Iterator[Lab]:
