@@ -28,10 +28,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--blows", type=int, default=1_000)
+    parser.add_argument("--first", type=int, default=0, help=f"go on with a run that was cut; n × {ROUND}")
     parser.add_argument("--brokers", type=int, default=3, help="of each cluster")
     parser.add_argument("--without-spark", action="store_true", help="one bare slot, restarted when it ends")
     parser.add_argument("--keep", type=Path, help="a folder for logs and clusters, left as they are")
     options = parser.parse_args()
+    if options.first % ROUND:
+        parser.error(f"--first {options.first}: it is no multiple of {ROUND}")
     again = f"--seed {options.seed} --blows {options.blows} --brokers {options.brokers}"
     print(f"chaos: {again}", flush=True)
     with tempfile.TemporaryDirectory(prefix="chaos-") as scratch, links() as given:
@@ -45,7 +48,8 @@ def main() -> int:
         try:
             with doors(lab, given, binary) as proxies:
                 ground = Ground(lab, given, proxies)
-                found = [_round(ground, folder, options, first) for first in range(0, options.blows, ROUND)]
+                rounds = range(options.first, options.blows, ROUND)
+                found = [_round(ground, folder, options, first) for first in rounds]
         finally:
             lab.down(purge=options.keep is None)
     return _verdict(found, again)
@@ -81,6 +85,9 @@ def _round(ground: Ground, folder: Path, options: argparse.Namespace, first: int
     log = folder / f"{topic}.log"
     found = rage(ground, topic, storm, lambda: Kept(copier, ground.links.prefix, log), say)
     print(f"{topic}: {found}", flush=True)
+    if options.keep is None:
+        for side in sides.values():  # a gigabyte a round
+            side.delete(topic)
     return found
 
 
