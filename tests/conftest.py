@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec, Security
+from runtime.launch.processes import sweep
 from tests.labs import spec
-from tests.processes import kill_together, started_with
 from tests.records import coordinators_ready
 
 MakeLab = Callable[..., Lab]
@@ -71,8 +71,9 @@ _RUN = "REPL_TEST_RUN"  # in the environment of everything that a run of the tes
 _interrupted = pytest.StashKey[bool]()
 
 
-def pytest_configure() -> None:
-    os.environ.setdefault(_RUN, uuid.uuid4().hex)
+def pytest_configure(config: pytest.Config) -> None:
+    if not _is_worker(config):
+        os.environ[_RUN] = uuid.uuid4().hex
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -82,8 +83,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Ctrl-C ends workers before they have tidied up, and jobs outlive the command that launched them."""
-    if config.stash.get(_interrupted, False) and not hasattr(config, "workerinput"):
-        kill_together(started_with(_RUN, os.environ[_RUN]))
+    if config.stash.get(_interrupted, False) and not _is_worker(config):
+        sweep(f"{_RUN}={os.environ[_RUN]}")
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
 
 
 def _running(factory: pytest.TempPathFactory, specs: Sequence[ClusterSpec]) -> Iterator[Lab]:

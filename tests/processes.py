@@ -1,6 +1,5 @@
 """Processes that a test looks at and stops while they may end at any moment."""
 
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -50,18 +49,6 @@ def below(pid: int) -> list[psutil.Process]:
         return [one for one in (root, *root.children(recursive=True)) if lives(one)]
     except psutil.NoSuchProcess:
         return []
-
-
-def started_with(variable: str, value: str) -> list[psutil.Process]:
-    """All others that have it in their environment."""
-    return [one for one in psutil.process_iter() if one.pid != os.getpid() and _has(one, variable, value)]
-
-
-def _has(process: psutil.Process, variable: str, value: str) -> bool:
-    try:
-        return process.environ().get(variable) == value
-    except psutil.Error:
-        return False
 
 
 def freeze(processes: Iterable[psutil.Process]) -> None:
