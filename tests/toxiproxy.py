@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +36,7 @@ class Proxies:
         self._command = command
         self._api = api
         self._upstreams = upstreams
-        self._server = self._started()
+        self._begin()
 
     def delay(self, ms: int, jitter_ms: int) -> None:
         """Of the answers."""
@@ -49,39 +50,38 @@ class Proxies:
         self._toxic("reset_peer", {"timeout": 0}, _STREAMS[:1])
 
     def heal(self) -> None:
-        try:
-            _post(f"{self._api}/reset", {})
-        except OSError:
-            self._begin_anew()
+        self._tell(lambda: _post(f"{self._api}/reset", {}))
 
     def close(self) -> None:
         self._server.kill()
         self._server.wait()
 
     def _toxic(self, kind: str, attributes: Mapping[str, int], streams: Sequence[str]) -> None:
-        try:
-            self._add(kind, attributes, streams)
-        except OSError:
-            self._begin_anew()
-            self._add(kind, attributes, streams)
-
-    def _add(self, kind: str, attributes: Mapping[str, int], streams: Sequence[str]) -> None:
-        for number in range(len(self._upstreams)):
-            for stream in streams:
+        def add() -> None:
+            for number, stream in product(range(len(self._upstreams)), streams):
                 toxic = {"type": kind, "name": f"{kind}-{stream}", "stream": stream, "attributes": attributes}
                 _post(f"{self._api}/proxies/link-{number}/toxics", toxic)
 
-    def _begin_anew(self) -> None:
-        self.close()
-        self._server = self._started()
+        self._tell(add)
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        server = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda: _answers(self._api), timeout=60)
-        for number, (listen, upstream) in enumerate(self._upstreams.items()):
-            proxy = {"name": f"link-{number}", "listen": listen, "upstream": upstream, "enabled": True}
-            _post(f"{self._api}/proxies", proxy)
-        return server
+    def _tell(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except OSError:
+            self.close()
+            self._begin()
+            what()
+
+    def _begin(self) -> None:
+        self._server = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: _answers(self._api), timeout=60)
+            for number, (listen, upstream) in enumerate(self._upstreams.items()):
+                proxy = {"name": f"link-{number}", "listen": listen, "upstream": upstream, "enabled": True}
+                _post(f"{self._api}/proxies", proxy)
+        except BaseException:
+            self.close()
+            raise
 
 
 def toxiproxy() -> Path | None:
