@@ -33,9 +33,10 @@ def main() -> int:
     parser.add_argument("--without-spark", action="store_true", help="one bare slot, restarted when it ends")
     parser.add_argument("--keep", type=Path, help="a folder for logs and clusters, left as they are")
     options = parser.parse_args()
-    if options.first % ROUND:
-        parser.error(f"--first {options.first}: it is no multiple of {ROUND}")
-    again = f"--seed {options.seed} --blows {options.blows} --brokers {options.brokers}"
+    rounds = range(0, options.blows, ROUND)
+    if options.first not in rounds:
+        parser.error(f"--first {options.first}: no round begins there, but every {ROUND} of {options.blows}")
+    again = " ".join(f"--{name} {getattr(options, name)}" for name in ("seed", "first", "blows", "brokers"))
     print(f"chaos: {again}", flush=True)
     with tempfile.TemporaryDirectory(prefix="chaos-") as scratch, links() as given:
         folder = options.keep or Path(scratch)
@@ -48,8 +49,8 @@ def main() -> int:
         try:
             with doors(lab, given, binary) as proxies:
                 ground = Ground(lab, given, proxies)
-                rounds = range(options.first, options.blows, ROUND)
-                found = [_round(ground, folder, options, first) for first in rounds]
+                left = rounds[rounds.index(options.first) :]
+                found = [_round(ground, folder, options, first) for first in left]
         finally:
             lab.down(purge=options.keep is None)
     return _verdict(found, again)
