@@ -11,7 +11,7 @@ from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
-from planner.model.topology import FlowState, Topology
+from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan import guards
 from planner.plan.consequences import consequences
 from planner.plan.fingerprint import fingerprints
@@ -66,12 +66,10 @@ def with_diagnostics(plan: Plan, found: Sequence[Diagnostic]) -> Plan:
 
 
 def expected_dead(topology: Topology) -> frozenset[str]:
-    """Clusters that a failover gave up: all flows from them failed over. Nobody waits for them to answer."""
-    sources = {flow.source_cluster for flow in topology.flows.values()}
-    living = {
-        flow.source_cluster for flow in topology.flows.values() if flow.state is not FlowState.FAILED_OVER
-    }
-    return frozenset(sources - living)
+    """Clusters that a failover gave up: flows from them failed over, and none runs. Nobody waits for them."""
+    flows = topology.flows.values()
+    failed = {flow.source_cluster for flow in flows if flow.state is FlowState.FAILED_OVER}
+    return frozenset(failed - {flow.source_cluster for flow in flows if flow.state in RUNNING})
 
 
 def _unknown(

@@ -12,6 +12,7 @@ from planner.model.observed import Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
 from planner.model.topology import FlowState, OnRemove
 from planner.plan import make_plan, with_diagnostics
+from planner.plan.make import expected_dead
 from tests.fakes.states import (
     SHOP,
     acl,
@@ -104,6 +105,20 @@ def test_a_failover_expects_its_cluster_dead() -> None:
     made = plan(desired(wanted("orders")), SILENT, cluster(name="dc2"), shop=shop)
 
     assert made.complete
+
+
+@pytest.mark.parametrize(
+    ("other", "dead"),
+    [
+        (FlowState.PROMOTED, {"dc1"}),
+        (FlowState.FAILED_OVER, {"dc1"}),
+        (FlowState.ACTIVE, set()),
+        (FlowState.PAUSED, set()),
+    ],
+)
+def test_a_cluster_is_given_up_once_nothing_runs_from_it(other, dead) -> None:
+    assert expected_dead(topology(flow("a", state=FlowState.FAILED_OVER), flow("b", state=other))) == dead
+    assert not expected_dead(topology(flow("a", state=FlowState.PROMOTED)))
 
 
 def test_what_a_cluster_hides_is_unknown_by_its_address() -> None:
