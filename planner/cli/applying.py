@@ -30,6 +30,7 @@ from planner.model.outcome import DONE, Ended, Event, Outcome, Result, Sent, Sum
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.fingerprint import stale
+from planner.plan.guards import protection
 from planner.plan.plain import plain
 from planner.store import log
 from planner.store.history import Journal, merge, read_history
@@ -146,7 +147,8 @@ def _still_true(
     touched = {step.address for step in plan.steps if before and step.id in before.outcomes}
     untouched = tuple(one for one in plan.fingerprints if one.address not in touched)
     observed = applying.look.again(plan, written)
-    problems = stale(replace(plan, fingerprints=untouched), observed)
+    refused = tuple(protection(observed, plan.changes))
+    problems = refused or stale(replace(plan, fingerprints=untouched), observed)
     if problems:
         raise Failure(problems)
     if done:

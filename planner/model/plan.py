@@ -25,7 +25,8 @@ class Fingerprint:
     """What a plan saw of one object it touches. Absent objects have `exists` False.
 
     `config` are the explicitly set values it read; only those are compared again. A flow or a job has the
-    `cluster` whose registry and status topic tell of it, and as `config` what was read there.
+    `cluster` whose registry and status topic tell of it, and as `config` what was read there. `removal` is
+    what the registry says of the end of a topic that somebody owns: `keep`, `delete` or `protected`.
     """
 
     address: Address
@@ -36,6 +37,7 @@ class Fingerprint:
     config: Mapping[str, str | None] = field(default_factory=dict)
     owner: str | None = None
     cluster: str | None = None
+    removal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class _Look:
             return None
         match address.kind:
             case Kind.TOPIC:
-                return topic_fingerprint(address, cluster, keys, owner, with_replicas=with_replicas)
+                return _of_a_topic(address, cluster, keys, entry, with_replicas=with_replicas)
             case Kind.ACL:
                 return Fingerprint(address, exists=address.name in self.acls[cluster.name], owner=owner)
             case _:
@@ -92,12 +92,19 @@ class _Look:
         return Fingerprint(address, exists=True, config=seen, owner=owner, cluster=cluster)
 
 
-def topic_fingerprint(
-    address: Address, cluster: ObservedCluster, keys: Iterable[str], owner: str | None, *, with_replicas: bool
+def _of_a_topic(
+    address: Address,
+    cluster: ObservedCluster,
+    keys: Iterable[str],
+    entry: Owned | None,
+    *,
+    with_replicas: bool,
 ) -> Fingerprint:
     live = cluster.topics.get(address.name)
+    owner = None if entry is None else entry.topology
+    removal = None if entry is None else _removal(entry)
     if live is None:
-        return Fingerprint(address, exists=False, owner=owner)
+        return Fingerprint(address, exists=False, owner=owner, removal=removal)
     return Fingerprint(
         address=address,
         exists=True,
@@ -106,7 +113,12 @@ def topic_fingerprint(
         replicas=_replicas(live) if with_replicas else None,
         config={key: _value(live, key) for key in sorted(keys)},
         owner=owner,
+        removal=removal,
     )
+
+
+def _removal(entry: Owned) -> str:
+    return "protected" if entry.protect else entry.on_remove.value
 
 
 def _replicas(live: ObservedTopic) -> str:
@@ -170,6 +182,8 @@ def difference_between(then: Fingerprint, now: Fingerprint) -> str:
         return f"has {now.partitions} partitions now, {then.partitions} when the plan was made"
     if then.replicas != now.replicas:
         return "its replicas moved since the plan"
+    if then.removal is not None and then.removal != now.removal:
+        return f"removing it means {now.removal} now, {then.removal} when the plan was made"
     for key, value in then.config.items():
         if normal(key, value) != normal(key, now.config.get(key)):
             return f"{key} is {_shown(now.config.get(key))} now, {_shown(value)} when the plan was made"

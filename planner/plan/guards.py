@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from planner.diff.differ import owned_by_address
 from planner.diff.record import flow_of
 from planner.expand.say import few
-from planner.model.address import Address, Kind
+from planner.model.address import Address, Kind, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
@@ -35,7 +35,7 @@ def check(
         *ownership(desired.topology, observed, changes),
         *partition_decreases(topics, changes),
         *impossible_replication(topics, observed, changes, complained),
-        *protection(observed, changes),
+        *protection(observed, changes, topology),
         *max_deletes(topology, observed, changes),
         *transitions(flows, topology, observed),
         *promotions(flows, desired),
@@ -123,14 +123,20 @@ def impossible_replication(
             )
 
 
-def protection(observed: Observed, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Protection as last applied: taking the block out of the YAML does not take the guard away."""
+def protection(
+    observed: Observed, changes: Iterable[Change], topology: Topology | None = None
+) -> Iterator[Diagnostic]:
+    """As declared, and as last applied: taking the block out of the YAML does not take the guard away."""
     owned = owned_by_address(observed)
+    topics = topology.topics if topology is not None else ()
+    declared = {topic_address(one.cluster, one.name) for one in topics if one.protect}
     for change in changes:
         entry = owned.get(change.address)
-        if change.action in DESTROYING and entry is not None and entry.protect:
+        applied = entry is not None and entry.protect
+        if change.action in DESTROYING and (applied or change.address in declared):
+            since = "protected when it was applied last" if applied else "declared with protect: true"
             yield error(
-                "protected when it was applied last, so it is not deleted",
+                f"{since}, so it is not deleted",
                 "declare it with protect: false and apply that first; then remove it",
                 address=str(change.address),
                 code="protect",

@@ -11,6 +11,7 @@ from planner.model.desired import Declared, DesiredAcl
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Unreachable
 from planner.model.step import StopJob
+from planner.model.topology import OnRemove
 from planner.plan import make_plan, stale
 from planner.plan.fingerprint import fingerprints
 from tests.fakes.states import SHOP, acl, cluster, desired, live, observed, owned, topology, wanted
@@ -67,6 +68,17 @@ def test_still_as_the_plan_saw_it(now) -> None:
 )
 def test_a_related_change_is_named(now, difference) -> None:
     assert after(now) == [("topic.dc1.orders", difference)]
+
+
+@pytest.mark.parametrize(
+    ("more", "now"),
+    [({"protect": True}, "protected"), ({"on_remove": OnRemove.DELETE}, "delete"), ({}, None)],
+)
+def test_what_was_asked_for_its_end(more, now) -> None:
+    then, later = (replace(THEN, owned=(entry,)) for entry in (owned(WANT), owned(WANT, **more)))
+    said = [("topic.dc1.orders", f"removing it means {now} now, keep when the plan was made")]
+
+    assert after(later, then=then) == (said if now else [])
 
 
 def test_another_cluster_under_the_same_name() -> None:

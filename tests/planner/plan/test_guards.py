@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from planner.diff import diff
+from planner.diff import diff, diff_destroy
 from planner.model.diagnostic import ExitCode, error
-from planner.model.topology import Cluster, OnRemove, Policies, Requirement
+from planner.model.plan import Mode
+from planner.model.topology import Cluster, OnRemove, Policies, Requirement, Topic
 from planner.plan import make_plan
 from tests.fakes.states import cluster, desired, live, mirror, observed, owned, topology, wanted
 
@@ -84,6 +85,17 @@ def test_protection_holds_after_its_block_is_gone() -> None:
         ("protect", "topic.dc1.orders", REFUSED)
     ]
     assert guarded(desired(), cluster(live("orders"), owned=[replace(entry, protect=False)])) == []
+
+
+def test_protection_holds_before_it_was_applied() -> None:
+    entry = owned(wanted("orders"), on_remove=OnRemove.DELETE)
+    seen = observed(cluster(live("orders"), owned=[entry]))
+    for protect, refused in ((True, ["topic.dc1.orders"]), (False, [])):
+        shop = replace(topology(), topics=(Topic("orders", "dc1", protect=protect),))
+
+        plan = make_plan(desired(), seen, diff_destroy(seen, shop), shop, Mode.DESTROY)
+
+        assert [one.address for one in plan.diagnostics if one.code == "protect"] == refused
 
 
 @pytest.mark.parametrize(("allowed", "found"), [(6, []), (5, [("max-deletes", None, REFUSED)])])
