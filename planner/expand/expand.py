@@ -114,6 +114,7 @@ def _with_clusters(world: World, wanted: Topics, observed: Observed) -> Iterable
     yield from selection.groups_without_data(world, observed)
     yield from topics.fewer_partitions(world, wanted.partitions)
     yield from topics.replication(wanted.desired, world, observed)
+    yield from topics.internal_replication(world, observed)
     yield from topics.min_insync(wanted, world, observed)
     yield from topics.declared_otherwise(wanted, world)
     yield from topics.retention(wanted, world)

@@ -12,6 +12,8 @@ from planner.model.address import topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.observed import Observed
+from planner.model.topology import RUNNING, Topology
+from runtime.contract import naming
 
 MIN_ISR = "min.insync.replicas"
 TIMESTAMP_TYPE = "message.timestamp.type"
@@ -37,9 +39,15 @@ def fewer_partitions(world: World, partitions: Mapping[Node, int | None]) -> Ite
 
 
 def replication(topics: Iterable[DesiredTopic], world: World, observed: Observed) -> Iterator[Diagnostic]:
+    """More replicas than brokers, where any would be made: what is there already may miss a broker for a
+    while, and nobody's failover waits until it is back.
+    """
     for topic in topics:
         cluster = observed.reachable(topic.cluster)
         if cluster is None or topic.replication is None or topic.replication <= len(cluster.brokers):
+            continue
+        live = cluster.topics.get(topic.name)
+        if live is not None and live.replication == topic.replication:
             continue
         brokers = len(cluster.brokers)
         yield error(
@@ -49,18 +57,38 @@ def replication(topics: Iterable[DesiredTopic], world: World, observed: Observed
             source=topic.source,
             code="replication-above-brokers",
         )
+
+
+def internal_replication(world: World, observed: Observed) -> Iterator[Diagnostic]:
+    """The same of the product's own topics, wherever it needs any."""
     wanted = world.topology.internal.replication
-    used = {flow.destination_cluster for flow in world.topology.flows.values()}
-    for name in sorted(used) if wanted is not None else ():
+    for name, topics in sorted(_internal(world.topology).items()) if wanted is not None else ():
         cluster = observed.reachable(name)
-        if cluster is not None and wanted is not None and wanted > len(cluster.brokers):
-            yield error(
-                f"internal.replication is {wanted}, and {name} has {len(cluster.brokers)} brokers",
-                f"set internal: {{replication: {len(cluster.brokers)}}}, or leave it out: then it is what the"
-                " cluster can",
-                source=world.topology.clusters[name].source,
-                code="replication-above-brokers",
-            )
+        if cluster is None or wanted is None or wanted <= len(cluster.brokers):
+            continue
+        if topics <= cluster.internal_topics.keys():
+            continue
+        yield error(
+            f"internal.replication is {wanted}, and {name} has {len(cluster.brokers)} brokers",
+            f"set internal: {{replication: {len(cluster.brokers)}}}, or leave it out: then it is what the"
+            " cluster can",
+            source=world.topology.clusters[name].source,
+            code="replication-above-brokers",
+        )
+
+
+def _internal(topology: Topology) -> dict[str, set[str]]:
+    """By cluster: what is written when things are applied, by the jobs into it, and by those out of it."""
+    needed: defaultdict[str, set[str]] = defaultdict(set)
+    for flow in topology.flows.values():
+        needed[flow.destination_cluster] |= {naming.REGISTRY, naming.LEDGER}
+        if flow.heartbeats_every_ms is not None and flow.state in RUNNING:
+            needed[flow.source_cluster].add(naming.HEARTBEATS)
+    for topic in topology.topics:
+        needed[topic.cluster].add(naming.REGISTRY)
+    for acl in topology.acls:
+        needed[acl.rule.cluster].add(naming.REGISTRY)
+    return needed
 
 
 def min_insync(topics: Topics, world: World, observed: Observed) -> Iterator[Diagnostic]:

@@ -12,6 +12,7 @@ from planner.model.topology import (
     Internal,
     Topic,
 )
+from runtime.contract import naming
 from tests.planner.expand.build import (
     THREE,
     cluster,
@@ -20,6 +21,7 @@ from tests.planner.expand.build import (
     found,
     live,
     observed,
+    rule,
     said,
     topic,
     topology,
@@ -52,8 +54,33 @@ def test_a_declared_mirror_needs_the_partitions_of_its_source(declared: Topic, l
 @pytest.mark.parametrize(("replication", "lints"), [(3, []), (4, ["replication-above-brokers"]), (None, [])])
 def test_no_more_replicas_than_brokers(replication: int | None, lints: list[str]) -> None:
     assert codes(expand(topology(topic("dc1/a", 1, replication), topic("dc4/a", 1, 9)), THREE)) == lints
-    of = topology(flow("dc1>dc2", "a"), internal=Internal(replication))
-    assert codes(expand(of, THREE)) == lints
+    for part in (
+        flow("dc1>dc2", "a", heartbeats_every_ms=None),
+        topic("dc1/a", 1),
+        rule("dc1 ALLOW User:app READ a"),
+    ):
+        assert codes(expand(topology(part, internal=Internal(replication)), THREE)) == lints
+    both = topology(flow("dc1>dc2", "a"), internal=Internal(replication))
+    assert codes(expand(both, THREE)) == lints * 2  # heartbeats are written at the source
+
+
+def test_a_broker_that_is_away_for_a_while() -> None:
+    """Nothing of what is there already needs it."""
+    made = {name: live(name, 1, 3) for name in (naming.REGISTRY, naming.LEDGER, naming.HEARTBEATS)}
+    parts = (topic("dc1/a", 1, 3), flow("dc1>dc2", "a"))
+    there = live("a", 1, 3)
+    for topics, internal, lints in (
+        ([there], made, 0),
+        ([live("a", 1, 2)], made, 1),
+        ([], made, 1),
+        ([there], {}, 2),
+    ):
+        seen = observed(
+            cluster("dc1", *topics, brokers=2, internal_topics=internal),
+            cluster("dc2", there, brokers=2, internal_topics=internal),
+        )
+        of = topology(*parts, internal=Internal(3))
+        assert codes(expand(of, seen)).count("replication-above-brokers") == lints
 
 
 @pytest.mark.parametrize(
