@@ -11,6 +11,7 @@ from planner.cli.pipeline import apply_plan, see
 from planner.cli.plan_output import print_plan
 from planner.cli.validate import checked
 from planner.declare.edit import with_state
+from planner.declare.files import in_form_of, text_to_edit
 from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import ExitCode, Failure, Source, error
@@ -46,7 +47,7 @@ def apply_with_states(states: Mapping[str, FlowState], how: How) -> int:
         if flow.source is None:
             raise Failure(error(f"flow.{name} stands in no file"))
         file = Path(flow.source.file)
-        text = after.get(file) or file.read_text(encoding="utf-8")
+        text = after.get(file) or text_to_edit(file)
         after[file] = text if flow.state is state else _edited(text, flow, state, flow.source)
     return apply_edited(after, states, how, lambda edited: _really(edited, states))
 
@@ -59,7 +60,8 @@ def apply_edited(
     kept = False
     try:
         for file, text in after.items():
-            file.write_text(text, encoding="utf-8")
+            if text != text_to_edit(file):
+                file.write_bytes(in_form_of(before[file], text))
         topology = checked(how.path, how.var_files).topology
         right(topology)
         plan = apply_plan(see(topology, how.timeout, how.given_up))

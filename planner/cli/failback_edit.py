@@ -6,6 +6,7 @@ from pathlib import Path
 from planner.cli.pipeline import see
 from planner.declare.edit import with_state
 from planner.declare.edit_flow import with_way_back
+from planner.declare.files import text_to_edit
 from planner.expand.failback import Homecoming, without_carried
 from planner.model.diagnostic import Failure, Source, error
 from planner.model.topology import FlowState, Topology
@@ -71,7 +72,7 @@ def _edit(
     if source is None:
         raise Failure(error(f"flow.{name} stands in no file"))
     file = Path(source.file)
-    edited = edit(after[file] if file in after else file.read_text(encoding="utf-8"))
+    edited = edit(after[file] if file in after else text_to_edit(file))
     if edited is None:
         raise Failure(
             error(

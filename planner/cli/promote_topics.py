@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from planner.cli.editing import How, apply_edited, wrong_state
 from planner.cli.promote_wait import drained
 from planner.declare.edit_promoted import with_promoted
+from planner.declare.files import text_to_edit
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.promoted import matches_nothing
@@ -65,7 +66,7 @@ def _after(flow: Flow, pattern: str) -> dict[Path, str]:
     if flow.source is None:
         raise Failure(error(f"flow.{flow.name} stands in no file"))
     file = Path(flow.source.file)
-    text = file.read_text(encoding="utf-8")
+    text = text_to_edit(file)
     after = text if pattern in flow.promoted else with_promoted(text, flow.name, pattern)
     if after is None:
         raise Failure(

@@ -19,6 +19,7 @@ ENCODINGS = (
     (b"\xfe\xff", "utf-16"),
     (b"\xef\xbb\xbf", "utf-8-sig"),
 )
+_WINDOWS = "\r\n"
 
 
 def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ...]:
@@ -71,8 +72,20 @@ def read_text(path: Path) -> str:
     return decoded(content, str(path))
 
 
+def text_to_edit(path: Path) -> str:
+    """With plain line ends, whatever the file has: `in_form_of` gives them back."""
+    return read_text(path).replace(_WINDOWS, "\n")
+
+
+def in_form_of(before: bytes, text: str) -> bytes:
+    """The text as the file has it: in its encoding, with its line ends."""
+    encoding = _encoding(before)
+    ends = _WINDOWS if _WINDOWS in before.decode(encoding) else "\n"
+    return text.replace("\n", ends).encode(encoding)
+
+
 def decoded(content: bytes, file: str) -> str:
-    encoding = next((name for mark, name in ENCODINGS if content.startswith(mark)), "utf-8")
+    encoding = _encoding(content)
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as wrong:
@@ -85,3 +98,7 @@ def decoded(content: bytes, file: str) -> str:
         what = "not a text file (it holds a zero byte)"
         raise Failure(error(what, "save the topology as text in UTF-8", source=Source(file, line, column)))
     return text
+
+
+def _encoding(content: bytes) -> str:
+    return next((name for mark, name in ENCODINGS if content.startswith(mark)), "utf-8")

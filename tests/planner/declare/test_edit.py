@@ -1,9 +1,12 @@
 """A flow's state in a text that people wrote: nothing else of it moves."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from planner.declare.edit import with_state
+from planner.declare.files import in_form_of, text_to_edit
 
 BLOCK = """\
 # who copies what
@@ -52,3 +55,19 @@ def test_the_second_document_of_a_file() -> None:
     text = "name: shop\n---\nflows: [{name: there}]\n"
 
     assert with_state(text, "there", "paused") == "name: shop\n---\nflows: [{name: there, state: paused}]\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_the_file_keeps_its_encoding_and_its_line_ends(tmp_path: Path, encoding: str, ends: str) -> None:
+    file = tmp_path / "shop.yaml"
+    before = BLOCK.replace("active # for", "active # für").replace("\n", ends).encode(encoding)
+    file.write_bytes(before)
+
+    after = with_state(text_to_edit(file), "there", "paused")
+
+    assert after is not None
+    way = f"# the way there{ends}"
+    expected = before.decode(encoding).replace(way, f"{way}    state: paused{ends}")
+    assert in_form_of(before, after) == expected.encode(encoding)
+    assert in_form_of(before, text_to_edit(file)) == before
