@@ -7,20 +7,11 @@ from planner.declare import scalars
 from planner.declare.hints import shown
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence, kind_of
 from planner.declare.shapes import Settings
+from planner.diff.values import BOOLEANS, NUMBERS
 from planner.model.topology import SecretRef, Setting, looks_secret
 
 NUMBER = re.compile(r"-?\d+(_\d+)*")
-# Kafka's boolean topic settings: YAML's other words for true and false are read there.
-FLAGS = frozenset(
-    {
-        "preallocate",
-        "unclean.leader.election.enable",
-        "remote.storage.enable",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "message.downconversion.enable",
-    }
-)
+# YAML's other words for true and false, which are read for Kafka's own booleans.
 WORDS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 # What the Java clients call it → what it is called here.
 JAVA_NAMES = {
@@ -85,13 +76,15 @@ def _text(name: str, node: Node) -> str:
         return text.replace("_", "")
     if looks_secret(name):
         return text
-    if node.plain and (text.lower() in ("true", "false") or name in FLAGS):
+    if node.plain and (text.lower() in ("true", "false") or name in BOOLEANS):
         return WORDS.get(text.lower(), text)
     return value_as_text(name, text, shown(node))
 
 
 def value_as_text(name: str, text: str, said: str = "") -> str:
-    """The value of a setting with its duration or size in Kafka's unit."""
+    """The value of a setting with its duration or size in Kafka's unit. What a vendor or a client calls .ms
+    may be something else: that is theirs to judge.
+    """
     if name.endswith(".ms"):
         return _number(name, text, said, "milliseconds or a duration such as 7d", scalars.duration)
     if name.endswith(".bytes"):
@@ -105,6 +98,8 @@ def _number(name: str, text: str, said: str, wanted: str, parse: Callable[[str],
     try:
         return str(parse(text))
     except scalars.NotReadable as not_readable:
+        if name not in NUMBERS:
+            return text
         mend = not_readable.mend if "did you mean" in not_readable.mend else f"it takes {wanted}"
         what = f'"{name}" is {said}: {not_readable.what}' if said else not_readable.what
         raise scalars.NotReadable(what, mend) from None

@@ -100,6 +100,8 @@ SETTINGS = {
     "vendor.anchored: &x 1": "1",
     "flush.ms: '1_000'": "1000",
     "vendor.hotset.ms: 1h": "3600000",
+    "vendor.hotset.ms: never": "never",
+    "vendor.share.bytes: 0.5": "0.5",
     "vendor.empty: ''": "",
 }
 
