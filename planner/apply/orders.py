@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.apply.watch import Watch
@@ -46,7 +47,12 @@ class Standing:
     problem: str = ""
 
 
-def accept_loss(endpoint: Endpoint, job: str, flow: str, noticed_s: float = NOTICED_S) -> Standing:
+Approve = Callable[[Sequence[PartitionStatus]], None]  # raises where it is not approved
+
+
+def accept_loss(
+    endpoint: Endpoint, job: str, flow: str, approve: Approve, noticed_s: float = NOTICED_S
+) -> Standing:
     """Those over lost records go on. A flow that was only now resumed first has to find again what stopped
     it.
     """
@@ -56,6 +62,7 @@ def accept_loss(endpoint: Endpoint, job: str, flow: str, noticed_s: float = NOTI
             if time.monotonic() > deadline:
                 return found
             watch.look()
+        approve(found.over_loss)
         command = AcceptLoss(id=new_id(), flow=flow)
         tell(endpoint, job, command)
         problem = watch.until(lambda: not_heard(watch.job(job), command), HEARD_S, lambda: None)

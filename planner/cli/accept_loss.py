@@ -1,11 +1,13 @@
 """`repl resume FLOW --accept-loss`: what is lost is gone over, and nothing else is."""
 
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import click
 
 from planner.apply.orders import Standing, accept_loss
 from planner.cli.app import show
+from planner.cli.apply import ask
 from planner.cli.endpoints import endpoints_of
 from planner.expand.say import few
 from planner.model.address import flow_address
@@ -29,10 +31,18 @@ WAYS_OUT = {
 }
 
 
-def go_on_over_loss(topology: Topology, flow: Flow) -> None:
+def go_on_over_loss(topology: Topology, flow: Flow, *, auto_approve: bool) -> None:
+    """It asks by itself: a flow that is active has no plan that could be approved."""
     destination = topology.clusters[flow.destination_cluster]
-    said = accept_loss(endpoints_of([destination])[destination.name], flow.job, flow.name)
-    told(said, flow)
+
+    def approve(lost: Sequence[PartitionStatus]) -> None:
+        if not auto_approve:
+            ask(
+                f"flow.{flow.name} has lost records ({_names(lost)}). Do you want it to go on without them?",
+                f"add --auto-approve, and it goes on without what {_names(lost)} lost",
+            )
+
+    told(accept_loss(endpoints_of([destination])[destination.name], flow.job, flow.name, approve), flow)
 
 
 def told(said: Standing, flow: Flow) -> None:
@@ -45,8 +55,7 @@ def told(said: Standing, flow: Flow) -> None:
             f"flow.{flow.name}: no partition of it stands still over lost records", "look at repl status"
         )
         raise Failure(others or nothing)
-    names = ", ".join(f"{_name(one)} ({one.state})" for one in said.over_loss)
-    click.echo(f"flow.{flow.name}: goes on over what was lost: {names}", err=True)
+    click.echo(f"flow.{flow.name}: goes on over what was lost: {_names(said.over_loss)}", err=True)
     show([warning(one.summary, one.way_out, address=one.address) for one in others])
 
 
@@ -65,6 +74,10 @@ def _other(state: PartitionState, stopped: list[PartitionStatus], flow: Flow) ->
         address=str(flow_address(flow.name)),
         exit=ExitCode.REFUSED,
     )
+
+
+def _names(lost: Iterable[PartitionStatus]) -> str:
+    return few([f"{_name(one)} ({one.state})" for one in lost])
 
 
 def _name(one: PartitionStatus) -> str:

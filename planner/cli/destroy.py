@@ -40,7 +40,7 @@ def command(
     What was applied with on_remove: keep stays at the clusters and is only forgotten. Protection and
     policies.max_deletes guard this like any delete.
     """
-    topology = checked(path, var_files).topology
+    topology = checked(path, var_files, may_declare_nothing=True).topology
     plan = destroy_plan(topology, observe(topology, timeout))
     if not as_json:
         print_plan(plan)

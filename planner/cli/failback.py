@@ -23,6 +23,7 @@ from planner.cli.validate import checked
 from planner.expand.failback import Homecoming, came_home, homecomings
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import FlowState, Topology
+from planner.plan.transitions import may_follow
 
 
 @click.command()
@@ -63,9 +64,7 @@ def command(
 def _bring_home(topology: Topology, cluster: str, how: How, seconds: float) -> int:
     coming = homecomings(topology, cluster)
     if not coming:
-        raise Failure(
-            error(f"no flow out of {cluster} was promoted or failed over", "look at repl status"),
-        )
+        raise _nothing_ended(topology, cluster)
     show_left(topology, coming, how)
     coming = without_others(topology, coming, how.timeout)
     code = apply_edited(
@@ -105,9 +104,7 @@ def _to_switch(topology: Topology, cluster: str) -> Sequence[Homecoming]:
     ended = [one for one in homecomings(topology, cluster) if one.flow.reverse_of is None]
     coming = ended or came_home(topology, cluster)
     if not coming:
-        raise Failure(
-            error(f"no flow out of {cluster} was promoted or failed over", "look at repl status"),
-        )
+        raise _nothing_ended(topology, cluster)
     for one in coming:
         if one.back is None:
             raise Failure(
@@ -115,6 +112,7 @@ def _to_switch(topology: Topology, cluster: str) -> Sequence[Homecoming]:
                     f"nothing of flow.{one.flow.name} was brought home yet",
                     f"begin with repl failback {cluster}",
                     source=one.flow.source,
+                    exit=ExitCode.REFUSED,
                 )
             )
         if one.back.state is FlowState.FAILED_OVER:
@@ -127,6 +125,14 @@ def _to_switch(topology: Topology, cluster: str) -> Sequence[Homecoming]:
                 )
             )
     return coming
+
+
+def _nothing_ended(topology: Topology, cluster: str) -> Failure:
+    runs = any(flow.source_cluster == cluster for flow in topology.flows.values())
+    why = f"no flow out of {cluster} was promoted or failed over"
+    if not runs:
+        return Failure(error(why, "look at repl status"))
+    return Failure(error(why, may_follow(FlowState.ACTIVE), exit=ExitCode.REFUSED))
 
 
 def _not_home(name: str, seconds: float, left: str) -> Failure:

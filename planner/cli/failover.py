@@ -20,6 +20,7 @@ from planner.cli.options import (
 from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
+from planner.plan.transitions import may_follow
 
 if TYPE_CHECKING:
     from runtime.contract.seen import StatusSeen
@@ -73,9 +74,16 @@ def leaving(topology: Topology, cluster: str) -> list[Flow]:
     out = [flow for _, flow in sorted(topology.flows.items()) if flow.source_cluster == cluster]
     flows = [flow for flow in out if flow.state in _LEFT]
     if not flows:
-        why = "are promoted already" if out else "there are none"
-        raise Failure(error(f"no flow out of {cluster} can fail over: {why}", "look at repl status"))
+        raise _none(cluster, promoted=bool(out))
     return flows
+
+
+def _none(cluster: str, *, promoted: bool) -> Failure:
+    cannot = f"no flow out of {cluster} can fail over"
+    if not promoted:
+        return Failure(error(f"{cannot}: there are none", "look at repl status"))
+    may = may_follow(FlowState.PROMOTED)
+    return Failure(error(f"{cannot}: they are promoted already", may, exit=ExitCode.REFUSED))
 
 
 def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json: bool) -> "StatusSeen":

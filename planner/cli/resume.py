@@ -57,5 +57,5 @@ def command(
     code = apply_with_state(flow, FlowState.ACTIVE, how)
     if not accept or code != ExitCode.DONE:
         return code
-    go_on_over_loss(checked(path, var_files).topology, known)
+    go_on_over_loss(checked(path, var_files).topology, known, auto_approve=auto_approve)
     return ExitCode.DONE

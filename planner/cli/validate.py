@@ -32,11 +32,11 @@ def command(path: Path, var_files: tuple[Path, ...], as_json: bool) -> int:
     return ExitCode.DONE
 
 
-def checked(path: Path, var_files: Sequence[Path]) -> Loaded:
+def checked(path: Path, var_files: Sequence[Path], *, may_declare_nothing: bool = False) -> Loaded:
     """The topology, without errors that can be found offline."""
     from planner.expand import lint_offline
 
-    loaded = load_with_warnings(path, var_files)
+    loaded = load_with_warnings(path, var_files, may_declare_nothing=may_declare_nothing)
     found = in_order([*loaded.warnings, *lint_offline(loaded.topology)])
     if any(one.severity is Severity.ERROR for one in found):
         raise Failure(found)

@@ -34,9 +34,11 @@ def load(path: Path, var_files: Sequence[Path] = ()) -> Topology:
     return load_with_warnings(path, var_files).topology
 
 
-def load_with_warnings(path: Path, var_files: Sequence[Path] = ()) -> Loaded:
+def load_with_warnings(
+    path: Path, var_files: Sequence[Path] = (), *, may_declare_nothing: bool = False
+) -> Loaded:
     files = topology_files(path, var_files)
-    loading = _Loading()
+    loading = _Loading(may_declare_nothing)
     roots = [root for file in files for root in loading.roots(file)]
     if not roots:
         loading.found_nothing_in(path)
@@ -47,7 +49,8 @@ def load_with_warnings(path: Path, var_files: Sequence[Path] = ()) -> Loaded:
 class _Loading:
     """Gathers what is wrong. `broken` once some of the topology could not be read at all."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_declare_nothing: bool) -> None:
+        self.may_declare_nothing = may_declare_nothing
         self.diagnostics: list[Diagnostic] = []
         self.broken = False
         self.characters = 0
@@ -120,7 +123,8 @@ class _Loading:
             # A name may be declared in a file that could not be read: only then is it not looked for.
             self.diagnostics += missing(fields) + check(parts) + check_more(parts)
         self._fail()
-        self.diagnostics += check_for_anything(parts)
+        if not self.may_declare_nothing:
+            self.diagnostics += check_for_anything(parts)
         self._fail()
         return topology_of(parts)
 

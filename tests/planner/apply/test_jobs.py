@@ -1,6 +1,6 @@
 """The steps of jobs through the real status and control topics; the jobs themselves are fakes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from planner.apply.orders import Standing, accept_loss
 from planner.apply.steps import HANDLERS
 from planner.apply.watch import Watch
 from planner.model.address import job_address
+from planner.model.diagnostic import Failure, error
 from planner.model.outcome import DONE, Result, Verdict
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from planner.observe.jobs import read_jobs
@@ -205,10 +206,14 @@ def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
     assert here.seen()[0] is False
 
 
+def refused(lost: Sequence[PartitionStatus]) -> None:
+    raise Failure(error(f"{len(lost)} not approved"))
+
+
 def test_no_loss_is_accepted_where_nothing_stands_still(here: Here) -> None:
     here.perform(here.launch())
 
-    said = accept_loss(here.endpoint, here.name, here.name, noticed_s=0.5)
+    said = accept_loss(here.endpoint, here.name, here.name, refused, noticed_s=0.5)
 
     assert said == Standing((), ())
 
@@ -222,5 +227,10 @@ def test_losses_are_accepted_and_nothing_else(here: Here) -> None:
     )
     job.stopped = [missing, lost]
 
-    assert accept_loss(here.endpoint, here.name, here.name, noticed_s=60) == Standing((lost,), (missing,))
+    with pytest.raises(Failure, match="not approved"):
+        accept_loss(here.endpoint, here.name, here.name, refused)
+    assert not job.accepted
+    approved: list[PartitionStatus] = []
+    said = accept_loss(here.endpoint, here.name, here.name, approved.extend)
+    assert (said, approved) == (Standing((lost,), (missing,)), [lost])
     assert job.accepted == [here.name]

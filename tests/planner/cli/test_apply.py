@@ -148,10 +148,13 @@ def test_only_the_target_is_applied(topology):
     assert repl("plan", str(topology.file), "--detailed-exitcode").returncode == 2
 
 
-def test_destroy_takes_away_what_was_to_be_deleted_and_forgets_the_rest(topology):
+@pytest.mark.parametrize("declared", [True, False])
+def test_destroy_takes_away_what_was_to_be_deleted_and_forgets_the_rest(topology, declared):
     topology.topic(f"{topology.name}-gone", partitions=1, on_remove="delete")
     assert repl("apply", str(topology.write()), "--auto-approve").returncode == 0
-    done = repl("destroy", str(topology.file), "--auto-approve")
+    if not declared:
+        topology.topics = []
+    done = repl("destroy", str(topology.write()), "--auto-approve")
     assert done.returncode == 0, done.stderr
     assert "0 added, 0 changed, 1 destroyed. 1 forgotten." in done.stdout
 

@@ -20,9 +20,10 @@ TAKEN = "  - {name: gone-back, from: dc2, to: dc1, topics: {include: z}}\n"
     ("flows", "arguments", "code", "said"),
     [
         (ACTIVE, ["dc3"], ExitCode.ERROR, "there is no cluster dc3 in this topology — did you mean dc"),
-        (ACTIVE, ["dc1"], ExitCode.ERROR, "no flow out of dc1 was promoted or failed over"),
-        (ACTIVE, ["dc1", "--switch"], ExitCode.ERROR, "no flow out of dc1 was promoted or failed over"),
-        (GONE, ["dc1", "--switch"], ExitCode.ERROR, "nothing of flow.gone was brought home yet"),
+        (ACTIVE, ["dc1"], ExitCode.REFUSED, "no flow out of dc1 was promoted or failed over"),
+        (ACTIVE, ["dc1", "--switch"], ExitCode.REFUSED, "no flow out of dc1 was promoted or failed over"),
+        (ACTIVE, ["dc2"], ExitCode.ERROR, "no flow out of dc2 was promoted or failed over"),
+        (GONE, ["dc1", "--switch"], ExitCode.REFUSED, "nothing of flow.gone was brought home yet"),
         (GONE + HOME, ["dc1", "--switch"], ExitCode.REFUSED, "once dc2 is back: repl failback dc2"),
         (GONE, ["dc1"], ExitCode.ERROR, "nothing can come home to dc1 yet"),
     ],
