@@ -48,13 +48,7 @@ class StopSlot(msgspec.Struct, frozen=True, tag="stop_slot"):
     driver: str
 
 
-class AdvanceTails(msgspec.Struct, frozen=True, tag="advance_tails"):
-    """Idle positions go into the ledger now (before a promote)."""
-
-    driver: str
-
-
-Word = Assign | StopSlot | AdvanceTails
+Word = Assign | StopSlot
 
 
 class UnreadableControl(ValueError):

@@ -107,12 +107,6 @@ class Slot:
         """Open transactions end, then `run` returns Stopped."""
         self._stopping.set()
 
-    def advance_tails(self) -> None:
-        """Positions that moved over nothing to copy go into the ledger now (before a promote)."""
-        for run in self._runs.values():
-            if run.flow is not None:
-                run.flow.advance_tails()
-
     def status(self) -> SlotStatus:
         """`assignment` is the version that is in force: everything released before it is let go."""
         runs = list(self._runs.values())

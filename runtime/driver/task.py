@@ -143,8 +143,6 @@ class _Line:
                 self._slot.assign(given)
             case control.StopSlot():
                 self._slot.stop()
-            case control.AdvanceTails():
-                self._slot.advance_tails()
 
     async def _report(self, cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()

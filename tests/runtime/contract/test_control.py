@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from runtime.contract import control, heartbeat, job_status, jobspec
-from runtime.contract.control import AcceptLoss, AdvanceTails, Assign, Reconfigure, StopJob, StopSlot
+from runtime.contract.control import AcceptLoss, Assign, Reconfigure, StopJob, StopSlot
 from runtime.contract.exits import JobExit
 from runtime.contract.heartbeat import Heartbeat
 from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
@@ -28,9 +28,7 @@ def test_commands(command):
     assert control.decode_command(control.encode(command)) == command
 
 
-@pytest.mark.parametrize(
-    "word", [Assign("d", msgspec.Raw(b'{"version": 1}')), StopSlot("d"), AdvanceTails("d")]
-)
+@pytest.mark.parametrize("word", [Assign("d", msgspec.Raw(b'{"version": 1}')), StopSlot("d")])
 def test_words(word):
     assert control.decode_word(control.encode(word)) == word
 
