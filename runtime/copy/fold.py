@@ -14,17 +14,26 @@ class Kept(NamedTuple):
     value: bytes | None
 
 
+class _Open(NamedTuple):
+    """What a producer id wrote under its epoch since its last marker."""
+
+    epoch: int
+    records: list[StoredRecord]
+
+
 class Fold:
     """The newest committed value of each key, and the keys whose newest value is not decided yet.
 
     Records of a producer id wait until its marker: a commit applies them, an abort drops them. Compaction may
     have taken superseded records and markers without data; it keeps the marker of any record that is left.
+    It may also take a marker that somebody who read the record before still waits for. Then the record was
+    aborted or superseded; the id's next epoch says that its transaction is over (fencing 1).
     """
 
     def __init__(self) -> None:
         self.position = 0
         self._kept: dict[bytes, Kept] = {}
-        self._open: dict[int, list[StoredRecord]] = {}
+        self._open: dict[int, _Open] = {}
         self._news: set[bytes] = set()
 
     def get(self, key: bytes) -> bytes | None:
@@ -40,8 +49,11 @@ class Fold:
         return [(key, self.get(key)) for key in changed]
 
     def undecided(self, key: bytes) -> bool:
-        """Whether an open transaction has written the key."""
-        return any(record.key == key for records in self._open.values() for record in records)
+        """Whether an open transaction has written the key, behind what is committed."""
+        kept = self._kept.get(key)
+        since = kept.offset if kept else -1
+        written = (record for pending in self._open.values() for record in pending.records)
+        return any(record.key == key and record.offset > since for record in written)
 
     def open_producers(self) -> frozenset[int]:
         return frozenset(self._open)
@@ -55,11 +67,18 @@ class Fold:
 
     def _batch(self, batch: Batch) -> None:
         if batch.control:
-            records = self._open.pop(batch.producer_id, [])
-            if marker_type(batch) == _COMMIT:
-                self._apply(records)
+            pending = self._open.pop(batch.producer_id, None)
+            if (
+                pending is not None
+                and pending.epoch == batch.producer_epoch
+                and marker_type(batch) == _COMMIT
+            ):
+                self._apply(pending.records)
         elif batch.transactional:
-            self._open.setdefault(batch.producer_id, []).extend(self._wanted(batch))
+            pending = self._open.get(batch.producer_id)
+            if pending is None or pending.epoch != batch.producer_epoch:
+                pending = self._open[batch.producer_id] = _Open(batch.producer_epoch, [])
+            pending.records.extend(self._wanted(batch))
         else:
             self._apply(self._wanted(batch))
 

@@ -58,10 +58,10 @@ def empty_batch(base: int, last: int, producer: tuple[int, int, int] = (9, 0, 0)
     )
 
 
-def control_batch(offset: int, producer: int, kind: int) -> bytes:
+def control_batch(offset: int, producer: int, kind: int, epoch: int = 0) -> bytes:
     key = struct.pack(">hh", 0, kind)
     value = struct.pack(">hi", 0, 0)
-    return batch_bytes([Record(offset, START, key, value, ())], producer=(producer, 0, -1), more=0x30)
+    return batch_bytes([Record(offset, START, key, value, ())], producer=(producer, epoch, -1), more=0x30)
 
 
 def summed(data: bytearray) -> bytes:

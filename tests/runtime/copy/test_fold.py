@@ -13,11 +13,11 @@ ABORT, COMMIT = 0, 1
 TRANSACTIONAL = 0x10
 
 
-def wrote(offset: int, producer: int | None, key: str, value: str | None) -> bytes:
+def wrote(offset: int, producer: int | None, key: str, value: str | None, epoch: int = 0) -> bytes:
     one = record(offset, value.encode() if value is not None else None, key=key.encode())
     if producer is None:
         return batch_bytes([one])
-    return batch_bytes([one], producer=(producer, 0, 0), more=TRANSACTIONAL)
+    return batch_bytes([one], producer=(producer, epoch, 0), more=TRANSACTIONAL)
 
 
 def folded(*parts: bytes) -> Fold:
@@ -83,6 +83,26 @@ def test_reading_on_decides_what_was_open() -> None:
     assert fold.open_producers() == {1}
     fold.take(walk(control_batch(1, 1, COMMIT), HERE).sets)
     assert (fold.get(b"k"), fold.position, fold.open_producers()) == (b"a", 2, frozenset())
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [wrote(9, 1, "other", "x", epoch=1), control_batch(10, 1, COMMIT, epoch=1)],
+        [control_batch(10, 1, COMMIT, epoch=1)],  # its records were superseded, too
+    ],
+)
+def test_a_marker_that_was_compacted_away_is_not_taken_for_a_later_one(later: Sequence[bytes]) -> None:
+    fold = folded(wrote(0, None, "k", "kept"), wrote(1, 1, "k", "aborted"))
+    fold.take(walk(b"".join(later), HERE).sets)
+    assert fold.get(b"k") == b"kept"
+    assert not fold.undecided(b"k")
+
+
+def test_what_was_superseded_leaves_nothing_undecided() -> None:
+    """Its marker may be gone for good."""
+    fold = folded(wrote(0, 1, "k", "a"), wrote(5, None, "k", "b"))
+    assert (fold.get(b"k"), fold.undecided(b"k")) == (b"b", False)
 
 
 def test_news_are_told_once() -> None:
