@@ -74,6 +74,12 @@ class Care:
         """Soon, but no more often than the backoff allows."""
         self.retry(copy, why)
 
+    def look_now(self, copy: PartitionCopy) -> None:
+        """Before it goes on; it is not read meanwhile."""
+        self.forget(copy)
+        self._patient.halt(copy)
+        self.admit([copy])
+
     def admit(self, copies: Iterable[PartitionCopy]) -> None:
         """New partitions: looked at before they are copied."""
         for copy in copies:
@@ -135,6 +141,7 @@ class Care:
         source, destination = seen.source, seen.destination
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)
         if finding is None:
+            copy.looked_epoch = destination.leader_epoch
             self._healthy(copy)
         elif self._patient.accepts_loss(copy):
             self._go_on(copy, finding, source, destination)

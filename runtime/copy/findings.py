@@ -25,12 +25,13 @@ class SourceFacts:
 @dataclass(frozen=True, slots=True)
 class DestinationFacts:
     """`rewritten`: another batch stands where our last one was, so the log was cut below it and grew
-    again.
+    again. `leader_epoch`: the leader's that was asked, or an older one.
     """
 
     topic_id: bytes
     log_end: int
     rewritten: bool = False
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,10 +152,6 @@ class FlowCopy:
     def set_rate(self, rate_limit: int | None) -> None:
         self._bucket.set_rate(rate_limit)
 
-    def advance_tails(self) -> None:
-        for lane in self._lanes.all:
-            lane.advance_tails()
-
     def missing(self) -> list[AssignedPartition]:
         """Without progress in the ledger."""
         return list(self._missing.values())
@@ -212,7 +208,12 @@ class FlowCopy:
         copy.rewind()
         self._care.retry(copy, why)
 
+    def led_anew(self, copy: PartitionCopy) -> None:
+        copy.rewind()
+        self._care.look_now(copy)
+
     def stuck(self, lane: Lane) -> None:
+        self._reading.hold(copy for copy in lane.copies if copy.busy)
         self._lanes.leave_stuck(lane)
 
     def freed(self, lane: Lane) -> None:
@@ -237,7 +238,10 @@ class FlowCopy:
         except Superseded as outdated:
             raise SlotMustEnd(str(outdated)) from outdated
         for copy, progress in expected.items():
-            if copy.lane is lane and self._around.ledger.progress(copy.key) != progress:
+            found = self._around.ledger.progress(copy.key)
+            if isinstance(found, Undecided):  # perhaps by its own last transaction, in another lane
+                found = await self.decided(copy.key)
+            if copy.lane is lane and copy.progress is progress and found != progress:
                 raise SlotMustEnd(f"someone else copies {copy.key.topic}-{copy.key.partition} of {self.name}")
 
     async def decided(self, key: PartitionKey) -> Progress | None:

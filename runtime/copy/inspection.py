@@ -15,6 +15,7 @@ from runtime.copy.wire.cluster import CONTROL, Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.once import fetch_once
 from runtime.copy.wire.protocol.fetch import EpochEnd, Isolation
+from runtime.copy.wire.protocol.metadata import Topic
 from runtime.copy.wire.protocol.offsets import (
     EARLIEST,
     LATEST,
@@ -71,6 +72,10 @@ async def _source(
     found: dict[PartitionCopy, SourceFacts | Missing] = {}
     for copy, place in at.items():
         start, end = starts[place], ends[place]
+        progress = copy.progress
+        if _behind(topics[place.topic], place, progress.source_topic_id, progress.source_epoch):
+            found[copy] = Missing("source", ErrorCode.UNKNOWN_LEADER_EPOCH)
+            continue
         if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
             found[copy] = Missing("source", start if isinstance(start, ErrorCode) else _code(end))
             continue
@@ -104,15 +109,26 @@ async def _destination(
     )
     found: dict[PartitionCopy, DestinationFacts | Missing] = {}
     for copy in copies:
-        end, topic_id = ends[copy.at], topics[copy.at.topic].id
+        topic, progress = topics[copy.at.topic], copy.progress
+        end, topic_id = ends[copy.at], topic.id
+        if _behind(topic, copy.at, progress.destination_topic_id, progress.destination_epoch):
+            found[copy] = Missing("destination", ErrorCode.UNKNOWN_LEADER_EPOCH)
+            continue
         if not isinstance(end, ListedOffset):
             found[copy] = Missing("destination", end)
             continue
         rewritten = _doubtful(copy, epochs.get(copy.at), end.offset) and await _rewritten(
             cluster, copy, topic_id
         )
-        found[copy] = DestinationFacts(topic_id, end.offset, rewritten)
+        led = topic.partitions[copy.at.partition].leader_epoch
+        found[copy] = DestinationFacts(topic_id, end.offset, rewritten, led)
     return found
+
+
+def _behind(topic: Topic, at: TopicPartition, topic_id: bytes, epoch: int) -> bool:
+    """The leader that is named was deposed before `epoch`, as the ledger knows: nothing it says counts."""
+    named = topic.partitions.get(at.partition)
+    return topic.id == topic_id and named is not None and named.leader_epoch < epoch
 
 
 def _doubtful(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None, log_end: int) -> bool:

@@ -2,7 +2,8 @@
 4).
 
 A leader is connected to before its partitions join, while the transaction of the others goes on: one that
-can't be reached from here holds up nobody else (R7).
+can't be reached from here holds up nobody else (R7). A new leader may have cut the log: what it leads is
+looked at before it goes on (R4).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Joining:
     def offer(self, copy: PartitionCopy) -> None:
         """It has its first batch."""
         leader = self._cluster.leader(*copy.at)
-        if leader is not None and not self._sender.reaches(leader.leader):
+        if leader is not None and not self._knows(leader.leader, copy):
             self._reach(leader.leader, copy)
         else:
             self._waiting[copy] = None
@@ -76,16 +77,28 @@ class Joining:
         elif len(leader.in_sync) < copy.assigned.min_in_sync:
             why = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync} in-sync replicas at the destination"
             self._owner.unfit(copy, why)
-        elif not self._sender.reaches(leader.leader):
+        elif not self._knows(leader.leader, copy):
             self._reach(leader.leader, copy)
+        elif leader.leader_epoch > copy.looked_epoch:
+            self._owner.led_anew(copy)
         else:
             return Part(copy, leader.leader, leader.leader_epoch)
         return None
 
+    def _knows(self, node: int, copy: PartitionCopy) -> bool:
+        """It is connected to, and what is known of its epoch is not from before."""
+        reaches, heard_at = self._sender.reaches(node), self._cluster.heard_at(copy.at.topic)
+        return reaches and heard_at >= self._sender.since(node)
+
+    async def _know(self, node: int) -> None:
+        if not self._sender.reaches(node):
+            await self._sender.reach(node)
+        await self._cluster.topics({copy.at.topic for copy in self._reaching[node].copies}, fresh=True)
+
     def _reach(self, node: int, copy: PartitionCopy) -> None:
         reaching = self._reaching.get(node)
         if reaching is None:
-            task = asyncio.ensure_future(self._sender.reach(node))
+            task = asyncio.ensure_future(self._know(node))
             task.add_done_callback(lambda done: self._reached(node, done))
             reaching = self._reaching[node] = _Reaching(task, {})
         reaching.copies[copy] = None

@@ -69,7 +69,7 @@ class Lane:
 
     async def begin_again(self) -> None:
         """Tries until the id is no longer stuck."""
-        await self.recovery.begin_again(self, release=True)
+        await self.recovery.begin_again(self)
 
     def begin_epoch(self, identity: ProducerIdentity) -> None:
         self._sender.begin_epoch(identity)

@@ -35,8 +35,13 @@ class Owner(Protocol):
     def unfit(self, copy: PartitionCopy, why: str) -> None:
         """The destination's partition can't take a transaction's marker now: it must not join one."""
 
+    def led_anew(self, copy: PartitionCopy) -> None:
+        """The destination's partition has another leader than when it was looked at last (R4)."""
+
     def stuck(self, lane: Lane) -> None:
-        """The lane waits for a marker: its partitions go elsewhere."""
+        """The lane waits for a marker: its partitions go elsewhere. What its transaction may still commit
+        stays, and holds no memory meanwhile (R8).
+        """
 
     def freed(self, lane: Lane) -> None:
         """A lane that was stuck works again."""

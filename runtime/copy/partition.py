@@ -70,6 +70,7 @@ class PartitionCopy:
         self.part: Part | None = None
         self.closing = False  # its tail is in the transaction that is being ended
         self.expected_end: int | None = None
+        self.looked_epoch = -1  # the destination's leader epoch when it was looked at
         self.suspect = False
         self.failures = 0
         self.replacement: Progress | None = None
@@ -128,15 +129,19 @@ class PartitionCopy:
 
     def rewind(self) -> None:
         """Back to what is committed: whatever was fetched since is fetched again."""
-        self.turn += 1
+        self.shed()
         self.part = None
         self.expected_end = None
         self.dropped = 0
+        self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
+
+    def shed(self) -> None:
+        """Gives back the memory of what is queued. It is not read on before a rewind."""
+        self.turn += 1
         for queued in self.queue:
             queued.held.let_go()
         self.queue.clear()
         self.queued_bytes = 0
-        self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
 
     def committed(self, progress: Progress) -> None:
         self.progress = progress

@@ -4,7 +4,7 @@ answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 
 from runtime.batch import RewriteSpec, TooLarge
 from runtime.contract.jobspec import FlowSpec
@@ -60,9 +60,17 @@ class Reading:
             copy.intake = None
 
     def touch(self, copy: PartitionCopy) -> None:
-        """Its cursor moved."""
+        """Its cursor moved. One that was held is read again."""
         if copy.intake is not None:
             copy.intake.touch(copy)
+        elif copy.fetchable:
+            self._care.admit([copy])
+
+    def hold(self, copies: Iterable[PartitionCopy]) -> None:
+        """They are not read until they are rewound, and take no memory meanwhile (R8)."""
+        for copy in copies:
+            self.remove(copy)
+            copy.shed()
 
     def drained(self, copy: PartitionCopy) -> None:
         """A batch left its queue."""

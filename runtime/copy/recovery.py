@@ -58,7 +58,7 @@ class Recovery:
             self._abandoned(lane, tx, failure, decision)
         if decision.refresh:
             await self._refresh({copy.at.topic for copy in copies} | lane.topics())
-        await self.begin_again(lane, release=not ambiguous)
+        await self.begin_again(lane)
         if ambiguous:
             await self._ask(lane, tx)
             self._owner.failed(lane, failure, decision, copies)
@@ -76,8 +76,10 @@ class Recovery:
         self._owner.failed(lane, failure, decision, copies)
         lane.ended.set()
 
-    async def begin_again(self, lane: Lane, release: bool) -> None:
-        """Until it is done: while the id waits for a marker, its partitions may go elsewhere (fencing 4)."""
+    async def begin_again(self, lane: Lane) -> None:
+        """Until it is done: while the id waits for a marker, its partitions go elsewhere (fencing 4). Those
+        of a transaction whose end is not known stay: it may still commit them.
+        """
         attempt = 0
         while True:
             try:
@@ -89,7 +91,7 @@ class Recovery:
                         raise SlotMustEnd(f"{self._transactional_id}: {error}") from error
                     case Do.STUCK:
                         lane.is_stuck = True
-            if lane.is_stuck and release:
+            if lane.is_stuck:
                 self._owner.stuck(lane)
             attempt += 1
             await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), _LONGEST_PAUSE_S))
@@ -118,8 +120,7 @@ class Recovery:
             lane.settle(entry)
         copies = [*tx.parts, *tx.tails]
         for copy in copies:
-            if copy not in settled:
-                copy.rewind()
+            copy.rewind()
         tx.let_go()
         if settled:
             self._owner.committed(lane, tx, [*settled.values()])

@@ -57,6 +57,7 @@ class Sender:
         self._wake = wake
         self._sent = sent
         self._links: dict[int, Connection] = {}
+        self._since: dict[int, float] = {}
         self._flights: dict[int, Flight] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._unanswered: dict[int, Unanswered] = {}
@@ -87,9 +88,14 @@ class Sender:
         link = self._links.get(node)
         return link is not None and not link.closed
 
+    def since(self, node: int) -> float:
+        """When it was connected to: a broker that was away may lead under a new epoch since."""
+        return self._since[node]
+
     async def reach(self, node: int) -> None:
         """Connects. Raises WireError."""
         self._links[node] = await self._cluster.connection(node, self._purpose, 10.0)
+        self._since[node] = asyncio.get_running_loop().time()
 
     async def connect(self) -> None:
         """A connection to every leader that something is ready for; raises the Failure of a transaction."""

@@ -142,6 +142,10 @@ class Cluster:
         found = known.partitions.get(partition) if known else None
         return found if found is not None and found.leader != NO_LEADER else None
 
+    def heard_at(self, topic: str) -> float:
+        """When it was last told of, by the event loop's time."""
+        return self._topics.heard_at(topic)
+
     def doubt(self, topic: str) -> None:
         """Who was taken for a leader failed: the topic is asked for before it is used again."""
         self._topics.doubt(topic)

@@ -34,7 +34,8 @@ class TopicCache:
             before = self._by_name.get(topic.name)
             if before is not None and before.topic.id != topic.id:
                 self._names.pop(before.topic.id, None)
-            self._by_name[topic.name] = _Entry(topic, now)
+            known = before.topic if before is not None and before.topic.id == topic.id else None
+            self._by_name[topic.name] = _Entry(topic if known is None else _newest(topic, known), now)
             if topic.id != NO_TOPIC_ID:
                 self._names[topic.id] = topic.name
 
@@ -79,3 +80,15 @@ class TopicCache:
         name = self._names.pop(topic_id, None)
         if name is not None:
             self._by_name.pop(name, None)
+
+
+def _newest(told: Topic, known: Topic) -> Topic:
+    """A broker that is behind names leaders that were deposed: those are not believed."""
+    if told.id == NO_TOPIC_ID:
+        return told
+    newer = {
+        index: one
+        for index, one in known.partitions.items()
+        if index in told.partitions and told.partitions[index].leader_epoch < one.leader_epoch
+    }
+    return replace(told, partitions={**told.partitions, **newer}) if newer else told

@@ -282,11 +282,13 @@ def _all_but_data_on(side: Side, node: int) -> None:
         _place(side, topic.name, [[node]] * topic.partitions, **dict(topic.config))
 
 
-@pytest.mark.parametrize("side", ["dc1", "dc2"])
+@pytest.mark.parametrize(("side", "others_write"), [("dc1", False), ("dc2", False), ("dc2", True)])
 def test_an_unclean_election_that_truncates_stops_the_partition(
-    own_lab: MakeLab, fresh: Fresh, side: str
+    own_lab: MakeLab, fresh: Fresh, side: str, others_write: bool
 ) -> None:
-    """R4: what was copied and is gone again at one side is said, not papered over."""
+    """R4: what was copied and is gone again at one side is said, not papered over, not even where others have
+    written so much since that the log is longer than before.
+    """
     lab = own_lab(*(spec(name, brokers=3 if name == side else 1) for name in ("dc1", "dc2")))
     sides = sides_of(lab)
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
@@ -310,6 +312,9 @@ def test_an_unclean_election_that_truncates_stops_the_partition(
             await until(slot, at_end([200]), _MENDED_S)
             await by_hand(lab.kill, f"{side}:1")
             await by_hand(lab.start, f"{side}:2")  # it never had the second hundred
+            if others_write:
+                await asyncio.to_thread(sides[side].write, topic, [{"value": b"theirs"}] * 150)
+                await by_hand(lab.start, f"{side}:1")  # it answers, and leads no more
             await write(150)
             await until(slot, in_state(State.DIVERGED), _MENDED_S)
 

@@ -13,6 +13,7 @@ from runtime.copy.wire.protocol.metadata import Partition
 from tests.runtime.copy.test_transaction import outgoing, partition
 
 NEAR, FAR = 1, 2
+EPOCH = 5
 
 
 class Around:
@@ -22,11 +23,14 @@ class Around:
         self.leads = FAR
         self.far: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.connected = {NEAR}
+        self.since_s = self.heard_s = 0.0
+        self.asked = 0
+        self.led: list[PartitionCopy] = []
         self.unfits: list[PartitionCopy] = []
         self.woken = asyncio.Event()
 
     def leader(self, topic: str, number: int) -> Partition:
-        return Partition(number, self.leads, 0, (self.leads,), (self.leads,))
+        return Partition(number, self.leads, EPOCH, (self.leads,), (self.leads,))
 
     def reaches(self, node: int) -> bool:
         return node in self.connected
@@ -34,6 +38,20 @@ class Around:
     async def reach(self, node: int) -> None:
         await self.far
         self.connected.add(node)
+
+    def since(self, node: int) -> float:
+        return self.since_s
+
+    def heard_at(self, topic: str) -> float:
+        return self.heard_s
+
+    async def topics(self, names: Iterable[str], fresh: bool) -> None:
+        assert (set(names), fresh) == ({"orders"}, True)
+        self.asked += 1
+        self.heard_s = self.since_s
+
+    def led_anew(self, copy: PartitionCopy) -> None:
+        self.led.append(copy)
 
     def unfit(self, copy: PartitionCopy, why: str) -> None:
         copy.rewind()
@@ -49,6 +67,7 @@ def made() -> tuple[Around, Joining]:
 def with_a_batch(numbers: Iterable[int]) -> list[PartitionCopy]:
     copies = [partition(number) for number in numbers]
     for copy in copies:
+        copy.looked_epoch = EPOCH
         copy.add(Queued(outgoing(0, (10, 1)), 0, Held(ByteBudget(1 << 20), 0)))
     return copies
 
@@ -65,6 +84,35 @@ def test_it_joins_once_its_leader_is_connected() -> None:
         await asyncio.wait_for(around.woken.wait(), 60)
         (part,) = joining.take(alone=False)
         assert (part.copy, part.leader) == (copy, FAR)
+
+    asyncio.run(work())
+
+
+def test_what_a_new_leader_leads_is_looked_at_before_it_joins() -> None:
+    async def work() -> None:
+        around, joining = made()
+        around.leads = NEAR
+        (copy,) = with_a_batch([0])
+        copy.looked_epoch = EPOCH - 1
+        joining.offer(copy)
+        assert (joining.take(alone=False), around.led) == ([], [copy])
+        copy.looked_epoch = EPOCH
+        joining.offer(copy)
+        assert len(joining.take(alone=False)) == 1
+
+    asyncio.run(work())
+
+
+def test_a_leader_that_was_away_is_asked_for_its_epoch_again() -> None:
+    async def work() -> None:
+        around, joining = made()
+        around.leads = NEAR
+        around.since_s = 1.0  # connected to after the topic was heard of
+        (copy,) = with_a_batch([0])
+        joining.offer(copy)
+        await asyncio.wait_for(around.woken.wait(), 60)
+        assert around.asked == 1
+        assert len(joining.take(alone=False)) == 1
 
     asyncio.run(work())
 

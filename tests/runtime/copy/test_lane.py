@@ -44,9 +44,13 @@ class Destination:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.let = asyncio.Event()
+        self.heard_s = 0.0
 
     def leader(self, topic: str, number: int) -> Partition:
         return Partition(number, 1, 0, (1,), (1,))
+
+    def heard_at(self, topic: str) -> float:
+        return self.heard_s
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         return 1
@@ -58,7 +62,7 @@ class Destination:
         return SimpleNamespace(closed=False)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> None:
-        return
+        self.heard_s = asyncio.get_running_loop().time()
 
     async def call(self, node: int, request: object, purpose: str, within: float | None) -> object:
         match request:
@@ -85,6 +89,8 @@ class Flow:
 
     def unfit(self, copy: PartitionCopy, why: str) -> None: ...
 
+    def led_anew(self, copy: PartitionCopy) -> None: ...
+
     def stuck(self, lane: Lane) -> None: ...
 
     def freed(self, lane: Lane) -> None: ...
@@ -101,6 +107,7 @@ class Flow:
 
 def queued(copy: PartitionCopy) -> None:
     """A batch to send."""
+    copy.looked_epoch = 0
     copy.add(Queued(outgoing(0, (10, 1)), 0, Held(ByteBudget(1 << 20), 0)))
 
 

@@ -35,6 +35,17 @@ def test_a_topic_made_anew_has_its_new_id_alone() -> None:
     assert known.by_id(B) is not None
 
 
+def test_a_leader_that_was_deposed_is_not_believed() -> None:
+    known = cache(ORDERS)
+    known.store([replace(ORDERS, partitions={0: Partition(0, 2, 4, (1, 2), (2,))})], now=1001)
+    assert known.by_name("orders") == ORDERS
+    assert known.heard_at("orders") == 1001
+
+    anew = replace(ORDERS, id=B, partitions={0: Partition(0, 2, 0, (1, 2), (2,))})
+    known.store([anew], now=1002)
+    assert known.by_name("orders") == anew
+
+
 def test_what_has_an_error_or_no_leader_is_asked_for_again() -> None:
     gone = Topic("gone", NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {})
     headless = replace(ORDERS, name="headless", id=B, partitions={0: Partition(0, -1, 6, (1,), ())})
