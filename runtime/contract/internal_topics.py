@@ -24,8 +24,12 @@ class InternalTopic:
 
 
 def _compacted(segment_bytes: int, dirty_ratio: str) -> dict[str, str]:
+    """Never cut by an unclean election, whatever the cluster's default: what is copied would be copied again
+    (R1).
+    """
     return {
         "cleanup.policy": "compact",
+        "unclean.leader.election.enable": "false",
         "segment.bytes": str(segment_bytes),
         "segment.ms": str(10 * _MINUTE_MS),
         "min.cleanable.dirty.ratio": dirty_ratio,

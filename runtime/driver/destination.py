@@ -51,12 +51,18 @@ async def ensure(clusters: Clusters, name: str, topics: Sequence[InternalTopic],
     if not missing:
         return
     replicas = spec.internal.replication or min(_REPLICAS, max(len(cluster.brokers), 1))
-    wanted = [Created(one.name, one.partitions, one.config, one.replication or replicas) for one in missing]
+    wanted = [_created(one, one.replication or replicas) for one in missing]
     refused = await (await clusters.admin(name)).create(wanted)
     if refused:
         topic, why = next(iter(refused.items()))
         raise WireError(f"{topic} can't be made at {name}: {why}")
     await _appear(cluster, [one.name for one in missing])
+
+
+def _created(one: InternalTopic, replicas: int) -> Created:
+    """All replicas but one must have what counts as written."""
+    config = {**one.config, "min.insync.replicas": str(max(1, replicas - 1))}
+    return Created(one.name, one.partitions, config, replicas)
 
 
 async def _appear(cluster: Cluster, names: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -22,13 +22,15 @@ class LosesEnds:
         self.address = f"127.0.0.1:{listening.getsockname()[1]}"
         self._listening = listening
         self._wanted: Lost | None = None
+        self._first: Callable[[], None] | None = None
         self._lost = threading.Event()
         self._clients: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def lose(self, what: Lost) -> None:
-        """Once, from now on; the connection goes with it."""
+    def lose(self, what: Lost, first: Callable[[], None] | None = None) -> None:
+        """Once, from now on; the connection goes with it. `first` is done before the broker is asked."""
         self._lost.clear()
+        self._first = first
         self._wanted = what
 
     def await_lost(self, within_s: float = 60) -> None:
@@ -62,6 +64,8 @@ class LosesEnds:
 
     def _end(self, frame: bytes) -> None:
         wanted, self._wanted = self._wanted, None
+        if self._first is not None:
+            self._first()
         if wanted == "answer":
             host, _, port = self.there.rpartition(":")
             with socket.create_connection((host, int(port))) as alone:

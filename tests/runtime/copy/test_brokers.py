@@ -4,34 +4,23 @@ R7).
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from confluent_kafka.admin import NewTopic
-from msgspec.structs import replace as struct_replace
 
-from runtime.contract import internal_topics
 from runtime.contract.status import PartitionState as State
 from runtime.lab.lab import Lab
 from runtime.lab.spec import Listener
 from tests.conftest import MakeLab
 from tests.labs import spec
-from tests.records import PATIENCE_S, wait_for
+from tests.records import PATIENCE_S
 from tests.runtime.conftest import sides_of
+from tests.runtime.copy.brokers import await_in_sync, by_hand, place
 from tests.runtime.copy.lost_ends import Lost, losing_ends
 from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import FAST, Driver, Side, assigned, at_end, flow_spec, in_state, until
+from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
 
 pytestmark = pytest.mark.integration
-
-# Brokers end with the thread that started them, so that thread must outlive a test's event loop.
-_HANDS = ThreadPoolExecutor(1)
-
-
-async def by_hand(act: Callable[[str], None], address: str) -> None:
-    await asyncio.get_running_loop().run_in_executor(_HANDS, act, address)
-
 
 Fresh = Callable[[str], str]
 _MENDED_S = 180  # brokers come back and elect leaders meanwhile
@@ -189,8 +178,8 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
     sides["dc1"].create(topic, 3)
     sides["dc1"].create(lonely)
     driver, keeper, victim = Driver(sides, job=fresh("job")), 1, 3
-    _place(sides["dc2"], topic, [[keeper]] * 3)
-    _place(sides["dc2"], lonely, [[keeper, victim]], **{"min.insync.replicas": "2"})
+    place(sides["dc2"], topic, [[keeper]] * 3)
+    place(sides["dc2"], lonely, [[keeper, victim]], **{"min.insync.replicas": "2"})
 
     partitions = [*assigned(flow.name, topic, 3), *assigned(flow.name, lonely, min_in_sync=2)]
 
@@ -201,7 +190,7 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
     async def looks_first() -> None:
         """It is seen that replicas are missing before anything is written: no lane gets stuck at all."""
         await by_hand(lab.kill, f"dc2:{victim}")
-        await asyncio.to_thread(_await_in_sync, sides["dc2"], lonely, [keeper])
+        await asyncio.to_thread(await_in_sync, sides["dc2"], lonely, [keeper])
         assignment = await driver.take_over(flow, partitions)
         async with driver.running(assignment) as slot:
             await asyncio.gather(feed(topic, 3), feed(lonely, 1))
@@ -232,56 +221,6 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
     assert sides["dc2"].read(lonely) == sides["dc1"].read(lonely)
 
 
-def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
-    own_lab: MakeLab, fresh: Fresh
-) -> None:
-    """R7: the cluster is well, only the slot can't come to one of its brokers: a listener, a firewall."""
-    with losing_ends() as one, losing_ends() as two:
-        doors = {1: one, 2: two}
-        listener = Listener("DOOR", {node: door.address for node, door in doors.items()})
-        lab = own_lab(spec("dc1"), replace(spec("dc2", brokers=2), listeners=(listener,)))
-        really = lab.clusters["dc2"].listener("DOOR")
-        near, far = doors
-        there = lab.clusters["dc2"]
-        _all_but_data_on(Side("dc2", there.bootstrap, there.client), near)
-        sides = sides_of(lab)
-        flow, job, topic = flow_spec(fresh("flow")), fresh("job"), fresh("orders")
-        sides["dc1"].create(topic, 2)
-        _place(sides["dc2"], topic, [[near], [far]])
-
-        async def copy() -> None:
-            doors[near].there, doors[far].there = really[near], really[far]
-            through = replace(sides["dc2"], bootstrap=doors[near].address)
-            outside, inside = (
-                Driver({**sides, "dc2": way}, job=job, settings=_ONE_LANE) for way in (sides["dc2"], through)
-            )
-            assignment = await outside.take_over(flow, assigned(flow.name, topic, 2))
-            async with inside.running(assignment) as slot:
-                for count, far_end in ((100, 100), (200, 100), (300, 100), (400, 400)):
-                    if count == 200:
-                        doors[far].shut()
-                    if count == 400:
-                        doors[far].there = really[far]
-                    rows = [{"value": b"%d" % number, "partition": number % 2} for number in range(200)]
-                    await asyncio.to_thread(sides["dc1"].write, topic, rows)
-                    seen = await until(slot, at_end([count, far_end]), _MENDED_S)
-                    assert [status.position for status in seen] == [count, far_end]
-                assert slot.status().flows[0].aborts <= 2
-
-        asyncio.run(copy())
-    assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
-
-
-_ONE_LANE = struct_replace(FAST, lanes=1, spare_lanes=1)  # one home lane: neighbours share transactions
-
-
-def _all_but_data_on(side: Side, node: int) -> None:
-    """Ledger and coordinators of transactions are where nothing comes between."""
-    _place(side, "__transaction_state", [[node]] * 4, **{"cleanup.policy": "compact"})
-    for topic in internal_topics.at_destination():
-        _place(side, topic.name, [[node]] * topic.partitions, **dict(topic.config))
-
-
 @pytest.mark.parametrize(("side", "others_write"), [("dc1", False), ("dc2", False), ("dc2", True)])
 def test_an_unclean_election_that_truncates_stops_the_partition(
     own_lab: MakeLab, fresh: Fresh, side: str, others_write: bool
@@ -294,9 +233,7 @@ def test_an_unclean_election_that_truncates_stops_the_partition(
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for name, each in sides.items():
         replicas = [[1, 2]] if name == side else [[1]]
-        _place(
-            each, topic, replicas, **{"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-        )
+        place(each, topic, replicas, **{"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
     driver = Driver(sides, job=fresh("job"))
 
     async def write(count: int) -> None:
@@ -319,22 +256,3 @@ def test_an_unclean_election_that_truncates_stops_the_partition(
             await until(slot, in_state(State.DIVERGED), _MENDED_S)
 
     asyncio.run(copy())
-
-
-def _await_in_sync(side: Side, topic: str, wanted: list[int]) -> None:
-    admin = side.admin()
-    wait_for(
-        lambda: (
-            [
-                one.isrs
-                for one in admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.values()
-            ]
-            == [wanted]
-        )
-    )
-
-
-def _place(side: Side, topic: str, replicas: list[list[int]], **config: str) -> None:
-    side._create(
-        [NewTopic(topic, len(replicas), replica_assignment=replicas, config={"retention.ms": "-1", **config})]
-    )
