@@ -93,4 +93,5 @@ def _wanted(wants: ClusterWants, own: list[Owned]) -> Wanted:
         sizes=leaving,  # a delete says how much goes with it, and who still reads it
         groups=wants.groups,
         every_group=bool(leaving),
+        denied_groups=wants.denied_groups,
     )

@@ -32,7 +32,7 @@ def command(
     from planner.cli.answers import answered
     from planner.cli.printing import print_lines
     from planner.cli.status_asking import reaches_of
-    from planner.expand.routes import router_of
+    from planner.expand.routes import router_of, unsynced
     from planner.render.offsets import as_json as document
     from planner.render.offsets import screen
     from runtime.audit.offsets import OffsetsAsked, group_offsets
@@ -44,7 +44,7 @@ def command(
     asked = OffsetsAsked(
         flow=flow,
         group=group,
-        synced=declared.groups.sync,
+        unsynced=unsynced(declared, group),
         by_time=declared.groups.mode is GroupMode.TIMESTAMP,
         router=router_of(topology),
         source=reaches[names[0]],

@@ -112,6 +112,7 @@ def _without_clusters(world: World, rounds: Sequence[Round], merges: Merges) -> 
 def _with_clusters(world: World, wanted: Topics, observed: Observed) -> Iterable[Diagnostic]:
     yield from selection.selections(world)
     yield from selection.groups_without_data(world, observed)
+    yield from selection.hidden_groups(world, observed)
     yield from topics.fewer_partitions(world, wanted.partitions)
     yield from topics.replication(wanted.desired, world, observed)
     yield from topics.internal_replication(world, observed)

@@ -2,7 +2,7 @@
 
 from planner.model.topology import RUNNING, Flow, Selection, Topology
 from runtime.contract.route import Route, Router
-from runtime.contract.selection import GROUP_DENIALS, Names, Rules, Selector
+from runtime.contract.selection import GROUP_DENIALS, Answer, Names, Rules, Selector
 
 
 def router_of(topology: Topology) -> Router:
@@ -38,6 +38,21 @@ def group_selector(flow: Flow) -> Selector:
     """Which groups the flow syncs."""
     select = flow.groups.select
     return Selector(Rules(select.include, select.exclude, select.default_exclude, GROUP_DENIALS))
+
+
+def unsynced(flow: Flow, group: str) -> str:
+    """Why the flow leaves a group alone; nothing where it does not."""
+    if not flow.groups.sync:
+        return "groups.sync is off for this flow"
+    match group_selector(flow).answer(group):
+        case Answer.NAMED | Answer.MATCHED:
+            return ""
+        case Answer.DENIED:
+            return "the default denials keep this group out of groups, unless its name is written out there"
+        case Answer.EXCLUDED:
+            return "groups.exclude takes this group out"
+        case Answer.OUTSIDE:
+            return "groups.include does not match this group"
 
 
 def _rules(selection: Selection) -> Rules:

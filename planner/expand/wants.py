@@ -18,7 +18,8 @@ class ClusterWants:
     """`topics`: to be described, asked for by name where no listing shows them (we may lack the right).
 
     Of these, what is set explicitly is always read, of `keys` also what is inherited, and of the topics in
-    `every_key` all values. `groups`: whose committed topics are asked for.
+    `every_key` all values. `groups`: whose committed topics are asked for, with `denied_groups` also of those
+    that the default denials keep out.
     """
 
     topics: frozenset[str] = frozenset()
@@ -26,6 +27,7 @@ class ClusterWants:
     every_key: frozenset[str] = frozenset()
     acls: bool = False
     groups: frozenset[str] = frozenset()
+    denied_groups: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,11 @@ def _cluster(name: str, world: World) -> ClusterWants:
         every_key=frozenset(every_key),
         acls=acls,
         groups=frozenset(_groups(name, world)),
+        denied_groups=any(
+            flow.source_cluster == name and flow.groups.sync and flow.groups.select.default_exclude
+            for flow in world.flows
+            if world.carried.running(flow.name)
+        ),
     )
 
 

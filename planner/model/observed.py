@@ -136,7 +136,8 @@ class Wanted:
 
     `configs` by topic; a topic that is not there is asked for by its name, so that one that we may not
     describe is `hidden` and not taken for absent. `sizes` are topics whose bytes are wanted, `groups` whose
-    committed topics are, of all groups with `every_group`.
+    committed topics are, of all groups with `every_group`, of those that the default denials keep out with
+    `denied_groups`.
     """
 
     configs: Mapping[str, ConfigsWanted] = field(default_factory=dict)
@@ -144,6 +145,7 @@ class Wanted:
     sizes: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     every_group: bool = False
+    denied_groups: bool = False
 
 
 Request = Mapping[str, Wanted]

@@ -27,6 +27,7 @@ from runtime.contract.client import wire_settings
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.ledger import Generation
 from runtime.contract.naming import LEDGER, REGISTRY, STATUS
+from runtime.contract.selection import GROUP_DENIALS, Names
 
 Found = TypeVar("Found")
 ReadRegistry = Callable[[Endpoint], tuple[Owned, ...]]
@@ -115,9 +116,13 @@ class ClusterReader:
         if wanted.sizes:
             asked = {name: listing.topics[name] for name in wanted.sizes if name in listing.topics}
             sizes = self._of_all(unreadable, "sizes", lambda brokers: read_sizes(brokers, asked))
-        if wanted.groups or wanted.every_group:
-            names = None if wanted.every_group else wanted.groups
-            groups = self._of_all(unreadable, "groups", lambda brokers: read_groups(brokers, names))
+        if wanted.groups or wanted.every_group or wanted.denied_groups:
+            denied = Names(GROUP_DENIALS if wanted.denied_groups else ())
+
+            def chosen(group: str) -> bool:
+                return wanted.every_group or group in wanted.groups or denied.match(group)
+
+            groups = self._of_all(unreadable, "groups", lambda brokers: read_groups(brokers, chosen))
         return replace(
             cluster,
             topics=listing.topics,

@@ -1,6 +1,6 @@
 """Which topics each consumer group has committed offsets for. Each broker knows those it coordinates."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from kafka.protocol.admin import ListGroupsRequest, ListGroupsResponse
 from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
@@ -14,12 +14,12 @@ _BATCH = 500
 
 
 def read_groups(
-    connections: Iterable[Connection], wanted: Collection[str] | None
+    connections: Iterable[Connection], wanted: Callable[[str], bool]
 ) -> dict[str, frozenset[str]]:
-    """Of these groups, or of every group (None). One that never committed has no topics."""
+    """Of the groups that are wanted. One that never committed has no topics."""
     found: dict[str, frozenset[str]] = {}
     for connection in connections:
-        groups = [name for name in _listed(connection) if wanted is None or name in wanted]
+        groups = [name for name in _listed(connection) if wanted(name)]
         for start in range(0, len(groups), _BATCH):
             found |= _committed(connection, groups[start : start + _BATCH])
     return dict(sorted(found.items()))

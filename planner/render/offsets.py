@@ -40,8 +40,8 @@ def screen(seen: GroupSeen, width: int | None) -> Iterator[Text]:
     )
     yield Text(f"  at {seen.source_cluster}: {_there(seen)}")
     yield Text(f"  at {seen.destination_cluster}: {_group(seen.state_here)}")
-    if not seen.synced:
-        yield Text("  groups.sync is off for this flow: nothing is written at the destination")
+    if seen.unsynced:
+        yield Text(f"  {seen.unsynced}: nothing is written at {seen.destination_cluster}")
     yield Text("")
     if not seen.partitions:
         yield Text("It committed nothing on the flow's topics.")

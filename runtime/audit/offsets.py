@@ -29,14 +29,17 @@ from runtime.copy.wire.protocol.offsets import TopicPartition
 Offsets = Mapping[TopicPartition, int]
 
 WAITING = "waiting"  # translated, and not written yet
+UNSYNCED = "not_synced"  # translated, and not written
 ABSENT = "absent"  # nothing was committed at the source
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsAsked:
+    """`unsynced`: why the flow leaves the group alone, where it does."""
+
     flow: str
     group: str
-    synced: bool
+    unsynced: str
     router: Router
     source: Reach
     destination: Reach
@@ -111,7 +114,8 @@ async def _translated(
     }
     await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
     placed = await sides.place(offsets)
-    rows = [_row(sides, item, offsets[item], place, here.offsets) for item, place in placed.items()]
+    waiting = UNSYNCED if asked.unsynced else WAITING
+    rows = [_row(sides, item, offsets[item], place, here.offsets, waiting) for item, place in placed.items()]
     known = {(row.destination_topic, row.partition) for row in rows}
     rows += [
         OffsetSeen(
@@ -129,7 +133,7 @@ async def _translated(
     return _seen(asked, there, here, rows)
 
 
-def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets) -> OffsetSeen:
+def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets, waiting: str) -> OffsetSeen:
     stands = here.get(place.at)
     translation, clamped, exact, by, why = None, False, True, "", ""
     last = sides.last(item)
@@ -137,7 +141,7 @@ def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets)
         case At() as at:
             translation, clamped, exact = at.offset, at.clamped, at.settled and not at.by_time
             by = BY_TIME if at.by_time else BY_MAP
-            state, why = _written(at.offset, stands, last)
+            state, why = _written(at.offset, stands, last, waiting)
         case Pending(why=reason):
             state, why = State.PENDING.value, reason
         case Nowhere(why=reason):
@@ -159,14 +163,14 @@ def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets)
     )
 
 
-def _written(translation: int, stands: int | None, last: Checkpoint | None) -> tuple[str, str]:
+def _written(translation: int, stands: int | None, last: Checkpoint | None, waiting: str) -> tuple[str, str]:
     if stands == translation:
         return State.TRANSLATED.value, ""
     if last is not None and last.state is State.REFUSED:
         return State.REFUSED.value, last.why
     if stands is not None and stands > translation:
         return State.AHEAD.value, "it stands further at the destination"
-    return WAITING, ""
+    return waiting, ""
 
 
 async def _remembered(asked: OffsetsAsked, destination: Cluster, there: _Side, here: _Side) -> GroupSeen:
@@ -213,7 +217,8 @@ def _seen(asked: OffsetsAsked, there: _Side, here: _Side, rows: list[OffsetSeen]
         destination_cluster=asked.destination.name,
         source_answers=not there.why,
         source_why=there.why,
-        synced=asked.synced,
+        synced=not asked.unsynced,
+        unsynced=asked.unsynced,
         state_there=there.state,
         state_here=here.state,
         partitions=sorted(rows, key=lambda row: (row.topic, row.partition)),

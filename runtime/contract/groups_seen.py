@@ -30,7 +30,9 @@ class OffsetSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`state_there`, `state_here`: of the group at the source and the destination, empty where it is not."""
+    """`state_there`, `state_here`: of the group at the source and the destination, empty where it is not.
+    `unsynced`: why the flow leaves the group alone, where it does.
+    """
 
     flow: str
     group: str
@@ -39,6 +41,7 @@ class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
     source_answers: bool
     source_why: str
     synced: bool
+    unsynced: str
     state_there: str
     state_here: str
     partitions: list[OffsetSeen]

@@ -1,6 +1,6 @@
 """What a flow includes, against what is there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from planner.expand.graph import Node
 from planner.expand.routes import group_selector
@@ -10,7 +10,7 @@ from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed
 from planner.model.topology import Flow
 from runtime.contract.route import Verdict, is_reserved
-from runtime.contract.selection import Names, written_out
+from runtime.contract.selection import Answer, Names, written_out
 
 
 def selections(world: World) -> Iterator[Diagnostic]:
@@ -95,20 +95,10 @@ def _left_out(flow: Flow, world: World) -> Iterator[Diagnostic]:
 
 def groups_without_data(world: World, observed: Observed) -> Iterator[Diagnostic]:
     """A group that is named, and reads only what the flow does not copy, would never get an offset."""
-    edges = world.real.by_flow()
-    for flow in world.flows:
-        if not flow.groups.sync or not world.carried.running(flow.name):
-            continue
-        cluster = observed.reachable(flow.source_cluster)
-        read = cluster.group_topics if cluster is not None else None
-        copied = {edge.source.topic for edge in edges.get(flow.name, ())}
-        lost = [
-            group
-            for group in group_selector(flow).written_out
-            if read is not None and read.get(group) and not copied & read[group]
-        ]
+    for flow, copied, read in _syncing(world, observed):
+        named = group_selector(flow).written_out
+        lost = [group for group in named if read.get(group) and not copied & read[group]]
         if lost:
-            assert read is not None
             topics = sorted({topic for group in lost for topic in read[group]})
             yield of_flow(
                 error,
@@ -118,6 +108,39 @@ def groups_without_data(world: World, observed: Observed) -> Iterator[Diagnostic
                 "include that under topics, or take the group out of groups",
                 "group-without-data",
             )
+
+
+def hidden_groups(world: World, observed: Observed) -> Iterator[Diagnostic]:
+    """That read what the flow copies."""
+    for flow, copied, read in _syncing(world, observed):
+        selector = group_selector(flow)
+        hidden = [
+            group
+            for group, topics in read.items()
+            if topics & copied and selector.answer(group) is Answer.DENIED
+        ]
+        if hidden:
+            yield of_flow(
+                note,
+                flow,
+                f"groups include {counted(hidden, 'group')}, and the default denials keep that out: no offset"
+                " of it follows",
+                "to sync a group, write its name out under groups, or set default_exclude: false there;"
+                " to leave it out in silence, name it under exclude",
+                "group-hidden-by-default",
+            )
+
+
+def _syncing(
+    world: World, observed: Observed
+) -> Iterator[tuple[Flow, frozenset[str], Mapping[str, frozenset[str]]]]:
+    """Flows that sync groups: what they copy, and what groups read at their source, where that was asked."""
+    edges = world.real.by_flow()
+    for flow in world.flows:
+        cluster = observed.reachable(flow.source_cluster)
+        if cluster is not None and flow.groups.sync and world.carried.running(flow.name):
+            copied = frozenset(edge.source.topic for edge in edges.get(flow.name, ()))
+            yield flow, copied, cluster.group_topics or {}
 
 
 def flows_without_topics(world: World) -> Iterator[Diagnostic]:

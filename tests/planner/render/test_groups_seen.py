@@ -33,7 +33,7 @@ ROWS = [
 ]
 
 
-def seen(rows: list[OffsetSeen], *, answers: bool = True, synced: bool = True) -> GroupSeen:
+def seen(rows: list[OffsetSeen], *, answers: bool = True, unsynced: str = "") -> GroupSeen:
     return GroupSeen(
         flow="dc1-to-dc2",
         group="billing",
@@ -41,7 +41,8 @@ def seen(rows: list[OffsetSeen], *, answers: bool = True, synced: bool = True) -
         destination_cluster="dc2",
         source_answers=answers,
         source_why="" if answers else "no bootstrap broker answers",
-        synced=synced,
+        synced=not unsynced,
+        unsynced=unsynced,
         state_there="Stable" if answers else "",
         state_here="Empty",
         partitions=rows,
@@ -62,11 +63,13 @@ def test_a_group_on_a_screen() -> None:
 
 
 def test_a_source_that_does_not_answer_is_said() -> None:
-    text = "\n".join(line.plain for line in offsets.screen(seen([], answers=False, synced=False), 80))
+    text = "\n".join(
+        line.plain for line in offsets.screen(seen([], answers=False, unsynced="groups.sync is off"), 80)
+    )
     assert (
         "at dc1: does not answer (no bootstrap broker answers); its offsets are from the checkpoints" in text
     )
-    assert "groups.sync is off" in text
+    assert "groups.sync is off: nothing is written at dc2" in text
     assert text.endswith("It committed nothing on the flow's topics.")
 
 

@@ -72,7 +72,7 @@ def left(rows: Sequence[Row], offset: int) -> list[bytes | None]:
 def told(sides: dict[str, Side], flow: FlowSpec, group: str, source: str, within_s: float = 60) -> GroupSeen:
     route = Route(flow.name, "dc1", "dc2", Rules(tuple(flow.topics.include)), Template("copy.{topic}"))
     reaches = Reach("dc1", source), Reach("dc2", sides["dc2"].bootstrap)
-    asked = OffsetsAsked(flow.name, group, True, Router([route]), *reaches, by_time=True, within_s=within_s)
+    asked = OffsetsAsked(flow.name, group, "", Router([route]), *reaches, by_time=True, within_s=within_s)
     return asyncio.run(group_offsets(asked))
 
 

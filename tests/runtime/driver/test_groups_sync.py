@@ -388,7 +388,7 @@ def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fr
         here = Reach("dc2", sides["dc2"].bootstrap)
         return asyncio.run(
             group_offsets(
-                OffsetsAsked(flow.name, f"{topic}-g", True, Router([route]), source, here, within_s=within_s)
+                OffsetsAsked(flow.name, f"{topic}-g", "", Router([route]), source, here, within_s=within_s)
             )
         )
 

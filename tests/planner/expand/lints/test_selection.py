@@ -120,6 +120,26 @@ def test_a_named_group_that_reads_nothing_of_the_flow(
     assert codes(desired) == lints
 
 
+@pytest.mark.parametrize(
+    ("selection", "sync", "notes"),
+    [
+        (Selection((".*",)), True, ["connect-sink, console-consumer-7"]),
+        (Selection((".*", "connect-sink"), ("console-.*",)), True, []),
+        (Selection(("console-.*",)), True, ["console-consumer-7"]),
+        (Selection((".*",), default_exclude=False), True, []),
+        (Selection((".*",)), False, []),
+    ],
+)
+def test_groups_that_the_default_denials_keep_out(selection: Selection, sync: bool, notes: list[str]) -> None:
+    reads = {"console-consumer-7": "a", "connect-sink": "a", "connect-else": "b", "app": "a"}
+    read = {group: frozenset({topic}) for group, topic in reads.items()}
+    over = observed(cluster("dc1", "a", "b", group_topics=read), cluster("dc2"))
+    of = topology(flow("dc1>dc2", "a", groups=Groups(selection, sync=sync)))
+    assert codes(expand(of, over)) == ["group-hidden-by-default"] * len(notes)
+    for said_of, summary in zip(notes, found(of, "group-hidden-by-default", over), strict=True):
+        assert said_of in summary
+
+
 def test_a_flow_that_can_take_nothing_cannot_sync_groups() -> None:
     nothing = Selection(("a",), ("a",))
     assert codes(lint_offline(topology(flow("dc1>dc2", topics=nothing)))) == ["group-without-data"]
