@@ -266,6 +266,7 @@ class Job:
         self._clusters.know(spec.clusters)
         await self._flows.run_by(spec)
         self._duties.keep(self._flows.by_name)
+        await self._clusters.forget_others(spec.clusters)
         await self._remember(destination)
 
     async def _goodbye(self) -> None:
