@@ -6,7 +6,13 @@ from datetime import UTC, datetime
 from planner.diff.moving import moved_job
 from planner.diff.record import LAUNCH, STATE, job_entry
 from planner.diff.running import Standing, blocked, elsewhere, left_over, standings, wanted_jobs
-from planner.diff.spec_fields import launch_fields, moved, running_fields
+from planner.diff.spec_fields import (
+    destination_fields,
+    launch_fields,
+    moved,
+    running_fields,
+    variables,
+)
 from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
 from planner.model.change import Action, Change, FieldChange
@@ -98,7 +104,7 @@ def _running(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob)
         forced: Sequence[FieldChange] = (FieldChange(("spec",), "another release's", "this release's"),)
         edits: Sequence[FieldChange] = ()
     else:
-        forced = moved(launch_fields(before), launch_fields(spec))
+        forced = _forced(before, spec)
         edits = moved(running_fields(before), running_fields(spec)) if before != spec else ()
     action, reason = Action.NO_OP, "runs as declared"
     notes: tuple[str, ...] = ()
@@ -125,9 +131,20 @@ def _running(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob)
         fields=fields,
         before=_state(before) if before is not None else None,
         after=_state(spec),
-        unchanged=len(launch_fields(spec)) - len(forced) if fields else 0,
+        unchanged=len(launch_fields(spec).keys() - {one.key for one in forced}) if fields else 0,
         adopted=entry is None,
         notes=notes,
+    )
+
+
+def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
+    """What only a new start brings."""
+    known, wanted = variables(before), variables(after)
+    missing = set(wanted) - set(known)
+    return (
+        *moved(launch_fields(before), launch_fields(after)),
+        *moved(destination_fields(before), destination_fields(after)),
+        *((FieldChange(("variables",), known, wanted),) if missing else ()),
     )
 
 
@@ -160,4 +177,4 @@ def _stopped(name: str, standing: Standing, why: str) -> Change:
 
 
 def _state(spec: JobSpec) -> dict[str, object]:
-    return {**launch_fields(spec), **running_fields(spec)}
+    return {**launch_fields(spec), **destination_fields(spec), **running_fields(spec)}

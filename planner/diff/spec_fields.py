@@ -83,6 +83,17 @@ def launch_fields(spec: JobSpec) -> dict[str, Value]:
     }
 
 
+def destination_fields(spec: JobSpec) -> dict[str, Value]:
+    """How the destination is reached. Everything of a job hangs on it, so it can't change either."""
+    return _reached(spec, [spec.destination])
+
+
+def variables(spec: JobSpec) -> tuple[str, ...]:
+    """What secrets refer to in the job's environment. A process never gets another than it started with."""
+    values = [value for cluster in spec.clusters.values() for value in cluster.client.values()]
+    return tuple(sorted({value["env"] for value in values if isinstance(value, dict) and "env" in value}))
+
+
 def metrics_fields(spec: JobSpec) -> dict[str, Value]:
     return {
         "metrics": OFF if spec.metrics_port is None else f"{spec.metrics_host}:{spec.metrics_port}",
@@ -95,17 +106,24 @@ def running_fields(spec: JobSpec) -> dict[str, Value]:
     return {
         **metrics_fields(spec),
         "flows": tuple(f"{flow.name} ({flow.state})" for flow in spec.flows),
-        **{
-            f"clusters.{name}.{key}": value
-            for name, cluster in sorted(spec.clusters.items())
-            for key, value in (
-                ("bootstrap", cluster.bootstrap),
-                ("id", cluster.id or NOT_SET),
-                *((f"client.{key}", _setting(key, value)) for key, value in sorted(cluster.client.items())),
-            )
-        },
+        **_reached(spec, sorted(spec.clusters.keys() - {spec.destination})),
         **_timestamps(spec.internal.timestamps),
         "declared": tuple(f"{topic}: {', '.join(keys)}" for topic, keys in sorted(spec.declared.items())),
+    }
+
+
+def _reached(spec: JobSpec, names: Iterable[str]) -> dict[str, Value]:
+    return {
+        f"clusters.{name}.{key}": value
+        for name in names
+        for key, value in (
+            ("bootstrap", spec.clusters[name].bootstrap),
+            ("id", spec.clusters[name].id or NOT_SET),
+            *(
+                (f"client.{key}", _setting(key, value))
+                for key, value in sorted(spec.clusters[name].client.items())
+            ),
+        )
     }
 
 

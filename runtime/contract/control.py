@@ -8,7 +8,8 @@ import zlib
 
 import msgspec
 
-from runtime.contract.jobspec import JobSpec
+from runtime.contract import jobspec
+from runtime.contract.jobspec import BadJobSpec, JobSpec
 
 _VERSION = b"\x01"
 _KEEP_PLAIN = 1_000
@@ -75,7 +76,9 @@ _word = msgspec.json.Decoder(Word)
 def decode_command(value: bytes) -> Command:
     try:
         command: Command = _command.decode(_text(value))
-    except msgspec.DecodeError as error:
+        if isinstance(command, Reconfigure):
+            jobspec.check(command.spec)
+    except (msgspec.DecodeError, BadJobSpec) as error:
         raise UnreadableControl(f"control: {error}") from error
     return command
 

@@ -256,17 +256,23 @@ def decode(text: bytes | str) -> JobSpec:
         spec = msgspec.json.decode(text, type=JobSpec)
     except msgspec.DecodeError as error:
         raise BadJobSpec(f"not a job spec: {error}") from error
+    check(spec)
+    return spec
+
+
+def check(spec: JobSpec) -> None:
+    """Raises BadJobSpec for another version, and for clusters that are named and not there."""
     if spec.version != VERSION:
         raise BadJobSpec(f"job spec version {spec.version}: this runtime reads version {VERSION}")
     for flow in spec.flows:
-        for cluster in (flow.source, flow.destination):
-            if cluster not in spec.clusters:
-                raise BadJobSpec(f"flow {flow.name}: cluster {cluster} is not in clusters")
+        if flow.source not in spec.clusters:
+            raise BadJobSpec(f"flow {flow.name}: cluster {flow.source} is not in clusters")
         if flow.destination != spec.destination:
             raise BadJobSpec(
                 f"flow {flow.name} goes to {flow.destination}, the job's destination is {spec.destination}"
             )
-    return spec
+    if spec.destination not in spec.clusters:
+        raise BadJobSpec(f"the destination {spec.destination} is not in clusters")
 
 
 def rename_rule(rename: Rename) -> RenameRule:

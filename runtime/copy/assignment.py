@@ -27,10 +27,15 @@ class AssignedPartition(msgspec.Struct, frozen=True):
 
 
 class AssignedFlow(msgspec.Struct, frozen=True):
-    """A flow as this slot copies it: its generation (R3), its share of the rate limit in bytes a second."""
+    """A flow as this slot copies it: its generation (R3), its share of the rate limit in bytes a second.
+
+    `source` is how its source is reached. It comes with each assignment, because it may be edited while the
+    slot runs; secrets are still references here.
+    """
 
     spec: FlowSpec
     generation: int
+    source: ClusterSpec
     rate_limit: int | None = None
 
 
@@ -43,12 +48,14 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class SlotSpec(msgspec.Struct, frozen=True):
-    """Who a slot is. `clusters` are the ones its flows name; secrets are still references here."""
+    """Who a slot is. `cluster` is how its destination is reached, as long as it lives; secrets are still
+    references here.
+    """
 
     job: str
     slot: int
     destination: str
-    clusters: dict[str, ClusterSpec]
+    cluster: ClusterSpec
     copy: CopySettings = CopySettings()
 
 
@@ -60,6 +67,11 @@ def transactional_ids(job: str, slot: int, flow: str, settings: CopySettings) ->
     """
     lanes = settings.lanes + settings.spare_lanes
     return [f"repl.{job}.{slot}.{flow}.{lane}" for lane in range(lanes)]
+
+
+def client_id(job: str, slot: int) -> str:
+    """What brokers call the slot, at both sides."""
+    return f"repl.{job}.slot-{slot}"
 
 
 def driver_transactional_id(job: str) -> str:

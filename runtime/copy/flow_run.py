@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -15,19 +14,12 @@ from runtime.contract.status import PartitionStatus
 from runtime.copy.assignment import AssignedFlow, AssignedPartition
 from runtime.copy.flow import FlowCopy, Superseded
 from runtime.copy.partition import now_ms
-from runtime.copy.provenance import ProducerDirectory
+from runtime.copy.sources import Source, Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.watch import watch
-from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 
 _LONGEST_PAUSE_S = 5.0
-
-Sources = Callable[[str], Awaitable[tuple[Cluster, ProducerDirectory]]]
-
-
-class WrongCluster(Exception):
-    """Another cluster answers than the one that is pinned."""
 
 
 class FlowRun:
@@ -44,6 +36,7 @@ class FlowRun:
         self.superseded = ""
         self._around = around
         self._sources = sources
+        self._source: Source | None = None
         self._wanted: AssignedFlow | None = None
         self._partitions: dict[PartitionKey, AssignedPartition] = {}
         self._newest = 0
@@ -72,8 +65,9 @@ class FlowRun:
                 await self._end_flow()
                 if self._newest == version:
                     self.superseded = str(outdated)
+                    await self._leave_source()
                     return
-            except (WireError, ClientSettingsError, WrongCluster) as error:
+            except (WireError, ClientSettingsError) as error:
                 self._why = str(error)
                 failures += 1
                 pause = min(0.2 * 2 ** min(failures, 10), _LONGEST_PAUSE_S)
@@ -117,6 +111,8 @@ class FlowRun:
         wanted = self._wanted
         if self.flow is not None and (wanted is None or _begins_anew(self.flow.assigned, wanted)):
             await self._end_flow()
+        if self._source is not None and (wanted is None or wanted.source != self._source.spec):
+            await self._leave_source()
         if wanted is None:
             return
         if self.flow is None:
@@ -132,17 +128,19 @@ class FlowRun:
         )
 
     async def _begun(self, wanted: AssignedFlow) -> FlowCopy:
-        source, directory = await self._sources(wanted.spec.source)
+        if self._source is None:
+            self._source = await self._sources.take(wanted.spec.source, wanted.source)
+        source = self._source
         batch = wanted.spec.provenance == "batch" or (
             wanted.spec.native_only and wanted.spec.provenance != "headers"
         )
-        flow = FlowCopy(wanted, source, directory if batch else None, self._around)
+        flow = FlowCopy(wanted, source.cluster, source.directory if batch else None, self._around)
         try:
             await flow.begin()
         except BaseException:
             await flow.drain()
             raise
-        flow.spawn(watch(flow, source, self._around.destination))
+        flow.spawn(watch(flow, source.cluster, self._around.destination))
         return flow
 
     async def _end_flow(self) -> None:
@@ -152,9 +150,15 @@ class FlowRun:
             self.flow = None
             self.version = self._newest
 
+    async def _leave_source(self) -> None:
+        """Nothing of the flow reads there any more."""
+        source, self._source = self._source, None
+        if source is not None:
+            await self._sources.leave(source)
+
 
 def _begins_anew(before: AssignedFlow, after: AssignedFlow) -> bool:
-    """All but the rate changes how lanes write or what they may: the flow's lanes begin again."""
+    """All but the rate changes what lanes read, how they write or what they may: they begin again."""
     return replace(before, rate_limit=None) != replace(after, rate_limit=None)
 
 

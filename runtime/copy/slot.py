@@ -12,16 +12,18 @@ from typing import Any
 
 import uvloop
 
-from runtime.contract import client, naming
+from runtime.contract import naming
+from runtime.contract.jobspec import ClusterSpec
 from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.copy import failpoints
-from runtime.copy.assignment import Assignment, SlotSpec
+from runtime.copy.assignment import Assignment, SlotSpec, client_id
 from runtime.copy.budget import ByteBudget
-from runtime.copy.flow_run import FlowRun, WrongCluster, moment_or
+from runtime.copy.clusters import WrongCluster, named, opened
+from runtime.copy.flow_run import FlowRun, moment_or
 from runtime.copy.ledger import Ledger
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import now_ms
-from runtime.copy.provenance import ProducerDirectory
+from runtime.copy.sources import Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
@@ -65,9 +67,8 @@ class Slot:
         self._environ = os.environ if environ is None else environ
         self._assignment = first
         self._runs: dict[str, FlowRun] = {}
-        self._clusters: dict[str, Cluster] = {}
-        self._opening: dict[str, asyncio.Lock] = {}
-        self._directories: dict[str, ProducerDirectory] = {}
+        self._destination: Cluster | None = None
+        self._sources = Sources(self._cluster)
         self._budget = ByteBudget(spec.copy.buffer_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
         self._around: Surroundings | None = None
@@ -99,7 +100,7 @@ class Slot:
         for name in [*self._runs, *assignment.flows]:
             partitions = {one.key: one for one in assignment.partitions if one.flow == name}
             if name not in self._runs or self._runs[name].superseded:
-                self._runs[name] = FlowRun(name, self._around, self._source)
+                self._runs[name] = FlowRun(name, self._around, self._sources)
                 self._spawn(self._runs[name].run())
             self._runs[name].want(assignment.version, assignment.flows.get(name), partitions)
 
@@ -137,7 +138,9 @@ class Slot:
         """Waits for the destination as long as it takes; false when the slot is stopped meanwhile."""
         while not self._stopping.is_set():
             try:
-                destination = await self._cluster(self._spec.destination)
+                if self._destination is None:
+                    self._destination = await self._cluster(self._spec.destination, self._spec.cluster)
+                destination = self._destination
                 ledger = await Ledger.open(destination)
                 topic = (await destination.topics([naming.OFFSET_MAP], fresh=True))[naming.OFFSET_MAP]
                 self._around = Surroundings(
@@ -151,29 +154,16 @@ class Slot:
                     passing=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
                 )
+            except WrongCluster:
+                raise
             except WireError:
                 await moment_or(self._stopping, _OPEN_PAUSE_S)
             else:
                 return True
         return False
 
-    async def _cluster(self, name: str) -> Cluster:
-        async with self._opening.setdefault(name, asyncio.Lock()):
-            if name not in self._clusters:
-                spec = self._spec.clusters[name]
-                resolved = client.resolve(spec.client, self._environ, lambda path: Path(path).read_text())
-                cluster = await Cluster.open(client.wire_settings(spec.bootstrap, resolved))
-                if spec.id is not None and cluster.cluster_id != spec.id:
-                    await cluster.close()
-                    raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
-                self._clusters[name] = cluster
-            return self._clusters[name]
-
-    async def _source(self, name: str) -> tuple[Cluster, ProducerDirectory]:
-        cluster = await self._cluster(name)
-        if name not in self._directories:
-            self._directories[name] = ProducerDirectory(cluster)
-        return cluster, self._directories[name]
+    async def _cluster(self, name: str, spec: ClusterSpec) -> Cluster:
+        return await opened(name, named(spec, client_id(self._spec.job, self._spec.slot)), self._environ)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -205,8 +195,9 @@ class Slot:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for cluster in self._clusters.values():
-            await cluster.close()
+        await self._sources.close()
+        if self._destination is not None:
+            await self._destination.close()
         if self._end is not None and self._end.done() and not self._end.cancelled():
             self._end.exception()
 

@@ -3,93 +3,100 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from pathlib import Path
-
-from msgspec.structs import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from runtime.contract import client
 from runtime.contract.jobspec import ClusterSpec
+from runtime.copy.clusters import named, opened, resolved
 from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.metadata import Topic
 from runtime.driver.admin import Admin
 
 _LISTING_S = 0.5  # flows that ask for the same cluster's topics at the same time share one answer
 
 
-class WrongCluster(WireError):
-    """Another cluster answers than the one that is pinned: nothing is done there."""
+@dataclass(eq=False, slots=True)
+class _Known:
+    """One cluster by one version of its settings: what is opened by an older one never serves the newer."""
 
-
-def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
-    """The cluster with a client id that tells who asks, unless the topology chose one."""
-    if "client.id" in spec.client:
-        return spec
-    return replace(spec, client={**spec.client, "client.id": client_id})
+    spec: ClusterSpec
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    cluster: Cluster | None = None
+    admin: Admin | None = None
+    listing: tuple[float, dict[str, Topic]] | None = None
 
 
 class Clusters:
     def __init__(self, job: str, specs: Mapping[str, ClusterSpec], environ: Mapping[str, str]) -> None:
-        self._job = job
-        self._specs = dict(specs)
+        self._client_id = f"repl.{job}.driver"
         self._environ = environ
-        self._open: dict[str, Cluster] = {}
-        self._admins: dict[str, Admin] = {}
-        self._opening: dict[str, asyncio.Lock] = {}
-        self._listings: dict[str, tuple[float, dict[str, Topic]]] = {}
+        self._known: dict[str, _Known] = {}
+        self._former: list[_Known] = []
+        self.know(specs)
 
     def know(self, specs: Mapping[str, ClusterSpec]) -> None:
-        """After a reconfiguration; clusters whose settings changed are opened anew."""
+        """From now on these are reached by these settings. What was opened by others stays open for who uses
+        it still, until `forget_others`.
+        """
         for name, spec in specs.items():
-            if self._specs.get(name) != spec:
-                self._specs[name] = spec
-                self._admins.pop(name, None)
-                self._open.pop(name, None)
+            given = named(spec, self._client_id)
+            known = self._known.get(name)
+            if known is not None and known.spec == given:
+                continue
+            if known is not None:
+                self._former.append(known)
+            self._known[name] = _Known(given)
+
+    async def forget_others(self, names: Collection[str]) -> None:
+        """Nobody uses any but these any more, nor what older settings opened."""
+        former, self._former = self._former, []
+        former += [self._known.pop(name) for name in list(self._known) if name not in names]
+        await _closed(former)
 
     async def cluster(self, name: str) -> Cluster:
         """Raises WireError, ClientSettingsError."""
-        async with self._opening.setdefault(name, asyncio.Lock()):
-            if name not in self._open:
-                spec = self._specs[name]
-                cluster = await Cluster.open(client.wire_settings(spec.bootstrap, self._resolved(name)))
-                if spec.id is not None and cluster.cluster_id != spec.id:
-                    await cluster.close()
-                    raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
-                self._open[name] = cluster
-            return self._open[name]
+        return await self._cluster(name, self._known[name])
+
+    async def _cluster(self, name: str, known: _Known) -> Cluster:
+        async with known.opening:
+            if known.cluster is None:
+                known.cluster = await opened(name, known.spec, self._environ)
+            return known.cluster
 
     async def admin(self, name: str) -> Admin:
         """Only of a cluster that was found to be the right one."""
-        await self.cluster(name)
-        if name not in self._admins:
-            settings = client.confluent_config(self._specs[name].bootstrap, self._resolved(name))
-            self._admins[name] = await asyncio.to_thread(Admin, settings)
-        return self._admins[name]
+        known = self._known[name]
+        await self._cluster(name, known)
+        if known.admin is None:
+            settings = client.confluent_config(known.spec.bootstrap, resolved(known.spec, self._environ))
+            known.admin = await asyncio.to_thread(Admin, settings)
+        return known.admin
 
     async def listing(self, name: str) -> dict[str, Topic]:
         """All topics, asked for now."""
-        cluster = await self.cluster(name)
+        known = self._known[name]
+        cluster = await self._cluster(name, known)
         now = asyncio.get_running_loop().time()
-        at, known = self._listings.get(name, (-1.0, {}))
-        if at >= 0 and now - at < _LISTING_S:
-            return known
+        if known.listing is not None and now - known.listing[0] < _LISTING_S:
+            return known.listing[1]
         found = await cluster.all_topics()
-        self._listings[name] = (asyncio.get_running_loop().time(), found)
+        known.listing = (asyncio.get_running_loop().time(), found)
         return found
 
     def listed(self) -> dict[str, dict[str, Topic]]:
         """The newest listings there are, by cluster."""
-        return {name: topics for name, (_, topics) in self._listings.items()}
+        return {name: known.listing[1] for name, known in self._known.items() if known.listing is not None}
 
     def stale(self, name: str) -> None:
         """Something was changed there: the next listing is asked for."""
-        self._listings.pop(name, None)
+        self._known[name].listing = None
 
     async def close(self) -> None:
-        for cluster in self._open.values():
-            await cluster.close()
+        await _closed([*self._former, *self._known.values()])
 
-    def _resolved(self, name: str) -> dict[str, str]:
-        spec = named(self._specs[name], f"repl.{self._job}.driver")
-        return client.resolve(spec.client, self._environ, lambda path: Path(path).read_text())
+
+async def _closed(clusters: Collection[_Known]) -> None:
+    for known in clusters:
+        if known.cluster is not None:
+            await known.cluster.close()

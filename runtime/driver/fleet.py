@@ -76,7 +76,10 @@ class Fleet:
             await self._dirty.wait()
             self._dirty.clear()
             active = [flow for flow in self._flows() if flow.active]
-            flows = {flow.name: AssignedFlow(for_slots(flow.spec), flow.generation or 0) for flow in active}
+            flows = {
+                flow.name: AssignedFlow(for_slots(flow.spec), flow.generation or 0, flow.source)
+                for flow in active
+            }
             rates = {flow.name: flow.spec.rate_limit for flow in active}
             partitions = {key: one for flow in active for key, one in flow.partitions.items()}
             membership.want(flows, rates, partitions)

@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from runtime.contract import control, job_status, naming
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.exits import JobExit
@@ -170,7 +172,7 @@ class Job:
             driver=self.driver,
             destination=spec.destination,
             settings=spec.copy,
-            clusters=lambda: self.spec.clusters,
+            reached=spec.clusters[spec.destination],
             cluster=destination.cluster,
             application=application,
             membership=membership,
@@ -258,10 +260,13 @@ class Job:
         assert self._flows is not None
         if (spec.job, spec.destination) != (self.spec.job, self.spec.destination):
             raise ClientSettingsError("job", f"{spec.job} into {spec.destination} is another job")
-        self.spec = spec
+        # Everything here hangs on the destination: it is reached as it was at the start.
+        kept = {spec.destination: self.spec.clusters[spec.destination]}
+        self.spec = spec = replace(spec, clusters={**spec.clusters, **kept})
         self._clusters.know(spec.clusters)
         await self._flows.run_by(spec)
         self._duties.keep(self._flows.by_name)
+        await self._clusters.forget_others(spec.clusters)
         await self._remember(destination)
 
     async def _goodbye(self) -> None:

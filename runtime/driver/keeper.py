@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -19,7 +19,6 @@ from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
 from runtime.driver.channel import end_of, pause, post
-from runtime.driver.clusters import named
 from runtime.driver.membership import Membership
 from runtime.driver.pulse import Pulse
 from runtime.driver.task import Ended, Ticket
@@ -32,13 +31,13 @@ _PAUSE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every slot needs. `clusters` are asked for at each submission: they may be reconfigured."""
+    """What every slot needs. `reached` is how slots reach the destination, as the driver does."""
 
     job: str
     driver: str
     destination: str
     settings: CopySettings
-    clusters: Callable[[], Mapping[str, ClusterSpec]]
+    reached: ClusterSpec
     cluster: Cluster
     application: Application
     membership: Membership
@@ -189,12 +188,11 @@ class SlotKeeper:
 
     def _spec(self) -> SlotSpec:
         around = self._around
-        client_id = f"repl.{around.job}.slot-{self.slot}"
         return SlotSpec(
             job=around.job,
             slot=self.slot,
             destination=around.destination,
-            clusters={name: named(spec, client_id) for name, spec in around.clusters().items()},
+            cluster=around.reached,
             copy=around.settings,
         )
 

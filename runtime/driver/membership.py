@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from runtime.contract.ledger import PartitionKey
 from runtime.copy.assignment import AssignedFlow, AssignedPartition, Assignment
 from runtime.driver.balance import LEAST, balance
@@ -141,5 +143,5 @@ class Membership:
             if rate is not None:
                 slots = {self._homes[key] for key in self._partitions if key.flow == name}
                 rate = max(rate // max(len(slots), 1), 1)
-            found[name] = AssignedFlow(flow.spec, flow.generation, rate)
+            found[name] = replace(flow, rate_limit=rate)
         return found

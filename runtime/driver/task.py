@@ -7,18 +7,18 @@ import contextlib
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 import uvloop
 from pyspark import TaskContext
 
-from runtime.contract import client, control, job_status, naming
+from runtime.contract import control, job_status, naming
 from runtime.contract.job_status import SlotKey, SlotReport
 from runtime.contract.status import SlotStatus
 from runtime.copy import assignment
-from runtime.copy.assignment import Assignment, SlotSpec
+from runtime.copy.assignment import Assignment, SlotSpec, client_id
+from runtime.copy.clusters import named, opened
 from runtime.copy.records import Record
 from runtime.copy.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
 from runtime.copy.wire.cluster import Cluster
@@ -116,9 +116,8 @@ class _Line:
             await asyncio.sleep(_PAUSE_S)
 
     async def _opened(self) -> Cluster:
-        spec = self._ticket.spec.clusters[self._ticket.spec.destination]
-        resolved = client.resolve(spec.client, os.environ, lambda path: Path(path).read_text())
-        return await Cluster.open(client.wire_settings(spec.bootstrap, resolved))
+        spec = self._ticket.spec
+        return await opened(spec.destination, named(spec.cluster, client_id(spec.job, spec.slot)), os.environ)
 
     async def _listen(self, cluster: Cluster) -> None:
         tail = Tail(cluster, naming.CONTROL, self._ticket.control_offset)

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 
 from runtime.contract import client, control, job_status, jobspec, naming
 from runtime.contract.control import Command
-from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport
+from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
 from runtime.contract.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
 from runtime.contract.ledger import Generation, PartitionKey
 from runtime.contract.status import PartitionStatus
@@ -216,6 +216,11 @@ def statuses(spec: JobSpec) -> tuple[dict[str, JobStatus], dict[tuple[str, int],
             case SlotKey(job, slot):
                 slots[job, slot] = job_status.decode_slot(value)
     return jobs, slots
+
+
+def remembered(spec: JobSpec) -> JobSpec:
+    """What the job says that it runs by."""
+    return job_status.decode_spec(_newest(spec, naming.STATUS)[job_status.encode_key(SpecKey(spec.job))])
 
 
 def generations(spec: JobSpec) -> dict[str, Generation]:

@@ -28,7 +28,7 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.processes import below, lives, share_of
 from tests.records import Record, create_topic, read, wait_for, write
-from tests.spark.job import Running, flow_of, generations, spec_of, start_job
+from tests.spark.job import Running, flow_of, generations, remembered, spec_of, start_job
 
 pytestmark = pytest.mark.spark
 
@@ -163,6 +163,31 @@ def test_a_flow_joins_without_disturbing_the_other(
     wait_for(lambda: arrived(dc2, topic) == 10, _FOLLOWS_S)
     assert generations(job.spec)["main"] == before
     assert {slot: report.status.process for slot, report in job.reports().items()} == workers
+
+
+def test_a_flow_from_a_new_cluster_joins_without_disturbing_the_other(
+    job: Running, dc1: dict[str, Any], dc2: dict[str, Any], fresh: Callable[[str], str]
+):
+    """No slot was started with a word of dc3; later it is reached in another way. The destination is not."""
+
+    def slots() -> dict[int, tuple[int, int]]:
+        return {slot: (report.attempt, report.status.process) for slot, report in job.reports().items()}
+
+    workers, before = slots(), generations(job.spec)["main"]
+    topic = fresh("third")
+    create_topic(dc1, topic, 2)
+    write(dc1, topic, [b"old"] * 10)
+    there = job.spec.clusters["dc1"]
+    told(job, flow_of("third", [topic], source="dc3"), clusters={**job.spec.clusters, "dc3": there})
+    wait_for(lambda: arrived(dc2, topic) == 10, _FOLLOWS_S)
+    edited, before_it = replace(there, client={**there.client, "client.id": "edited"}), job.spec
+    told(job, clusters={**job.spec.clusters, "dc3": edited, "dc2": replace(edited, bootstrap="127.0.0.1:9")})
+    job.spec = before_it
+    write(dc1, topic, [b"later"] * 5)
+    wait_for(lambda: arrived(dc2, topic) == 15, _FOLLOWS_S)
+    assert remembered(job.spec).clusters == {**job.spec.clusters, "dc3": edited}
+    assert generations(job.spec)["main"] == before
+    assert slots() == workers
 
 
 def test_an_edited_flow_begins_what_is_new_to_it_at_its_start(

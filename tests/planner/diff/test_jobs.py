@@ -12,7 +12,7 @@ from planner.model.change import Action, Change
 from planner.model.live import LiveJob
 from planner.model.observed import Observed, Unreachable
 from planner.model.owned import Owned
-from planner.model.topology import FlowState, Job, StartAt, StartAtOffsets, Topology
+from planner.model.topology import Cluster, FlowState, Job, SecretRef, StartAt, StartAtOffsets, Topology
 from runtime.contract.jobspec import JobSpec
 from tests.fakes.simulated import running
 from tests.fakes.states import SHOP, cluster, flow, live, observed, topology
@@ -137,6 +137,51 @@ def test_what_spark_was_started_with_needs_a_new_start(
     assert found.reason.startswith(f"{next(iter(what))}: a running job can't take that over")
     assert "12 records are waiting" in found.notes[0]
     assert "resumes exactly" in found.notes[0]
+
+
+DC1, DC2 = Cluster("dc1", "dc1:9092"), Cluster("dc2", "dc2:9092")
+
+
+def secret(cluster: Cluster, variable: str) -> Cluster:
+    return replace(cluster, client={"sasl.password": SecretRef("env", variable)})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ((DC1, DC2), (replace(DC1, bootstrap="moved:9092"), DC2), {}),
+        ((secret(DC1, "A"), secret(DC2, "B")), (secret(DC1, "B"), secret(DC2, "B")), {}),
+        (
+            (DC1, DC2),
+            (DC1, replace(DC2, bootstrap="moved:9092")),
+            {"clusters.dc2.bootstrap": ("dc2:9092", "moved:9092")},
+        ),
+        (
+            (DC1, DC2),
+            (DC1, replace(DC2, client={"sasl.username": "other"})),
+            {"clusters.dc2.client.sasl.username": ("not set", "other")},
+        ),
+        (
+            (secret(DC1, "A"), DC2),
+            (secret(DC1, "NEW"), DC2),
+            {
+                "variables": (("A",), ("NEW",)),
+                "clusters.dc1.client.sasl.password": ("{env: A}", "{env: NEW}"),
+            },
+        ),
+    ],
+    ids=["source", "known variable", "destination", "credentials there", "new variable"],
+)
+def test_a_source_is_reached_anew_without_a_restart_and_a_destination_is_not(
+    before: tuple[Cluster, ...], after: tuple[Cluster, ...], what: dict[str, tuple[object, object]]
+) -> None:
+    found = changes(topology(ORDERS, clusters=after), applied(topology(ORDERS, clusters=before)))["job.dc2"]
+
+    assert found.action is (Action.REPLACE if what else Action.UPDATE)
+    if what:
+        assert moved(found) == what
+    else:
+        assert found.reason == "reconfigured without a restart"
 
 
 @pytest.mark.parametrize(

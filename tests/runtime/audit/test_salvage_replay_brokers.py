@@ -127,13 +127,12 @@ def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> 
     here.write(orders, [{"value": b"%d" % at + bytes(2_000)} for at in range(1_000)], batch_size=20_000)
     end_flow(job, flow)
     leave(sides, flow)
-    clusters = job.spec().clusters
     part = Part(orders, 0, orders, orders, 1_000_000, begun=True)
     request = encode_request(
         ReplayRequest(
             flow=flow_spec(flow),
-            source=clusters["dc1"],
-            destination=clusters["dc2"],
+            source=here.spec(),
+            destination=there.spec(),
             parts=[part],
             bytes=30_000,
         )

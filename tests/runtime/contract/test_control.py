@@ -39,6 +39,13 @@ def test_what_is_not_understood_is_said(value):
         control.decode_command(value)
 
 
+@pytest.mark.parametrize("changes", [{"version": 2}, {"clusters": {"dc2": ClusterSpec(bootstrap="b:1")}}])
+def test_a_job_is_not_told_what_no_job_could_start_with(changes):
+    told = control.encode(Reconfigure("2", msgspec.structs.replace(SPEC, **changes)))
+    with pytest.raises(control.UnreadableControl, match=r"version 2|dc1 is not in clusters"):
+        control.decode_command(told)
+
+
 def test_status_records():
     status = JobStatus("j", "t", "d", "running", 1, 1)
     report = SlotReport("d", 1, SlotStatus(0, 1, 1))

@@ -72,6 +72,7 @@ def test_rename_rules_travel(rule: Rename) -> None:
         (jobspec.encode(spec()).replace(b'"job"', b'"jobb"', 1), "jobb"),
         (jobspec.encode(spec(version=2)), "version 2"),
         (jobspec.encode(spec(clusters={})), "cluster dc1 is not in clusters"),
+        (jobspec.encode(spec(clusters={}, flows=[])), "destination dc2 is not in clusters"),
         (jobspec.encode(spec(destination="dc1")), "goes to dc2"),
     ],
 )

@@ -26,6 +26,13 @@ async def in_force(slot: Slot, version: int, within_s: float = PATIENCE_S) -> No
         await asyncio.sleep(0.02)
 
 
+def copied(slot: Slot) -> dict[str, int]:
+    """Records since each flow began in the slot; none of them aborted anything."""
+    flows = slot.status().flows
+    assert not any(flow.aborts for flow in flows)
+    return {flow.flow: flow.records for flow in flows}
+
+
 def test_partitions_move_between_slots_while_records_come(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for side in sides.values():
@@ -89,6 +96,48 @@ def test_flows_come_and_go_without_disturbing_each_other(sides: dict[str, Side],
     asyncio.run(copy())
 
 
+def test_a_running_slot_reaches_sources_as_it_is_told(sides: dict[str, Side], fresh: Fresh) -> None:
+    """A cluster that it never heard of, at an address that is wrong at first: the other flow goes on."""
+    old, new = flow_spec(fresh("old")), flow_spec(fresh("new"), source="dc3")
+    topics = {old.name: fresh("a"), new.name: fresh("b")}
+    for side in sides.values():
+        for topic in topics.values():
+            side.create(topic)
+    begun = Driver(sides, job=fresh("job"))
+    there = replace_side(sides["dc1"], "dc3", sides["dc1"].bootstrap)
+    wrong = replace_side(sides["dc1"], "dc3", "127.0.0.1:9").spec()
+
+    async def copy() -> None:
+        one = await begun.take_over(old, assigned(old.name, topics[old.name]))
+        later = Driver({**sides, "dc3": there}, job=begun.job)
+        two = await later.take_over(new, assigned(new.name, topics[new.name]))
+        at_first = replace(two.flows[new.name], source=wrong)
+        async with begun.running(one) as slot:
+            sides["dc1"].write(topics[old.name], [{"value": b"1"}])
+            await until(slot, at_end([1]))
+            both = one.partitions + two.partitions
+            slot.assign(Assignment(2, {**one.flows, new.name: at_first}, both))
+            await until(slot, lambda status: status.flow == old.name or in_state(State.RETRYING)(status))
+            slot.assign(Assignment(3, {**one.flows, **two.flows}, both))
+            for topic in topics.values():
+                sides["dc1"].write(topic, [{"value": b"2"}])
+            await until(slot, lambda status: status.position == 1 + (status.flow == old.name))
+            assert copied(slot) == {old.name: 2, new.name: 1}
+            edited = replace(
+                one.flows[old.name], source=replace(there.spec(), client={"client.id": "edited"})
+            )
+            slot.assign(Assignment(4, {old.name: edited, **two.flows}, both))
+            await in_force(slot, 4)
+            for topic in topics.values():
+                sides["dc1"].write(topic, [{"value": b"3"}])
+            await until(slot, lambda status: status.position == 2 + (status.flow == old.name))
+            assert copied(slot) == {old.name: 1, new.name: 2}  # only the one that was edited began anew
+
+    asyncio.run(copy())
+    for topic in topics.values():
+        assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
+
+
 def test_an_idle_partition_that_is_given_anew_is_caught_up_again(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
@@ -120,7 +169,8 @@ def test_a_flow_whose_source_does_not_answer_disturbs_no_other(sides: dict[str, 
 
     async def copy(driver: Driver) -> None:
         assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        also = {one.name: replace(assignment.flows[flow.name], spec=one) for one in others}
+        given = assignment.flows[flow.name]
+        also = {one.name: replace(given, spec=one, source=driver.sides[one.source].spec()) for one in others}
         partitions = [one for other in others for one in assigned(other.name, "anything")]
         dead, silent = also
         everything = Assignment(

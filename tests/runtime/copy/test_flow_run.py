@@ -5,28 +5,30 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.client_values import WireSettings
-from runtime.contract.jobspec import CopySettings
+from runtime.contract.jobspec import ClusterSpec, CopySettings
+from runtime.contract.status import PartitionState as State
 from runtime.copy import failpoints
 from runtime.copy.assignment import AssignedFlow
 from runtime.copy.budget import ByteBudget
 from runtime.copy.flow import Superseded
-from runtime.copy.flow_run import FlowRun, Sources
+from runtime.copy.flow_run import FlowRun
 from runtime.copy.ledger import Ledger
-from runtime.copy.provenance import ProducerDirectory
+from runtime.copy.sources import Opening, Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import Disconnected
 from tests.runtime.copy.world import assigned, flow_spec
 
-FLOW = AssignedFlow(flow_spec("flow"), 1)
+THERE, MOVED = ClusterSpec(bootstrap="there:1"), ClusterSpec(bootstrap="moved:1")
+FLOW = AssignedFlow(flow_spec("flow"), 1, THERE)
 PARTITIONS = {one.key: one for one in assigned("flow", "orders")}
-Found = tuple[Cluster, ProducerDirectory]
 
 
 @asynccontextmanager
-async def running(sources: Sources) -> AsyncIterator[FlowRun]:
+async def running(opening: Opening) -> AsyncIterator[FlowRun]:
     """Its first assignment is version 1; nobody connects to anything."""
     destination = Cluster(WireSettings((("127.0.0.1", 9),)))
     around = Surroundings(
@@ -40,7 +42,7 @@ async def running(sources: Sources) -> AsyncIterator[FlowRun]:
         passing=failpoints.from_environment({}),
         spawn=asyncio.create_task,
     )
-    run = FlowRun("flow", around, sources)
+    run = FlowRun("flow", around, Sources(opening))
     run.want(1, FLOW, PARTITIONS)
     task = asyncio.create_task(run.run())
     try:
@@ -49,11 +51,11 @@ async def running(sources: Sources) -> AsyncIterator[FlowRun]:
         task.cancel()
 
 
-async def refuses(name: str) -> Found:
+async def refuses(name: str, _: ClusterSpec) -> Cluster:
     raise Disconnected(name, "refused", sent=False)
 
 
-async def keeps_silent(name: str) -> Found:
+async def keeps_silent(_name: str, _spec: ClusterSpec) -> Cluster:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -64,10 +66,10 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("sources", [refuses, keeps_silent])
-def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(sources: Sources) -> None:
+@pytest.mark.parametrize("opening", [refuses, keeps_silent])
+def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(opening: Opening) -> None:
     async def work() -> None:
-        async with running(sources) as run:
+        async with running(opening) as run:
             await asyncio.sleep(0)
             run.want(2, FLOW, {})
             assert (run.version, run.partitions()) == (2, [])
@@ -79,7 +81,7 @@ def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> N
     runs: list[FlowRun] = []
     asked: list[str] = []
 
-    async def outdated(name: str) -> Found:
+    async def outdated(name: str, _: ClusterSpec) -> Cluster:
         asked.append(name)
         if len(asked) == 1:
             runs[0].want(2, FLOW, PARTITIONS)
@@ -92,3 +94,21 @@ def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> N
 
     asyncio.run(work())
     assert len(asked) == 2
+
+
+def test_a_source_is_reached_as_the_newest_assignment_says() -> None:
+    asked: list[ClusterSpec] = []
+
+    async def notes(name: str, spec: ClusterSpec) -> Cluster:
+        asked.append(spec)
+        raise Disconnected(name, "refused", sent=False)
+
+    async def work() -> None:
+        async with running(notes) as run:
+            await until(lambda: asked == [THERE])
+            run.want(2, replace(FLOW, source=MOVED), PARTITIONS)
+            await until(lambda: asked[-1] == MOVED)
+            (status,) = run.partitions()
+            assert (status.state, run.version) == (State.RETRYING, 2)
+
+    asyncio.run(work())

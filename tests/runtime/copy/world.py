@@ -23,7 +23,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from msgspec.structs import replace
 
 from runtime.contract import client, internal_topics
-from runtime.contract.jobspec import ClusterSpec, CopySettings, Earliest, FlowSpec, SelectionSpec, Start
+from runtime.contract.jobspec import (
+    ClusterSpec,
+    CopySettings,
+    Earliest,
+    FlowSpec,
+    SelectionSpec,
+    Setting,
+    Start,
+)
 from runtime.contract.ledger import Generation, GenerationKey, PartitionKey, Progress, ProgressKey
 from runtime.contract.status import PartitionState, PartitionStatus
 from runtime.copy.assignment import (
@@ -64,6 +72,13 @@ class Side:
     name: str
     bootstrap: str
     client: Mapping[str, Any]
+
+    def spec(self) -> ClusterSpec:
+        """As a job spec names it."""
+        given: dict[str, Setting] = {
+            key: str(value) for key, value in self.client.items() if key != "bootstrap.servers"
+        }
+        return ClusterSpec(bootstrap=self.bootstrap, client=given)
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Nothing expires: tests write timestamps of the past."""
@@ -215,15 +230,9 @@ class Driver:
         self.version = 0
 
     def spec(self, slot: int = 0) -> SlotSpec:
-        clusters = {
-            name: ClusterSpec(
-                bootstrap=side.bootstrap,
-                client={key: str(value) for key, value in side.client.items() if key != "bootstrap.servers"},
-            )
-            for name, side in self.sides.items()
-        }
+        cluster = self.sides[self.destination].spec()
         return SlotSpec(
-            job=self.job, slot=slot, destination=self.destination, clusters=clusters, copy=self.settings
+            job=self.job, slot=slot, destination=self.destination, cluster=cluster, copy=self.settings
         )
 
     async def take_over(
@@ -269,7 +278,8 @@ class Driver:
             await source.close()
             await destination.close()
         self.version += 1
-        flows = {flow.name: AssignedFlow(flow, number, flow.rate_limit)}
+        reached = self.sides[flow.source].spec()
+        flows = {flow.name: AssignedFlow(flow, number, reached, flow.rate_limit)}
         return Assignment(self.version, flows, list(partitions))
 
     async def progress(self, flow: str) -> dict[PartitionKey, Progress]:

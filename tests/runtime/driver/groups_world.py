@@ -20,7 +20,7 @@ from runtime.driver.groups_reader import Reader
 from runtime.driver.pulse import Pulse
 from runtime.driver.takeover import Shared
 from runtime.driver.writer import DriverWriter
-from tests.runtime.copy.world import Driver, Side
+from tests.runtime.copy.world import Side
 
 
 @asynccontextmanager
@@ -50,7 +50,7 @@ async def driving(
     writing: type[DriverWriter] = DriverWriter,
 ) -> AsyncIterator[tuple[JobSpec, Shared]]:
     """One life of a driver without slots; the next one of the same job fences it."""
-    specs = Driver(sides, flow.destination).spec().clusters
+    specs = {name: side.spec() for name, side in sides.items()}
     spec = JobSpec(
         job=f"{job}-{flow.name}",
         topology="tests",

@@ -11,9 +11,20 @@ from dataclasses import replace as changed
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.jobspec import AtOffsets, Earliest, FlowSpec, JobSpec, Latest, SelectionSpec
+from runtime.contract.jobspec import (
+    AtOffsets,
+    ClusterSpec,
+    Earliest,
+    FlowSpec,
+    JobSpec,
+    Latest,
+    SelectionSpec,
+)
 from runtime.contract.ledger import Generation
 from runtime.copy.ledger import Ledger, Undecided
+from runtime.copy.wire.errors import Disconnected
+from runtime.copy.wire.protocol.metadata import MetadataRequest
+from runtime.driver.clusters import Clusters
 from runtime.driver.flow import FlowWork
 from runtime.driver.flows import Flows
 from runtime.driver.membership import Membership
@@ -37,14 +48,28 @@ class Life:
     flows: Flows
     ledger: Ledger
     tasks: Tasks
+    clusters: Clusters
 
     @property
     def work(self) -> FlowWork:
         (work,) = self.flows.all()
         return work
 
-    async def edit(self, flow: FlowSpec) -> None:
-        await self.flows.run_by(replace(self.spec, flows=[flow], routes=[]))
+    async def edit(self, flow: FlowSpec, **reached: ClusterSpec) -> None:
+        spec = replace(self.spec, flows=[flow], routes=[], clusters={**self.spec.clusters, **reached})
+        self.clusters.know(spec.clusters)
+        await self.flows.run_by(spec)
+        await self.clusters.forget_others(spec.clusters)
+
+    async def until(self, holds: Callable[[FlowWork], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds(self.work):
+                assert not self.tasks.failed.done(), self.tasks.failed
+                await asyncio.sleep(0.05)
+
+    async def said(self, why: str) -> None:
+        """Waits until that is in the flow's way."""
+        await self.until(lambda work: why in work.view().why)
 
     async def generation(self) -> Generation:
         await self.ledger.refresh(self.work.name)
@@ -64,10 +89,7 @@ class Life:
 
     async def assigned(self, *topics: str) -> None:
         """Waits until the flow's partitions are those of these topics."""
-        async with asyncio.timeout(PATIENCE_S):
-            while {key.topic for key in self.work.partitions} != set(topics):
-                assert not self.tasks.failed.done(), self.tasks.failed
-                await asyncio.sleep(0.05)
+        await self.until(lambda work: {key.topic for key in work.partitions} == set(topics))
 
 
 @asynccontextmanager
@@ -84,7 +106,7 @@ async def life(
         flows = Flows(known, Membership(range(1)), tasks, lambda _: None)
         flows.begin(spec)
         try:
-            yield Life(spec, flows, shared.ledger, tasks)
+            yield Life(spec, flows, shared.ledger, tasks, shared.clusters)
         finally:
             await tasks.end_all()
 
@@ -211,5 +233,58 @@ def test_a_flow_that_starts_over_stays_its_driver_s_however_late_its_generation_
             await driver.assigned(orders)
             assert await driver.positions() == {orders: 0}
             assert (await driver.generation()).number == driver.work.generation
+
+    asyncio.run(scenario())
+
+
+def test_edited_settings_of_a_source_are_the_slots_once_they_lead_to_it(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    """Wrong ones are said, and stop nothing that is being copied."""
+    base = fresh("shop")
+    flow, orders = flow_of(fresh, base), written(sides, f"{base}.orders")
+    right = sides["dc1"].spec()
+    edited = replace(right, client={**right.client, "client.id": "edited"})
+    wrong = {
+        "no bootstrap broker answers": replace(right, bootstrap="127.0.0.1:9"),
+        "pinned is another": replace(right, id="another"),
+        "REPL_NOWHERE is not set": replace(right, client={"client.id": {"env": "REPL_NOWHERE"}}),
+    }
+
+    async def scenario() -> None:
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders)
+            before = await driver.clusters.cluster("dc1")
+            for why, spec in wrong.items():
+                await driver.edit(flow, dc1=spec)
+                await driver.said(why)
+                assert driver.work.source == right
+                await driver.assigned(orders)
+            await driver.edit(flow, dc1=edited)
+            await driver.until(lambda work: work.source == edited)
+            await driver.assigned(orders, written(sides, f"{base}.later"))
+            with pytest.raises(Disconnected, match="closed by this client"):
+                await before.call(next(iter(before.brokers)), MetadataRequest(()))
+
+    asyncio.run(scenario())
+
+
+def test_a_flow_comes_from_a_cluster_that_nobody_named_before_and_goes(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    flow, orders = flow_of(fresh, base), written(sides, f"{base}.orders")
+    other = replace(flow, name=fresh("other"), source="dc3")
+
+    async def scenario() -> None:
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders)
+            await driver.edit(other, dc3=sides["dc1"].spec())
+            await driver.assigned(orders)
+            assert driver.work.source == sides["dc1"].spec()
+            assert {"dc1", "dc3"} <= driver.clusters.listed().keys()
+            await driver.edit(flow)
+            await driver.assigned(orders)
+            assert "dc3" not in driver.clusters.listed()
 
     asyncio.run(scenario())

@@ -1,0 +1,38 @@
+"""A cluster as a job spec names it, opened: secrets are resolved here, and the pin is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from runtime.contract import client
+from runtime.contract.jobspec import ClusterSpec
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+
+
+class WrongCluster(WireError):
+    """Another cluster answers than the one that is pinned: nothing is done there."""
+
+
+def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
+    """The cluster with a client id that tells who asks, unless the topology chose one."""
+    if "client.id" in spec.client:
+        return spec
+    return replace(spec, client={**spec.client, "client.id": client_id})
+
+
+def resolved(spec: ClusterSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """Its client settings as text, read where they are needed. Raises ClientSettingsError."""
+    return client.resolve(spec.client, environ, lambda path: Path(path).read_text())
+
+
+async def opened(name: str, spec: ClusterSpec, environ: Mapping[str, str]) -> Cluster:
+    """Raises WireError, WrongCluster, ClientSettingsError."""
+    cluster = await Cluster.open(client.wire_settings(spec.bootstrap, resolved(spec, environ)))
+    if spec.id is not None and cluster.cluster_id != spec.id:
+        await cluster.close()
+        raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
+    return cluster

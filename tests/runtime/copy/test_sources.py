@@ -1,0 +1,116 @@
+"""Flows share a source as long as they reach it in the same way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.client_values import WireSettings
+from runtime.contract.jobspec import ClusterSpec
+from runtime.copy.sources import Sources
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import Disconnected
+
+DC1 = ClusterSpec(bootstrap="dc1:1", client={"sasl.username": "u", "sasl.password": {"env": "DC1"}})
+SAME = ClusterSpec(bootstrap="dc1:1", client={"sasl.password": {"env": "DC1"}, "sasl.username": "u"})
+EDITED = replace(DC1, client={**DC1.client, "sasl.password": {"env": "NEW"}})
+
+
+class Opened(Cluster):
+    """Nobody connects to anything."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        super().__init__(WireSettings(((spec.bootstrap, 9),)))
+        self.closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Door:
+    """Opens when it is told to, and remembers what for."""
+
+    def __init__(self) -> None:
+        self.made: list[Opened] = []
+        self.asked: list[ClusterSpec] = []
+        self.refuses = False
+
+    async def __call__(self, name: str, spec: ClusterSpec) -> Cluster:
+        self.asked.append(spec)
+        await asyncio.sleep(0)
+        if self.refuses:
+            raise Disconnected(name, "refused", sent=False)
+        self.made.append(Opened(spec))
+        return self.made[-1]
+
+    @property
+    def closed(self) -> list[bool]:
+        return [one.closed for one in self.made]
+
+
+def given(work: Callable[[Sources, Door], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        door = Door()
+        await work(Sources(door), door)
+
+    asyncio.run(scenario())
+
+
+def test_flows_that_come_at_once_share_what_the_first_one_opens() -> None:
+    async def work(sources: Sources, door: Door) -> None:
+        one, other = await asyncio.gather(sources.take("dc1", DC1), sources.take("dc1", SAME))
+        assert one is other
+        assert door.asked == [DC1]
+
+    given(work)
+
+
+def test_the_last_flow_to_leave_closes_it_and_the_next_one_opens_it_anew() -> None:
+    async def work(sources: Sources, door: Door) -> None:
+        one, other = [await sources.take("dc1", DC1) for _ in range(2)]
+        await sources.leave(one)
+        assert door.closed == [False]
+        await sources.leave(other)
+        assert door.closed == [True]
+        assert (await sources.take("dc1", DC1)).cluster is door.made[1]
+        assert door.closed == [True, False]
+
+    given(work)
+
+
+def test_other_settings_are_another_connection_and_the_old_one_stays_for_who_uses_it() -> None:
+    async def work(sources: Sources, door: Door) -> None:
+        before = [await sources.take("dc1", DC1) for _ in range(2)]
+        await sources.leave(before[0])
+        after = await sources.take("dc1", EDITED)
+        assert after.directory is not before[1].directory
+        assert door.asked == [DC1, EDITED]
+        assert door.closed == [False, False]
+        await sources.leave(before[1])
+        assert door.closed == [True, False]
+
+    given(work)
+
+
+def test_what_could_not_be_opened_is_tried_again() -> None:
+    async def work(sources: Sources, door: Door) -> None:
+        door.refuses = True
+        with pytest.raises(Disconnected):
+            await sources.take("dc1", DC1)
+        door.refuses = False
+        source = await sources.take("dc1", DC1)
+        await sources.leave(source)
+        assert (len(door.asked), door.closed) == (2, [True])
+
+    given(work)
+
+
+def test_at_the_end_all_are_closed() -> None:
+    async def work(sources: Sources, door: Door) -> None:
+        for spec in (DC1, EDITED):
+            await sources.take("dc1", spec)
+        await sources.close()
+        assert door.closed == [True, True]
+
+    given(work)
