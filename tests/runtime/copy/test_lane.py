@@ -44,6 +44,7 @@ class Destination:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.let = asyncio.Event()
+        self.links: dict[int, SimpleNamespace] = {}
 
     def leader(self, topic: str, number: int) -> Partition:
         return Partition(number, 1, 0, (1,), (1,))
@@ -55,7 +56,11 @@ class Destination:
         raise AssertionError("it does not move")
 
     async def connection(self, node: int, purpose: str, within: float) -> SimpleNamespace:
-        return SimpleNamespace(closed=False)
+        self.links[node] = SimpleNamespace(closed=False)
+        return self.links[node]
+
+    def kept(self, node: int, purpose: str) -> SimpleNamespace | None:
+        return self.links.get(node)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> None:
         return
