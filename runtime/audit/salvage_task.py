@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -99,7 +100,7 @@ class Replay:
             self._part.mirror,
         )
         loop = asyncio.get_running_loop()
-        deadline, before = loop.time() + self._asked.within_s, self.records
+        deadline, before = math.inf, self.records
         while True:
             try:
                 self._producers = await producers_at(self._source)
@@ -109,7 +110,8 @@ class Replay:
                 return
             except WireError as error:
                 if self.records > before:
-                    deadline, before = loop.time() + self._asked.within_s, self.records
+                    deadline, before = math.inf, self.records
+                deadline = min(deadline, loop.time() + self._asked.within_s)
                 if loop.time() > deadline or not _passes(error):
                     raise Stopped(_words(error)) from error
             await asyncio.sleep(_PAUSE_S)

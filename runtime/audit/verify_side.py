@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from runtime.audit.records_fetch import Found
 from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
@@ -83,10 +84,11 @@ class Side:
         ]
 
     async def _answer(self) -> FetchedPartition:
-        """One that holds something, or says that nothing is left."""
+        """One that holds something, or says that nothing is left. Patience begins with the first other one: a
+        quota may keep any fetch waiting.
+        """
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        deadline = began + self._within_s
+        settled = deadline = math.inf
         while True:
             while (wait := self._bucket.wait_s()) > 0:
                 await asyncio.sleep(wait)
@@ -95,11 +97,14 @@ class Side:
                 answer = await self._fetch()
                 if len(answer.records) or answer.last_stable_offset >= self._high:
                     return answer
-                if answer.high_watermark < self._high and loop.time() > began + _SETTLED_S:
+                now = loop.time()
+                settled, deadline = min(settled, now + _SETTLED_S), min(deadline, now + self._within_s)
+                if answer.high_watermark < self._high and now > settled:
                     return answer  # the log ends before: what should be behind it is not there
-                if loop.time() > deadline:
+                if now > deadline:
                     raise Stalled(f"a transaction is open at offset {answer.last_stable_offset}")
             except WireError as error:
+                deadline = min(deadline, loop.time() + self._within_s)
                 if not _retriable(error) or loop.time() > deadline:
                     raise
             await asyncio.sleep(_PAUSE_S)

@@ -11,7 +11,7 @@ from runtime.contract.ledger import Mark
 from runtime.copy.findings import DestinationFacts, SourceFacts
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.wire.asking import epoch_ends, list_offsets
-from runtime.copy.wire.cluster import CONTROL, Cluster
+from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.once import fetch_once
 from runtime.copy.wire.protocol.fetch import EpochEnd, Isolation
@@ -150,7 +150,7 @@ async def _rewritten(cluster: Cluster, copy: PartitionCopy, topic_id: bytes) -> 
         copy.at,
         last,
         1,
-        CONTROL,
+        "look",
         isolation=Isolation.READ_UNCOMMITTED,
         topic_id=topic_id,
         within=_WITHIN_S,

@@ -137,6 +137,7 @@ class Lane:
             self._joining.close()
 
     async def _one_transaction(self) -> None:
+        self._sender.begin()
         tx = self._tx = Transaction(self._now())
         try:
             await self._carry(tx)
@@ -263,7 +264,6 @@ class Lane:
         """The transaction is committed."""
         self.recovery.failures = 0
         tx.closed = True
-        self._sender.ready.clear()
         for entry in entries:
             self.settle(entry)
         tx.let_go()

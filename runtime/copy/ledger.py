@@ -69,8 +69,8 @@ class Ledger:
         """Refreshed, and a generation that somebody is writing is decided: the end of a transaction is
         answered before its marks are written. Raises WireError where one stays open for longer.
         """
-        until = time.monotonic() + within
         await self.refresh(flow, within)
+        until = time.monotonic() + within
         while self.undecided(flow):
             if time.monotonic() > until:
                 raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"who may copy {flow}")

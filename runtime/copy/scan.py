@@ -1,11 +1,12 @@
 """Reads one partition of an internal topic on, uncommitted, up to a high watermark taken now (fencing 2)."""
 
 import asyncio
+import math
 
 from runtime.batch import Where, walk
 from runtime.copy.fold import Fold
 from runtime.copy.wire.asking import offsets_of
-from runtime.copy.wire.cluster import CONTROL, Cluster
+from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
 from runtime.copy.wire.once import fetch_once
@@ -14,6 +15,7 @@ from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1
+_PURPOSE = "scan"  # a quota holds up the connection that it is exceeded on: not what steers the copying
 
 
 class TopicReplaced(Exception):
@@ -38,11 +40,10 @@ class Scan:
         behind what was acknowledged before, and only ListOffsets says so (error 78, asked again) instead of
         showing it.
         """
-        deadline = asyncio.get_running_loop().time() + within
         async with self._reading:
             end = await self._end(within)
             while self.fold.position < end:
-                answer = await self._fetch(deadline)
+                answer = await self._fetch(within)
                 walked = walk(answer.records, Where(self._topic, self._partition))
                 if walked.failure is not None:
                     raise walked.failure
@@ -59,7 +60,9 @@ class Scan:
         at = TopicPartition(self._topic, self._partition)
         return (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
 
-    async def _fetch(self, deadline: float) -> FetchedPartition:
+    async def _fetch(self, within: float) -> FetchedPartition:
+        """Patience begins with the first failure: a quota may keep any fetch waiting."""
+        deadline = math.inf
         while True:
             try:
                 return await self._fetch_once()
@@ -67,7 +70,9 @@ class Scan:
                 retriable = isinstance(error, ConnectionFailure) or (
                     isinstance(error, BrokerError) and error.code.retriable
                 )
-                if not retriable or asyncio.get_running_loop().time() > deadline:
+                now = asyncio.get_running_loop().time()
+                deadline = min(deadline, now + within)
+                if not retriable or now > deadline:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
@@ -77,7 +82,7 @@ class Scan:
             TopicPartition(self._topic, self._partition),
             self.fold.position,
             _FETCH_BYTES,
-            CONTROL,
+            _PURPOSE,
             isolation=Isolation.READ_UNCOMMITTED,
             by_epoch=True,
         )

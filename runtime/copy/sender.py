@@ -77,12 +77,17 @@ class Sender:
     def offer(self, part: Part) -> None:
         self.ready.setdefault(part.leader, {})[part.copy] = None
 
-    def withdraw(self, copy: PartitionCopy) -> None:
-        for copies in self.ready.values():
-            copies.pop(copy, None)
-
     def has_ready(self) -> bool:
         return any(self.ready.values())
+
+    def begin(self) -> None:
+        """Before a transaction nothing is in flight, so a new connection changes no order: the old ones that
+        should be used no more are left.
+        """
+        self.ready.clear()
+        for node, link in list(self._links.items()):
+            if self._cluster.kept(node, self._purpose) is not link:
+                del self._links[node]
 
     def reaches(self, node: int) -> bool:
         link = self._links.get(node)

@@ -73,9 +73,13 @@ class Cluster:
         await self._relearning.stop()
         await self._links.close()
 
+    def kept(self, node: int, purpose: str) -> Connection | None:
+        """The one that is there, if it can be used now: it is open, and neither too old nor too long idle."""
+        return self._links.kept(node, purpose)
+
     async def connection(self, node: int, purpose: str, within: float | None = None) -> Connection:
         """Open, introduced and kept. Ask again before each use: it may have been replaced."""
-        kept = self._links.kept(node, purpose)
+        kept = self.kept(node, purpose)
         if kept is not None:
             return kept
         limit = self.settings.request_timeout_s if within is None else within

@@ -23,6 +23,7 @@ from runtime.copy.wire.protocol.fetch import (
     Isolation,
 )
 from runtime.copy.wire.protocol.request import Request
+from runtime.copy.wire.timing import in_time
 
 _LOST_SESSION = frozenset(
     {
@@ -33,6 +34,7 @@ _LOST_SESSION = frozenset(
 )
 _HIGHEST_EPOCH = 0x7FFFFFFF
 _NO_SESSION = 0
+_FAREWELL_S = 1.0
 
 Key = tuple[bytes, int]
 R = TypeVar("R")
@@ -135,7 +137,8 @@ class FetchSession:
         self._session_id = _NO_SESSION
         self._begin_anew()
         try:
-            await self._cluster.call(self.node, farewell, self._purpose, 1.0)
+            told = self._cluster.call(self.node, farewell, self._purpose, _FAREWELL_S)
+            await in_time(told, _FAREWELL_S, "a farewell")  # a throttled one would wait for its turn first
         except (ConnectionFailure, BrokerError):
             return
 

@@ -15,6 +15,7 @@ from runtime.copy.wire.protocol.fetch import (
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
 _NO_SESSION = 0
+_MOST_THROTTLED_MS = 300_000  # a batch that is too large for the quota never comes
 
 
 async def fetch_once(
@@ -34,32 +35,44 @@ async def fetch_once(
     little is asked for. `by_epoch`: only the newest leader answers. `topic_id`: of this topic, though another
     may have its name by now. The partition's own error stands in the answer. Raises WireError. After either,
     the leader is asked for before it is used again.
+
+    A client over its quota is told nothing but how long to wait, which `within` does not count. Then half as
+    much is asked for: where others use the quota too, a little finds room sooner.
     """
     where = f"{at.topic}-{at.partition}"
-    topic = (await cluster.topics([at.topic]))[at.topic]
-    if topic.error is not ErrorCode.NONE:
-        raise BrokerError(topic.error, where)
-    leader = cluster.leader(*at)
-    if leader is None:
-        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
-    start = FetchFrom(offset, leader.leader_epoch if by_epoch else -1, -1, most_bytes)
-    request = FetchRequest(
-        wait_ms,
-        1 if wait_ms else 0,
-        most_bytes,
-        isolation,
-        _NO_SESSION,
-        NO_SESSION_EPOCH,
-        {(topic_id or topic.id, at.partition): start},
-    )
-    try:
-        response = await cluster.call(leader.leader, request, purpose, within)
-        if response.error is not ErrorCode.NONE:
-            raise BrokerError(response.error, where)
-    except WireError:
-        cluster.doubt(at.topic)
-        raise
-    (answer,) = response.partitions
-    if answer.error is not ErrorCode.NONE:
-        cluster.doubt(at.topic)
-    return answer
+    throttled_ms = 0
+    while throttled_ms < _MOST_THROTTLED_MS:
+        topic = (await cluster.topics([at.topic]))[at.topic]
+        if topic.error is not ErrorCode.NONE:
+            raise BrokerError(topic.error, where)
+        leader = cluster.leader(*at)
+        if leader is None:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
+        start = FetchFrom(offset, leader.leader_epoch if by_epoch else -1, -1, most_bytes)
+        request = FetchRequest(
+            wait_ms,
+            1 if wait_ms else 0,
+            most_bytes,
+            isolation,
+            _NO_SESSION,
+            NO_SESSION_EPOCH,
+            {(topic_id or topic.id, at.partition): start},
+        )
+        try:
+            response = await cluster.call(leader.leader, request, purpose, within)
+            if response.error is not ErrorCode.NONE:
+                raise BrokerError(response.error, where)
+        except WireError:
+            cluster.doubt(at.topic)
+            raise
+        if response.partitions:
+            (answer,) = response.partitions
+            if answer.error is not ErrorCode.NONE:
+                cluster.doubt(at.topic)
+            return answer
+        if response.throttle_ms <= 0:
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, where, "no answer for it")
+        throttled_ms += response.throttle_ms
+        most_bytes = max(1, most_bytes // 2)
+    why = f"throttled for {throttled_ms / 1000:.0f} s; is a batch larger than the quota lets through?"
+    raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, where, why)

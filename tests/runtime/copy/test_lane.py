@@ -45,6 +45,7 @@ class Destination:
         self.asked = asyncio.Event()
         self.let = asyncio.Event()
         self.heard_s = 0.0
+        self.links: dict[int, SimpleNamespace] = {}
 
     def leader(self, topic: str, number: int) -> Partition:
         return Partition(number, 1, 0, (1,), (1,))
@@ -59,7 +60,11 @@ class Destination:
         raise AssertionError("it does not move")
 
     async def connection(self, node: int, purpose: str, within: float) -> SimpleNamespace:
-        return SimpleNamespace(closed=False)
+        self.links[node] = SimpleNamespace(closed=False)
+        return self.links[node]
+
+    def kept(self, node: int, purpose: str) -> SimpleNamespace | None:
+        return self.links.get(node)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> None:
         self.heard_s = asyncio.get_running_loop().time()

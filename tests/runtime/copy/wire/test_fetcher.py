@@ -197,6 +197,22 @@ def test_without_a_session_the_partitions_that_had_data_go_last() -> None:
     assert all((request.session_id, request.session_epoch) == (0, 0) for request in broker.asked)
 
 
+@pytest.mark.parametrize(
+    ("session_id", "then"), [(SESSION, (SESSION, 2, {}, [])), (0, (0, 0, {(A, 0): 10}, []))]
+)
+def test_a_throttled_fetch_brings_nothing_and_the_session_goes_on(session_id: int, then: Any) -> None:
+    """One that would have begun a session is answered as if there were none."""
+    throttled = FetchResponse(100, OK, session_id, ())
+    first = fetched(session_id=SESSION) if session_id else throttled
+    one, broker = session(first, throttled)
+    one.want(A, 0, FetchFrom(10))
+    assert fetch(one) == fetch(one) == ()
+    fetch(one)
+
+    assert said(broker.asked[2]) == then
+    assert one.wants(A, 0)
+
+
 def test_closing_lets_the_broker_forget_it() -> None:
     one, broker = session()
     one.want(A, 0, FetchFrom(0))
@@ -205,6 +221,22 @@ def test_closing_lets_the_broker_forget_it() -> None:
 
     assert said(broker.asked[1]) == (SESSION, -1, {}, [])
     assert broker.asked[1].max_wait_ms == 0
+
+
+def test_a_farewell_that_a_quota_holds_back_is_not_waited_for() -> None:
+    class Throttling(Broker):
+        async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+            if request.session_epoch < 0:
+                await asyncio.sleep(60)
+            return fetched()
+
+    async def closed() -> None:
+        one = FetchSession(Throttling(), 1, FetchLimits(max_wait_ms=100))
+        await one.fetch()
+        async with asyncio.timeout(30):
+            await one.close()
+
+    asyncio.run(closed())
 
 
 STEPS = st.lists(
