@@ -63,7 +63,8 @@ def accept_loss(
                 return found
             watch.look()
         approve(found.over_loss)
-        command = AcceptLoss(id=new_id(), flow=flow)
+        asked = [(one.topic, one.partition) for one in found.over_loss]
+        command = AcceptLoss(id=new_id(), flow=flow, partitions=asked)
         tell(endpoint, job, command)
         problem = watch.until(lambda: not_heard(watch.job(job), command), HEARD_S, lambda: None)
     return replace(found, problem=problem)

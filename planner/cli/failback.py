@@ -22,7 +22,7 @@ from planner.cli.promote_wait import SILENT_MS, copied, drained
 from planner.cli.validate import checked
 from planner.expand.failback import Homecoming, came_home, homecomings
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import FlowState, Topology
+from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.transitions import may_follow
 
 
@@ -128,7 +128,7 @@ def _to_switch(topology: Topology, cluster: str) -> Sequence[Homecoming]:
 
 
 def _nothing_ended(topology: Topology, cluster: str) -> Failure:
-    runs = any(flow.source_cluster == cluster for flow in topology.flows.values())
+    runs = any(flow.source_cluster == cluster and flow.state in RUNNING for flow in topology.flows.values())
     why = f"no flow out of {cluster} was promoted or failed over"
     if not runs:
         return Failure(error(why, "look at repl status"))

@@ -13,11 +13,11 @@ SUFFIXES = (".yaml", ".yml")
 VARIABLE_SUFFIXES = (".vars.yaml", ".vars.yml")
 # Longest first: the mark of UTF-32 begins like that of UTF-16.
 ENCODINGS = (
-    (b"\xff\xfe\x00\x00", "utf-32"),
-    (b"\x00\x00\xfe\xff", "utf-32"),
-    (b"\xff\xfe", "utf-16"),
-    (b"\xfe\xff", "utf-16"),
-    (b"\xef\xbb\xbf", "utf-8-sig"),
+    (b"\xff\xfe\x00\x00", "utf-32-le"),
+    (b"\x00\x00\xfe\xff", "utf-32-be"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+    (b"\xef\xbb\xbf", "utf-8"),
 )
 _WINDOWS = "\r\n"
 
@@ -78,20 +78,22 @@ def text_to_edit(path: Path) -> str:
 
 
 def in_form_of(before: bytes, text: str) -> bytes:
-    """The text as the file has it: in its encoding, with its line ends."""
-    encoding = _encoding(before)
-    ends = _WINDOWS if _WINDOWS in before.decode(encoding) else "\n"
-    return text.replace("\n", ends).encode(encoding)
+    """The text as the file has it: in its encoding, with its line ends, if it has one kind of them."""
+    mark, encoding = _form(before)
+    old = before[len(mark) :].decode(encoding)
+    all_windows = "\n" in old and old.count("\n") == old.count(_WINDOWS)
+    return mark + (text.replace("\n", _WINDOWS) if all_windows else text).encode(encoding)
 
 
 def decoded(content: bytes, file: str) -> str:
-    encoding = _encoding(content)
+    mark, encoding = _form(content)
+    body = content[len(mark) :]
     try:
-        text = content.decode(encoding)
+        text = body.decode(encoding)
     except UnicodeDecodeError as wrong:
-        before = content[: wrong.start].decode(encoding, errors="replace")
+        before = body[: wrong.start].decode(encoding, errors="replace")
         line, column = place_of(before, len(before))
-        what = f"not text in UTF-8 (byte 0x{content[wrong.start]:02x})"
+        what = f"not text in UTF-8 (byte 0x{body[wrong.start]:02x})"
         raise Failure(error(what, "save the file as UTF-8", source=Source(file, line, column))) from None
     if "\x00" in text:
         line, column = place_of(text, text.index("\x00"))
@@ -100,5 +102,6 @@ def decoded(content: bytes, file: str) -> str:
     return text
 
 
-def _encoding(content: bytes) -> str:
-    return next((name for mark, name in ENCODINGS if content.startswith(mark)), "utf-8")
+def _form(content: bytes) -> tuple[bytes, str]:
+    """The mark that it begins with, and its encoding."""
+    return next((form for form in ENCODINGS if content.startswith(form[0])), (b"", "utf-8"))

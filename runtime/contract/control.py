@@ -29,10 +29,11 @@ class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
 
 
 class AcceptLoss(msgspec.Struct, frozen=True, tag="accept_loss"):
-    """An operator said: the flow's partitions that stand still over lost records go on (R4)."""
+    """An operator said: these partitions of the flow, which stand still over lost records, go on (R4)."""
 
     id: str
     flow: str
+    partitions: list[tuple[str, int]]
 
 
 Command = StopJob | Reconfigure | AcceptLoss

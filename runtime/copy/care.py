@@ -38,8 +38,31 @@ class Patient(Protocol):
         """Whether the topology or an operator said to go on over what is lost."""
 
 
+class _Due:
+    """Partitions to be looked at together."""
+
+    def __init__(self) -> None:
+        self._copies: dict[PartitionCopy, None] = {}
+        self._wake = asyncio.Event()
+
+    def add(self, copy: PartitionCopy) -> None:
+        self._copies[copy] = None
+        self._wake.set()
+
+    def remove(self, copy: PartitionCopy) -> None:
+        self._copies.pop(copy, None)
+
+    async def take(self) -> list[PartitionCopy]:
+        await self._wake.wait()
+        self._wake.clear()
+        copies, self._copies = list(self._copies), {}
+        return copies
+
+
 class Care:
-    """`run` looks at what is due, all at once. Every way back into the copy loop leads through a look."""
+    """Every way back into the copy loop leads through a look. `run` looks at those that nothing is known
+    against, `run_again` at those that were in trouble: a look at one without a leader takes long (R7).
+    """
 
     def __init__(
         self,
@@ -54,9 +77,9 @@ class Care:
         self._settings = settings
         self._generation = generation
         self._patient = patient
-        self._due: dict[PartitionCopy, None] = {}
+        self._new, self._again = _Due(), _Due()
+        self._looking: set[PartitionCopy] = set()
         self._timers: dict[PartitionCopy, asyncio.TimerHandle] = {}
-        self._wake = asyncio.Event()
 
     def retry(self, copy: PartitionCopy, why: str, state: State = State.RETRYING) -> None:
         """Backs off and looks again."""
@@ -83,11 +106,11 @@ class Care:
     def admit(self, copies: Iterable[PartitionCopy]) -> None:
         """New partitions: looked at before they are copied."""
         for copy in copies:
-            self._due[copy] = None
-        self._wake.set()
+            self._new.add(copy)
 
     def forget(self, copy: PartitionCopy) -> None:
-        self._due.pop(copy, None)
+        self._new.remove(copy)
+        self._again.remove(copy)
         timer = self._timers.pop(copy, None)
         if timer is not None:
             timer.cancel()
@@ -98,11 +121,11 @@ class Care:
 
     async def run(self) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            due, self._due = list(self._due), {}
-            if due:
-                await self._look_at(due)
+            await self._look_at(await self._new.take())
+
+    async def run_again(self) -> None:
+        while True:
+            await self._look_at(await self._again.take())
 
     def _halted(self, copy: PartitionCopy, state: State, why: str) -> None:
         self.forget(copy)
@@ -114,17 +137,20 @@ class Care:
 
     def _now_due(self, copy: PartitionCopy) -> None:
         self._timers.pop(copy, None)
-        self._due[copy] = None
-        self._wake.set()
+        self._again.add(copy)
 
-    async def _look_at(self, copies: list[PartitionCopy]) -> None:
+    async def _look_at(self, due: list[PartitionCopy]) -> None:
+        copies = [copy for copy in due if copy not in self._looking]
         before = {copy: copy.progress for copy in copies}
+        self._looking.update(copies)
         try:
-            seen = await inspect(self._source, self._destination, copies)
+            seen = await inspect(self._source, self._destination, copies) if copies else {}
         except WireError as error:
             for copy in copies:
                 self.retry(copy, str(error))
             return
+        finally:
+            self._looking.difference_update(copies)
         for copy, facts in seen.items():
             if copy.releasing or copy in self._timers:
                 continue

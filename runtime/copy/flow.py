@@ -80,6 +80,7 @@ class FlowCopy:
         await self._around.ledger.decided(self.name)
         self._check_generation()
         self.spawn(self._care.run())
+        self.spawn(self._care.run_again())
 
     def _check_generation(self) -> None:
         generation = self._around.ledger.generation(self.name)

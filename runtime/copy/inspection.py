@@ -13,6 +13,7 @@ from runtime.copy.partition import PartitionCopy
 from runtime.copy.wire.asking import epoch_ends, list_offsets
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.errors import BrokerError, WireError
 from runtime.copy.wire.once import fetch_once
 from runtime.copy.wire.protocol.fetch import EpochEnd, Isolation
 from runtime.copy.wire.protocol.metadata import Topic
@@ -71,13 +72,12 @@ async def _source(
     )
     found: dict[PartitionCopy, SourceFacts | Missing] = {}
     for copy, place in at.items():
-        start, end = starts[place], ends[place]
-        progress = copy.progress
-        if _behind(topics[place.topic], place, progress.source_topic_id, progress.source_epoch):
-            found[copy] = Missing("source", ErrorCode.UNKNOWN_LEADER_EPOCH)
-            continue
+        start, end, progress = starts[place], ends[place], copy.progress
         if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
             found[copy] = Missing("source", start if isinstance(start, ErrorCode) else _code(end))
+            continue
+        if doubt := _doubt(topics[place.topic], place, progress.source_topic_id, progress.source_epoch):
+            found[copy] = Missing("source", doubt)
             continue
         diverged = _parted(copy, epochs.get(place))
         found[copy] = SourceFacts(topics[place.topic].id, start.offset, end.offset, diverged)
@@ -109,26 +109,34 @@ async def _destination(
     )
     found: dict[PartitionCopy, DestinationFacts | Missing] = {}
     for copy in copies:
-        topic, progress = topics[copy.at.topic], copy.progress
-        end, topic_id = ends[copy.at], topic.id
-        if _behind(topic, copy.at, progress.destination_topic_id, progress.destination_epoch):
-            found[copy] = Missing("destination", ErrorCode.UNKNOWN_LEADER_EPOCH)
-            continue
+        topic, end, progress = topics[copy.at.topic], ends[copy.at], copy.progress
         if not isinstance(end, ListedOffset):
             found[copy] = Missing("destination", end)
             continue
-        rewritten = _doubtful(copy, epochs.get(copy.at), end.offset) and await _rewritten(
-            cluster, copy, topic_id
-        )
+        if doubt := _doubt(topic, copy.at, progress.destination_topic_id, progress.destination_epoch):
+            found[copy] = Missing("destination", doubt)
+            continue
+        try:
+            doubtful = _doubtful(copy, epochs.get(copy.at), end.offset)
+            rewritten = doubtful and await _rewritten(cluster, copy, topic.id)
+        except WireError as error:
+            code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
+            found[copy] = Missing("destination", code)
+            continue
         led = topic.partitions[copy.at.partition].leader_epoch
-        found[copy] = DestinationFacts(topic_id, end.offset, rewritten, led)
+        found[copy] = DestinationFacts(topic.id, end.offset, rewritten, led)
     return found
 
 
-def _behind(topic: Topic, at: TopicPartition, topic_id: bytes, epoch: int) -> bool:
-    """The leader that is named was deposed before `epoch`, as the ledger knows: nothing it says counts."""
+def _doubt(topic: Topic, at: TopicPartition, topic_id: bytes, epoch: int) -> ErrorCode | None:
+    """Why what was told of the topic says nothing: a broker that is behind does not know it yet, or names a
+    leader that was deposed before `epoch`, which the ledger knows.
+    """
     named = topic.partitions.get(at.partition)
-    return topic.id == topic_id and named is not None and named.leader_epoch < epoch
+    if topic.error or named is None:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    older = topic.id == topic_id and named.leader_epoch < epoch
+    return ErrorCode.UNKNOWN_LEADER_EPOCH if older else None
 
 
 def _doubtful(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None, log_end: int) -> bool:

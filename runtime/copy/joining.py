@@ -79,7 +79,7 @@ class Joining:
             self._owner.unfit(copy, why)
         elif not self._knows(leader.leader, copy):
             self._reach(leader.leader, copy)
-        elif leader.leader_epoch > copy.looked_epoch:
+        elif leader.leader_epoch != copy.looked_epoch:
             self._owner.led_anew(copy)
         else:
             return Part(copy, leader.leader, leader.leader_epoch)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from runtime.copy.errors import Decision, Do, Phase, decide
 from runtime.copy.owner import Owner, SlotMustEnd
+from runtime.copy.partition import PartitionCopy
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
@@ -60,8 +61,8 @@ class Recovery:
             await self._refresh({copy.at.topic for copy in copies} | lane.topics())
         await self.begin_again(lane)
         if ambiguous:
-            await self._ask(lane, tx)
-            self._owner.failed(lane, failure, decision, copies)
+            lost = await self._ask(lane, tx)
+            self._owner.failed(lane, failure, decision, lost)
         await self._confirm(lane)
         if self.failures > 1:
             await asyncio.sleep(min(0.05 * 2 ** min(self.failures, 6), 2.0))
@@ -112,8 +113,8 @@ class Recovery:
         with contextlib.suppress(WireError):
             await self._cluster.topics(topics, fresh=True)
 
-    async def _ask(self, lane: Lane, tx: Transaction) -> None:
-        """The answer to the end was lost: the ledger knows (fencing 5)."""
+    async def _ask(self, lane: Lane, tx: Transaction) -> list[PartitionCopy]:
+        """The answer to the end was lost: the ledger knows (fencing 5). Returns those that were aborted."""
         answers = [(entry, await self._owner.decided(entry.copy.key)) for entry in tx.entries]
         settled = {entry.copy: entry for entry, progress in answers if progress == entry.progress}
         for entry in settled.values():
@@ -125,6 +126,7 @@ class Recovery:
         if settled:
             self._owner.committed(lane, tx, [*settled.values()])
         self._owner.rewound(copies)
+        return [copy for copy in tx.parts if copy not in settled]
 
 
 def by_failure(failure: Failure) -> Decision:

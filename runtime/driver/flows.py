@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -67,10 +67,13 @@ class Flows:
                 await self._edit(before, flow, spec)
         self._shared.changed()
 
-    def accept_loss(self, name: str, stopped: Iterable[PartitionKey]) -> None:
+    def accept_loss(
+        self, name: str, stopped: Iterable[PartitionKey], partitions: Collection[tuple[str, int]]
+    ) -> None:
         flow = self.by_name.get(name)
         if flow is not None:
-            flow.accept_loss(key for key in stopped if key.flow == name)
+            asked = {PartitionKey(name, topic, partition) for topic, partition in partitions}
+            flow.accept_loss(asked.intersection(stopped))
 
     async def goodbye(self) -> None:
         """Nothing runs any more: the ledger says so, and every id is fenced. Raises WireError."""

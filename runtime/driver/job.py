@@ -240,9 +240,9 @@ class Job:
                 match command:
                     case control.StopJob():
                         self._stopping.set()
-                    case control.AcceptLoss(flow=flow):
+                    case control.AcceptLoss(flow=flow, partitions=partitions):
                         stopped = self._fleet.stopped() if self._fleet is not None else ()
-                        self._flows.accept_loss(flow, stopped)
+                        self._flows.accept_loss(flow, stopped, partitions)
                     case control.Reconfigure(spec=spec):
                         await self._reconfigure(spec, destination)
             except WireError as error:

@@ -111,7 +111,7 @@ class FakeJob(threading.Thread):
         self._killed = threading.Event()
         self.behind_ms = 0  # its clock
         self.stopped: list[PartitionStatus] = []  # what its slot says that stands still
-        self.accepted: list[str] = []
+        self.accepted: list[tuple[str, str, int]] = []
         self._producer = producer(endpoint)
 
     def kill(self) -> None:
@@ -138,8 +138,8 @@ class FakeJob(threading.Thread):
             case control.Reconfigure(spec=spec):
                 self._spec = spec
                 self._remember()
-            case control.AcceptLoss(flow=flow):
-                self.accepted.append(flow)
+            case control.AcceptLoss(flow=flow, partitions=partitions):
+                self.accepted += [(flow, topic, number) for topic, number in partitions]
         self._heard = command.id
 
     def _remember(self) -> None:

@@ -34,7 +34,7 @@ async def fetch_once(
     """What is there, at once or after `wait_ms` without anything; brokers send the first batch whole, however
     little is asked for. `by_epoch`: only the newest leader answers. `topic_id`: of this topic, though another
     may have its name by now. The partition's own error stands in the answer. Raises WireError. After either,
-    the leader is asked for before it is used again.
+    unless it is a quota's, the leader is asked for before it is used again.
 
     A client over its quota is told nothing but how long to wait, which `within` does not count. Then half as
     much is asked for: where others use the quota too, a little finds room sooner.
@@ -71,6 +71,7 @@ async def fetch_once(
                 cluster.doubt(at.topic)
             return answer
         if response.throttle_ms <= 0:
+            cluster.doubt(at.topic)
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, where, "no answer for it")
         throttled_ms += response.throttle_ms
         most_bytes = max(1, most_bytes // 2)

@@ -233,4 +233,4 @@ def test_losses_are_accepted_and_nothing_else(here: Here) -> None:
     approved: list[PartitionStatus] = []
     said = accept_loss(here.endpoint, here.name, here.name, approved.extend)
     assert (said, approved) == (Standing((lost,), (missing,)), [lost])
-    assert job.accepted == [here.name]
+    assert job.accepted == [(here.name, "a", lost.partition)]

@@ -23,7 +23,9 @@ SPEC = JobSpec(
 )
 
 
-@pytest.mark.parametrize("command", [StopJob("1"), Reconfigure("2", SPEC), AcceptLoss("3", "f1")])
+@pytest.mark.parametrize(
+    "command", [StopJob("1"), Reconfigure("2", SPEC), AcceptLoss("3", "f1", [("orders", 7)])]
+)
 def test_commands(command):
     assert control.decode_command(control.encode(command)) == command
 

@@ -1,7 +1,7 @@
 """How a partition is named in trouble, how long it waits, and what a look is worth."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 from msgspec.structs import replace
@@ -84,21 +84,26 @@ class Side:
     def __init__(self, topic_id: bytes, end: int) -> None:
         self.end = end
         self.answered: Callable[[], None] = lambda: None
-        self._topic = Topic("orders", topic_id, ErrorCode.NONE, False, {0: self.leader()})
+        self.silent = asyncio.Event()  # set while the partition 1 is not answered for
+        self.first: list[Topic] = []  # what a look is told before the truth
+        partitions = {number: self.leader() for number in (0, 1)}
+        self._topic = Topic("orders", topic_id, ErrorCode.NONE, False, partitions)
 
     def leader(self, *_: object) -> Partition:
         return Partition(0, 1, 5, (1,), (1,))
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
-        return {"orders": self._topic}
+        return {"orders": self.first.pop() if fresh and self.first else self._topic}
 
     async def call(self, node: int, request: object, purpose: str, within: float) -> object:
         match request:
-            case ListOffsetsRequest():
+            case ListOffsetsRequest(questions=questions):
                 asyncio.get_running_loop().call_soon(self.answered)
-                return ListOffsetsResponse(0, {AT: ListedOffset(self.end, -1, 5)})
-            case EpochEndsRequest():
-                return EpochEndsResponse(0, {AT: EpochEnd(5, self.end)})
+                if self.silent.is_set() and any(at.partition == 1 for at in questions):
+                    await asyncio.Event().wait()
+                return ListOffsetsResponse(0, {at: ListedOffset(self.end, -1, 5) for at in questions})
+            case EpochEndsRequest(questions=questions):
+                return EpochEndsResponse(0, {at: EpochEnd(5, self.end) for at in questions})
         raise AssertionError(request)
 
 
@@ -122,6 +127,54 @@ class Patient:
         return True
 
 
+async def while_caring(care: Care, waits: Awaitable[object]) -> None:
+    running = [asyncio.create_task(care.run()), asyncio.create_task(care.run_again())]
+    await asyncio.wait_for(waits, 60)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+def test_who_was_in_trouble_holds_up_nobody_else(copy: PartitionCopy) -> None:
+    """R7: a look at a partition without a leader takes long."""
+
+    async def look() -> None:
+        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        care = Care(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
+        asked = asyncio.Event()
+
+        async def another() -> None:
+            await asked.wait()
+            care.look_now(copy)
+            await patient.resumed.wait()
+
+        there.answered = asked.set
+        there.silent.set()
+        care.retry(partition(1), "it has no leader")
+        await while_caring(care, another())
+        assert copy.looked_epoch == 5
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("behind", ["source", "destination"])
+def test_a_broker_that_is_behind_is_not_believed(copy: PartitionCopy, behind: str) -> None:
+    """It does not know the topic yet, and says that there is none; or it names a leader that was deposed."""
+
+    async def look() -> None:
+        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        side, topic_id = (there, b"s" * 16) if behind == "source" else (here, b"d" * 16)
+        copy.progress = replace(copy.progress, source_epoch=5, destination_epoch=5)
+        older = Topic("orders", topic_id, ErrorCode.NONE, False, {0: Partition(0, 2, 4, (2,), (2,))})
+        side.first = [older, Topic("orders", bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {})]
+        care = Care(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
+        care.admit([copy])
+        await while_caring(care, patient.resumed.wait())
+        assert (side.first, patient.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
+
+    asyncio.run(look())
+
+
 def test_what_was_committed_during_a_look_makes_no_divergence(copy: PartitionCopy) -> None:
     """The ends that were seen are older than the ledger's: the partition is looked at again."""
 
@@ -138,10 +191,7 @@ def test_what_was_committed_during_a_look_makes_no_divergence(copy: PartitionCop
         settings = CopySettings(retry_ms=10, retry_max_ms=20)
         care = Care(there, here, settings, 1, patient)  # type: ignore[arg-type]
         care.admit([copy])
-        running = asyncio.create_task(care.run())
-        await asyncio.wait_for(patient.resumed.wait(), 60)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await while_caring(care, patient.resumed.wait())
         assert copy.progress is ahead
         assert (patient.replaced, copy.why) == (0, "")
 
