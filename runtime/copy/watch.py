@@ -82,4 +82,6 @@ async def _find_blocked(flow: Watched, source: Cluster, waiting: dict[PartitionC
         who = (
             f"producer id {first.producer_id}, open since offset {first.transaction_start}" if first else "?"
         )
+        if not copy.fetchable:  # it stopped meanwhile, and says why
+            continue
         copy.enter(State.BLOCKED_AT_SOURCE, f"a transaction at the source holds its readers back: {who}")

@@ -73,6 +73,8 @@ class Job:
             if destination is None:
                 return JobExit.STOPPED
             writer = await self._begun(destination)
+            if writer is None:
+                return JobExit.STOPPED
             self._pulse = Pulse(writer, self.status)
             if not await self._insist(self._pulse.beat):
                 return JobExit.STOPPED
@@ -138,14 +140,15 @@ class Job:
                 await pause(_PAUSE_S, self._stopping)
         return None
 
-    async def _begun(self, destination: Destination) -> DriverWriter:
-        """From here on every older driver of the job is fenced (R10)."""
-        while True:
+    async def _begun(self, destination: Destination) -> DriverWriter | None:
+        """From here on every older driver of the job is fenced (R10); None when stopped meanwhile."""
+        while not self._stopping.is_set():
             try:
                 return await DriverWriter.begin(destination.cluster, self.spec.job)
             except WireError as error:
                 say(f"waiting for the coordinator at {self.spec.destination}: {error}")
-                await asyncio.sleep(_PAUSE_S)
+                await pause(_PAUSE_S, self._stopping)
+        return None
 
     async def _insist(self, duty: Callable[[], Awaitable[None]]) -> bool:
         """Until it is done; false when stopped meanwhile."""

@@ -66,7 +66,7 @@ class SideDuties:
         said: dict[TopicPartition, int] = {}
         while True:
             await asyncio.sleep(wanted.every_ms / 1000)
-            positions = self._positions(reports())
+            positions = positions_of(self._flow.name, reports())
             news = {at: position for at, position in positions.items() if said.get(at) != position}
             try:
                 if news and await self._commit(wanted, news):
@@ -85,10 +85,12 @@ class SideDuties:
         self.notes["origin commits"] = f"committing as {wanted.group} was refused: {refused.name}"
         return False
 
-    def _positions(self, reports: Iterable[SlotReport]) -> dict[TopicPartition, int]:
-        return {
-            TopicPartition(one.topic, one.partition): one.position
-            for report in reports
-            for one in report.status.partitions
-            if one.flow == self._flow.name and one.position >= 0 and not naming.is_internal(one.topic)
-        }
+
+def positions_of(flow: str, reports: Iterable[SlotReport]) -> dict[TopicPartition, int]:
+    """A partition that moved is in its former slot's last report, too: the newer one counts."""
+    return {
+        TopicPartition(one.topic, one.partition): one.position
+        for report in sorted(reports, key=lambda report: report.status.at_ms)
+        for one in report.status.partitions
+        if one.flow == flow and one.position >= 0 and not naming.is_internal(one.topic)
+    }

@@ -1,0 +1,22 @@
+"""What is committed at the source, for people to look at."""
+
+from runtime.contract.job_status import SlotReport
+from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
+from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.driver.side_duties import positions_of
+
+
+def report(slot: int, at_ms: int, **positions: int) -> SlotReport:
+    partitions = [
+        PartitionStatus("f", topic, 0, PartitionState.COPYING, since_ms=0, position=position)
+        for topic, position in positions.items()
+    ]
+    return SlotReport("driver", 1, SlotStatus(slot=slot, at_ms=at_ms, assignment=1, partitions=partitions))
+
+
+def test_of_a_partition_that_moved_the_newer_report_counts() -> None:
+    gone, alive = report(0, 1_000, orders=50, other=7), report(1, 9_000, orders=70, fresh=-1)
+
+    for reports in ([gone, alive], [alive, gone]):
+        assert positions_of("f", reports) == {TopicPartition("orders", 0): 70, TopicPartition("other", 0): 7}
+    assert positions_of("g", [gone, alive]) == {}
