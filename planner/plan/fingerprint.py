@@ -63,14 +63,14 @@ class _Look:
     def take(self, address: Address, keys: Iterable[str], *, with_replicas: bool) -> Fingerprint | None:
         cluster = self.observed.reachable(address.cluster or "")
         entry = self.owned.get(address)
-        owner = None if entry is None else entry.topology
         if cluster is None:
             return None
         match address.kind:
             case Kind.TOPIC:
                 return _of_a_topic(address, cluster, keys, entry, with_replicas=with_replicas)
             case Kind.ACL:
-                return Fingerprint(address, exists=address.name in self.acls[cluster.name], owner=owner)
+                exists = address.name in self.acls[cluster.name]
+                return Fingerprint(address, exists=exists, owner=_owned_by(entry))
             case _:
                 return None
 
@@ -81,7 +81,7 @@ class _Look:
             return None
         standing = Standing.at(live)
         entry = standing.entries.get(address)
-        owner = None if entry is None else entry.topology
+        owner = _owned_by(entry)
         if address.kind is not Kind.JOB:
             seen = {} if entry is None else {STATE: entry.spec.get(STATE)}
             return Fingerprint(address, exists=entry is not None, config=seen, owner=owner, cluster=cluster)
@@ -101,8 +101,7 @@ def _of_a_topic(
     with_replicas: bool,
 ) -> Fingerprint:
     live = cluster.topics.get(address.name)
-    owner = None if entry is None else entry.topology
-    removal = None if entry is None else _removal(entry)
+    owner, removal = _owned_by(entry), _removal(entry)
     if live is None:
         return Fingerprint(address, exists=False, owner=owner, removal=removal)
     return Fingerprint(
@@ -117,7 +116,13 @@ def _of_a_topic(
     )
 
 
-def _removal(entry: Owned) -> str:
+def _owned_by(entry: Owned | None) -> str | None:
+    return None if entry is None else entry.topology
+
+
+def _removal(entry: Owned | None) -> str | None:
+    if entry is None:
+        return None
     return "protected" if entry.protect else entry.on_remove.value
 
 

@@ -76,8 +76,8 @@ async def _source(
         if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
             found[copy] = Missing("source", start if isinstance(start, ErrorCode) else _code(end))
             continue
-        if doubt := _doubt(topics[place.topic], place, progress.source_topic_id, progress.source_epoch):
-            found[copy] = Missing("source", doubt)
+        if behind := _behind(topics[place.topic], place, progress.source_topic_id, progress.source_epoch):
+            found[copy] = Missing("source", behind)
             continue
         diverged = _parted(copy, epochs.get(place))
         found[copy] = SourceFacts(topics[place.topic].id, start.offset, end.offset, diverged)
@@ -113,8 +113,8 @@ async def _destination(
         if not isinstance(end, ListedOffset):
             found[copy] = Missing("destination", end)
             continue
-        if doubt := _doubt(topic, copy.at, progress.destination_topic_id, progress.destination_epoch):
-            found[copy] = Missing("destination", doubt)
+        if behind := _behind(topic, copy.at, progress.destination_topic_id, progress.destination_epoch):
+            found[copy] = Missing("destination", behind)
             continue
         try:
             doubtful = _doubtful(copy, epochs.get(copy.at), end.offset)
@@ -128,7 +128,7 @@ async def _destination(
     return found
 
 
-def _doubt(topic: Topic, at: TopicPartition, topic_id: bytes, epoch: int) -> ErrorCode | None:
+def _behind(topic: Topic, at: TopicPartition, topic_id: bytes, epoch: int) -> ErrorCode | None:
     """Why what was told of the topic says nothing: a broker that is behind does not know it yet, or names a
     leader that was deposed before `epoch`, which the ledger knows.
     """

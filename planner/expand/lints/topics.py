@@ -62,11 +62,11 @@ def replication(topics: Iterable[DesiredTopic], world: World, observed: Observed
 def internal_replication(world: World, observed: Observed) -> Iterator[Diagnostic]:
     """The same of the product's own topics, wherever it needs any."""
     wanted = world.topology.internal.replication
-    for name, topics in sorted(_internal(world.topology).items()) if wanted is not None else ():
+    if wanted is None:
+        return
+    for name, topics in sorted(_internal(world.topology).items()):
         cluster = observed.reachable(name)
-        if cluster is None or wanted is None or wanted <= len(cluster.brokers):
-            continue
-        if topics <= cluster.internal_topics.keys():
+        if cluster is None or wanted <= len(cluster.brokers) or topics <= cluster.internal_topics.keys():
             continue
         yield error(
             f"internal.replication is {wanted}, and {name} has {len(cluster.brokers)} brokers",
