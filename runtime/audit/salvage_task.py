@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,6 +40,7 @@ from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
 from runtime.copy.wire.once import fetch_once
 from runtime.copy.wire.protocol.fetch import FetchedPartition, Isolation
 from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.copy.wire.timing import Patience
 
 SAID = "salvage: "  # what begins so is for the person who waits
 _PAUSE_S = 0.5
@@ -99,8 +99,7 @@ class Replay:
             self._key.topic,
             self._part.mirror,
         )
-        loop = asyncio.get_running_loop()
-        deadline, before = math.inf, self.records
+        patience, before = Patience(self._asked.within_s), self.records
         while True:
             try:
                 self._producers = await producers_at(self._source)
@@ -110,9 +109,9 @@ class Replay:
                 return
             except WireError as error:
                 if self.records > before:
-                    deadline, before = math.inf, self.records
-                deadline = min(deadline, loop.time() + self._asked.within_s)
-                if loop.time() > deadline or not _passes(error):
+                    patience.renew()
+                    before = self.records
+                if patience.over() or not _passes(error):
                     raise Stopped(_words(error)) from error
             await asyncio.sleep(_PAUSE_S)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 
 from runtime.audit.records_fetch import Found
 from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
@@ -15,6 +14,7 @@ from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
 from runtime.copy.wire.once import fetch_once
 from runtime.copy.wire.protocol.fetch import FetchedPartition
 from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.copy.wire.timing import Patience
 
 _FETCH_BYTES = 2 << 20
 _PAUSE_S = 0.1
@@ -84,28 +84,23 @@ class Side:
         ]
 
     async def _answer(self) -> FetchedPartition:
-        """One that holds something, or says that nothing is left. Patience begins with the first other one: a
-        quota may keep any fetch waiting.
-        """
-        loop = asyncio.get_running_loop()
-        settled = deadline = math.inf
+        """One that holds something, or says that nothing is left."""
+        settling, patience = Patience(_SETTLED_S), Patience(self._within_s)
         while True:
             while (wait := self._bucket.wait_s()) > 0:
                 await asyncio.sleep(wait)
-                deadline += wait
+                patience.extend(wait)
             try:
                 answer = await self._fetch()
                 if len(answer.records) or answer.last_stable_offset >= self._high:
                     return answer
-                now = loop.time()
-                settled, deadline = min(settled, now + _SETTLED_S), min(deadline, now + self._within_s)
-                if answer.high_watermark < self._high and now > settled:
+                settled, waited_for = settling.over(), patience.over()
+                if answer.high_watermark < self._high and settled:
                     return answer  # the log ends before: what should be behind it is not there
-                if now > deadline:
+                if waited_for:
                     raise Stalled(f"a transaction is open at offset {answer.last_stable_offset}")
             except WireError as error:
-                deadline = min(deadline, loop.time() + self._within_s)
-                if not _retriable(error) or loop.time() > deadline:
+                if not _retriable(error) or patience.over():
                     raise
             await asyncio.sleep(_PAUSE_S)
 

@@ -1,7 +1,6 @@
 """Reads one partition of an internal topic on, uncommitted, up to a high watermark taken now (fencing 2)."""
 
 import asyncio
-import math
 
 from runtime.batch import Where, walk
 from runtime.copy.fold import Fold
@@ -12,6 +11,7 @@ from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
 from runtime.copy.wire.once import fetch_once
 from runtime.copy.wire.protocol.fetch import FetchedPartition, Isolation
 from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
+from runtime.copy.wire.timing import Patience
 
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1
@@ -61,8 +61,7 @@ class Scan:
         return (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
 
     async def _fetch(self, within: float) -> FetchedPartition:
-        """Patience begins with the first failure: a quota may keep any fetch waiting."""
-        deadline = math.inf
+        patience = Patience(within)
         while True:
             try:
                 return await self._fetch_once()
@@ -70,9 +69,7 @@ class Scan:
                 retriable = isinstance(error, ConnectionFailure) or (
                     isinstance(error, BrokerError) and error.code.retriable
                 )
-                now = asyncio.get_running_loop().time()
-                deadline = min(deadline, now + within)
-                if not retriable or now > deadline:
+                if not retriable or patience.over():
                     raise
             await asyncio.sleep(_PAUSE_S)
 

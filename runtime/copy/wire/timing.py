@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, TypeVar
@@ -19,6 +20,27 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float, where: str) -> T
             return await work
     except TimeoutError:
         raise TimedOut(where, f"not done in {seconds:g} s", sent=False) from None
+
+
+class Patience:
+    """So many seconds from the first failure on: a quota may keep any question waiting before."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = math.inf
+
+    def over(self) -> bool:
+        """Asked after each failure."""
+        now = asyncio.get_running_loop().time()
+        self._until = min(self._until, now + self._seconds)
+        return now > self._until
+
+    def extend(self, seconds: float) -> None:
+        self._until += seconds
+
+    def renew(self) -> None:
+        """Something moved on: the next failure is the first one."""
+        self._until = math.inf
 
 
 class Shared(Generic[T]):

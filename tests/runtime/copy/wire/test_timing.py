@@ -7,13 +7,33 @@ import asyncio
 import pytest
 
 from runtime.copy.wire.errors import Disconnected, TimedOut
-from runtime.copy.wire.timing import Shared, in_time, jittered
+from runtime.copy.wire.timing import Patience, Shared, in_time, jittered
 
 
 def test_what_is_not_done_in_time_was_not_sent() -> None:
     with pytest.raises(TimedOut, match=r"connecting: not done in 0.01 s") as failure:
         asyncio.run(in_time(asyncio.sleep(60), 0.01, "connecting"))
     assert not failure.value.sent
+
+
+def test_patience_begins_with_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        loop, patience, now = asyncio.get_running_loop(), Patience(10), [100.0]
+        monkeypatch.setattr(loop, "time", lambda: now[0])
+
+        def over_at(seconds: float) -> bool:
+            now[0] = seconds
+            return patience.over()
+
+        assert [over_at(at) for at in (500, 510, 511)] == [False, False, True]
+        patience.extend(5)
+        assert [over_at(at) for at in (515, 516)] == [False, True]
+        patience.renew()
+        patience.extend(5)
+        assert [over_at(at) for at in (900, 910, 911)] == [False, False, True]
+        monkeypatch.undo()
+
+    asyncio.run(work())
 
 
 def test_pauses_differ_and_stay_near() -> None:
