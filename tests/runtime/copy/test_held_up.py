@@ -1,18 +1,20 @@
 """R7: what one broker of the destination holds up, and what it does not."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as struct_replace
 
+from runtime.lab.lab import Lab
 from runtime.lab.spec import Listener
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.runtime.conftest import sides_of
 from tests.runtime.copy.brokers import all_but_data_on, by_hand, place
-from tests.runtime.copy.lost_ends import losing_ends
+from tests.runtime.copy.lost_ends import LosesEnds, losing_ends
 from tests.runtime.copy.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
 pytestmark = pytest.mark.integration
@@ -22,25 +24,32 @@ _MENDED_S = 180  # brokers come back and elect leaders meanwhile
 _ONE_LANE = struct_replace(FAST, lanes=1, spare_lanes=1)  # one home lane: neighbours share transactions
 
 
-def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
-    own_lab: MakeLab, fresh: Fresh
-) -> None:
-    """R7: the cluster is well, only the slot can't come to one of its brokers: a listener, a firewall."""
+@contextmanager
+def doors_before(own_lab: MakeLab) -> Iterator[tuple[Lab, dict[str, Side], dict[int, LosesEnds]]]:
+    """A door before each broker of dc2. All but the data lies on the first of them."""
     with losing_ends() as one, losing_ends() as two:
         doors = {1: one, 2: two}
         listener = Listener("DOOR", {node: door.address for node, door in doors.items()})
         lab = own_lab(spec("dc1"), replace(spec("dc2", brokers=2), listeners=(listener,)))
-        really = lab.clusters["dc2"].listener("DOOR")
-        near, far = doors
         there = lab.clusters["dc2"]
-        all_but_data_on(Side("dc2", there.bootstrap, there.client), near)
-        sides = sides_of(lab)
+        for node, door in doors.items():
+            door.there = there.listener("DOOR")[node]
+        all_but_data_on(Side("dc2", there.bootstrap, there.client), 1)
+        yield lab, sides_of(lab), doors
+
+
+def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
+    own_lab: MakeLab, fresh: Fresh
+) -> None:
+    """R7: the cluster is well, only the slot can't come to one of its brokers: a listener, a firewall."""
+    with doors_before(own_lab) as (_, sides, doors):
+        near, far = doors
+        really = doors[far].there
         flow, job, topic = flow_spec(fresh("flow")), fresh("job"), fresh("orders")
         sides["dc1"].create(topic, 2)
         place(sides["dc2"], topic, [[near], [far]])
 
         async def copy() -> None:
-            doors[near].there, doors[far].there = really[near], really[far]
             through = replace(sides["dc2"], bootstrap=doors[near].address)
             outside, inside = (
                 Driver({**sides, "dc2": way}, job=job, settings=_ONE_LANE) for way in (sides["dc2"], through)
@@ -51,7 +60,7 @@ def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
                     if count == 200:
                         doors[far].shut()
                     if count == 400:
-                        doors[far].there = really[far]
+                        doors[far].there = really
                     rows = [{"value": b"%d" % number, "partition": number % 2} for number in range(200)]
                     await asyncio.to_thread(sides["dc1"].write, topic, rows)
                     seen = await until(slot, at_end([count, far_end]), _MENDED_S)
@@ -64,16 +73,8 @@ def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
 
 def test_an_end_that_nobody_knows_of_holds_up_its_own_partitions_only(own_lab: MakeLab, fresh: Fresh) -> None:
     """Its answer is lost, and its marker can't be written: the neighbours of its lane go on in another."""
-    with losing_ends() as one, losing_ends() as two:
-        doors = {1: one, 2: two}
-        listener = Listener("DOOR", {node: door.address for node, door in doors.items()})
-        lab = own_lab(spec("dc1"), replace(spec("dc2", brokers=2), listeners=(listener,)))
-        there = lab.clusters["dc2"]
-        for node, door in doors.items():
-            door.there = there.listener("DOOR")[node]
+    with doors_before(own_lab) as (lab, sides, doors):
         keeper, victim = doors
-        all_but_data_on(Side("dc2", there.bootstrap, there.client), keeper)
-        sides = sides_of(lab)
         flow, topic = flow_spec(fresh("flow")), fresh("orders")
         sides["dc1"].create(topic, 2)
         place(sides["dc2"], topic, [[keeper], [victim]])
