@@ -1,4 +1,4 @@
-"""The house rules: short modules, every command helped and documented, Gherkin alone among the features."""
+"""The house rules: modules of one concept, every command helped and documented, Gherkin alone among the features."""
 
 import tomllib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 from planner.cli.app import root
 
 HERE = Path(__file__).resolve().parent.parent
-LONGEST = 300
+LONGEST = 500
 
 
 def modules() -> list[Path]:
@@ -31,7 +31,7 @@ def commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[str, 
 COMMANDS = dict(commands(root, ("repl",)))
 
 
-def test_no_module_exceeds_300_lines() -> None:
+def test_no_module_exceeds_500_lines() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in modules()}
     too_long = {str(path.relative_to(HERE)): lines for path, lines in lengths.items() if lines > LONGEST}
     assert not too_long, f"these ask to be two: {too_long}"
