@@ -16,9 +16,9 @@ from planner.cli.options import (
     auto_approve_option,
     json_option,
     lock_timeout_option,
-    path_argument,
     target_option,
     timeout_option,
+    topology_path,
     var_file_option,
 )
 from planner.cli.pipeline import apply_plan, folder_of, see
@@ -31,7 +31,7 @@ from planner.store import planfile
 
 
 @click.command()
-@path_argument
+@topology_path
 @var_file_option
 @target_option
 @auto_approve_option

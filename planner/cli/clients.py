@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.options import Duration, json_option, path_option, timeout_option, var_file_option
+from planner.cli.options import Duration, json_option, timeout_option, topology_path_after, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode
 
@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
     metavar="DURATION",
     help="Look twice, so far apart, and tell how fast groups consume. Choose more than they commit by.",
 )
-@path_option
+@topology_path_after("topic")
 @var_file_option
 @timeout_option
 @json_option

@@ -11,8 +11,8 @@ from planner.cli.options import (
     auto_approve_option,
     json_option,
     lock_timeout_option,
-    path_argument,
     timeout_option,
+    topology_path,
     var_file_option,
 )
 from planner.cli.pipeline import destroy_plan
@@ -21,7 +21,7 @@ from planner.cli.validate import checked
 
 
 @click.command()
-@path_argument
+@topology_path
 @var_file_option
 @auto_approve_option
 @lock_timeout_option

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from planner.cli.options import json_option, path_argument, timeout_option, var_file_option
+from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.cli.pipeline import drift_plan, see
 from planner.cli.plan_output import exit_code, failing_as_json, output
 from planner.cli.validate import checked
 
 
 @click.command()
-@path_argument
+@topology_path
 @var_file_option
 @timeout_option
 @json_option

@@ -15,7 +15,7 @@ from planner.cli.options import (
     copied_within_option,
     json_option,
     lock_timeout_option,
-    path_option,
+    topology_path,
     var_file_option,
 )
 from planner.cli.promote_wait import SILENT_MS, copied, drained
@@ -28,7 +28,7 @@ from planner.plan.transitions import may_follow
 
 @click.command()
 @click.argument("cluster")
-@path_option
+@topology_path
 @var_file_option
 @click.option("--switch", is_flag=True, help="Everything is home: the flows out of CLUSTER run again.")
 @auto_approve_option

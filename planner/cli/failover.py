@@ -13,8 +13,8 @@ from planner.cli.options import (
     auto_approve_option,
     json_option,
     lock_timeout_option,
-    path_option,
     timeout_option,
+    topology_path,
     var_file_option,
 )
 from planner.cli.validate import checked
@@ -32,7 +32,7 @@ _LEFT = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER)
 
 @click.command()
 @click.argument("cluster")
-@path_option
+@topology_path
 @var_file_option
 @click.option("--rehearse", is_flag=True, help="Only tell what it would cost and take; touch nothing.")
 @auto_approve_option

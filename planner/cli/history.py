@@ -8,7 +8,7 @@ import click
 from planner.cli import as_json as json_output
 from planner.cli.app import show
 from planner.cli.endpoints import endpoints_of
-from planner.cli.options import json_option, path_argument, var_file_option
+from planner.cli.options import json_option, topology_path, var_file_option
 from planner.declare import load
 from planner.kafka import Endpoint
 from planner.model.applied import Applied
@@ -22,7 +22,7 @@ from planner.store.planfile import step_of
 
 
 @click.command()
-@path_argument
+@topology_path
 @var_file_option
 @click.option("--id", "apply_id", metavar="ID", help="One apply with every step of it.")
 @json_option

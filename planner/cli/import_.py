@@ -14,8 +14,8 @@ from planner.cli.options import (
     auto_approve_option,
     json_option,
     lock_timeout_option,
-    path_option,
     timeout_option,
+    topology_path_after,
     var_file_option,
 )
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
@@ -34,8 +34,8 @@ class Written(NamedTuple):
 
 
 @click.command()
-@click.argument("clusters", nargs=-1, metavar="[CLUSTER]...")
-@path_option
+@click.argument("clusters", nargs=-1, metavar="[CLUSTER]... [PATH]")
+@topology_path_after("clusters", repeated=True)
 @var_file_option
 @click.option("--topics", "pattern", metavar="RE", help="Only topics whose whole name matches this regex.")
 @click.option("--mm2", type=click.Path(path_type=Path), metavar="FILE", help="A MirrorMaker 2 configuration.")

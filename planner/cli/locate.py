@@ -9,7 +9,7 @@ import click
 
 from planner.cli import as_json as json_output
 from planner.cli.known import flow_of
-from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
 
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 @click.argument("flow")
 @click.argument("place", metavar="TOPIC:PARTITION:OFFSET|TOPIC:PARTITION@TIMESTAMP")
 @click.option("--reverse", is_flag=True, help="The record is at the destination; where did it come from?")
-@path_option
+@topology_path
 @var_file_option
 @timeout_option
 @json_option

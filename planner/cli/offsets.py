@@ -6,7 +6,7 @@ import click
 
 from planner.cli import as_json as json_output
 from planner.cli.known import flow_of
-from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import GroupMode
@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 @click.command()
 @click.argument("flow")
 @click.argument("group")
-@path_option
+@topology_path
 @var_file_option
 @timeout_option
 @json_option

@@ -1,8 +1,9 @@
 """Arguments and options that several commands share, so that each is spelt and explained one way."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -25,22 +26,71 @@ class Duration(click.ParamType[int]):
             self.fail(f'"{value}" is {wrong.what}: {wrong.mend}', param, ctx)
 
 
-def path_argument(command: Command) -> Command:
-    """`[PATH]`: the topology's file or folder, the current folder by default."""
-    argument = click.argument("path", type=click.Path(path_type=Path), default=Path(), metavar="[PATH]")
+def topology_path(command: Command) -> Command:
+    """Add `[PATH]` as the last argument and `--path PATH`: two ways to name the topology's file or folder.
+
+    A command has one `path` parameter, the current folder by default. Both ways at once are an error, unless
+    they name the same path.
+    """
+
+    @functools.wraps(command)
+    def with_path(*arguments: Any, path_word: Path | None, path_option: Path | None, **options: Any) -> Any:
+        return command(*arguments, path=_one_path(path_word, path_option), **options)
+
+    return _path_argument(_path_option(cast(Command, with_path)))
+
+
+def topology_path_after(optional: str, *, repeated: bool = False) -> Callable[[Command], Command]:
+    """Add what `topology_path` adds to a command whose argument `optional` may be left out, or be `repeated`.
+
+    The last word is PATH where it contains a slash, is `.` or `..`, or names an existing YAML file: none of
+    these is the name of a cluster, and only the last could be the name of a topic.
+    """
+
+    def add(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_path(*arguments: Any, path_option: Path | None, **options: Any) -> Any:
+            word: Path | None = options.pop("path_word", None)
+            given = options[optional]
+            words = given if isinstance(given, tuple) else (given,) if given is not None else ()
+            if word is None and words and _is_path(words[-1]):
+                word = Path(words[-1])
+                options[optional] = words[:-1] if isinstance(given, tuple) else None
+            return command(*arguments, path=_one_path(word, path_option), **options)
+
+        added = _path_option(cast(Command, with_path))
+        return added if repeated else _path_argument(added)
+
+    return add
+
+
+def _path_argument(command: Command) -> Command:
+    argument = click.argument(
+        "path_word", type=click.Path(path_type=Path), required=False, default=None, metavar="[PATH]"
+    )
     return argument(command)
 
 
-def path_option(command: Command) -> Command:
-    """`--path PATH`, for commands whose argument is something else."""
+def _path_option(command: Command) -> Command:
     option = click.option(
         "--path",
+        "path_option",
         type=click.Path(path_type=Path),
-        default=Path(),
+        default=None,
         metavar="PATH",
-        help="The topology's file or folder.  [default: the current folder]",
+        help="The topology's file or folder, as the argument PATH.  [default: the current folder]",
     )
     return option(command)
+
+
+def _one_path(word: Path | None, option: Path | None) -> Path:
+    if word is not None and option is not None and word != option:
+        raise click.UsageError(f"the topology is given twice: {word} and --path {option}")
+    return word or option or Path()
+
+
+def _is_path(word: str) -> bool:
+    return "/" in word or word in (".", "..") or (word.endswith((".yaml", ".yml")) and Path(word).is_file())
 
 
 def var_file_option(command: Command) -> Command:

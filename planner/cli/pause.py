@@ -10,8 +10,8 @@ from planner.cli.options import (
     auto_approve_option,
     json_option,
     lock_timeout_option,
-    path_option,
     timeout_option,
+    topology_path,
     var_file_option,
 )
 from planner.cli.validate import checked
@@ -20,7 +20,7 @@ from planner.model.topology import RUNNING, FlowState
 
 @click.command()
 @click.argument("flow")
-@path_option
+@topology_path
 @var_file_option
 @auto_approve_option
 @lock_timeout_option

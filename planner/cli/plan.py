@@ -6,9 +6,9 @@ import click
 
 from planner.cli.options import (
     json_option,
-    path_argument,
     target_option,
     timeout_option,
+    topology_path,
     var_file_option,
 )
 from planner.cli.pipeline import apply_plan, see
@@ -22,7 +22,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
-@path_argument
+@topology_path
 @var_file_option
 @target_option
 @click.option("--out", type=FILE, metavar="FILE", help="Save the plan, for repl apply FILE to do exactly it.")

@@ -12,7 +12,7 @@ from planner.cli.options import (
     copied_within_option,
     json_option,
     lock_timeout_option,
-    path_option,
+    topology_path,
     var_file_option,
 )
 from planner.cli.promote_topics import promote_topics
@@ -26,7 +26,7 @@ _STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
 
 @click.command()
 @click.argument("flow")
-@path_option
+@topology_path
 @var_file_option
 @auto_approve_option
 @lock_timeout_option

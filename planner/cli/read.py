@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.cli.options import json_option, timeout_option, topology_path_after, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode
 from runtime.audit.records import AtOffset, AtTime, Earliest, Newest, Start
@@ -60,7 +60,7 @@ class From(click.ParamType[Start]):
     help="latest: the last N. Or the first N from earliest, PARTITION:OFFSET, or a time on.",
 )
 @click.option("--full", is_flag=True, help="Long values to their end.")
-@path_option
+@topology_path_after("topic")
 @var_file_option
 @timeout_option
 @json_option

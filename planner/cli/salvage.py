@@ -15,8 +15,8 @@ from planner.cli.options import (
     auto_approve_option,
     json_option,
     lock_timeout_option,
-    path_option,
     timeout_option,
+    topology_path,
     var_file_option,
 )
 from planner.declare import load
@@ -40,7 +40,7 @@ FORMAT_VERSION = 1
 )
 @click.option("--replay", is_flag=True, help="Copy them into the flow's own topic at the destination.")
 @click.option("--to", metavar="TOPIC", help="With --replay: into this topic of the destination.")
-@path_option
+@topology_path
 @var_file_option
 @auto_approve_option
 @lock_timeout_option

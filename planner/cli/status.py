@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.options import Duration, json_option, path_argument, timeout_option, var_file_option
+from planner.cli.options import Duration, json_option, timeout_option, topology_path, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode
 
@@ -18,7 +18,7 @@ FORMAT_VERSION = 1
 
 
 @click.command()
-@path_argument
+@topology_path
 @var_file_option
 @click.option("--watch", is_flag=True, help="Look again and again until Ctrl-C, with what came before.")
 @click.option(

@@ -7,7 +7,7 @@ import click
 
 from planner.cli import as_json as json_output
 from planner.cli.app import show
-from planner.cli.options import json_option, path_argument, var_file_option
+from planner.cli.options import json_option, topology_path, var_file_option
 from planner.declare import Loaded, in_order, load_with_warnings
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
 from planner.model.topology import Topology
@@ -16,7 +16,7 @@ FORMAT_VERSION = 1
 
 
 @click.command()
-@path_argument
+@topology_path
 @var_file_option
 @json_option
 def command(path: Path, var_files: tuple[Path, ...], as_json: bool) -> int:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from planner.cli import as_json as json_output
 from planner.cli.flow_specs import job_spec
 from planner.cli.known import flow_of
-from planner.cli.options import json_option, path_option, timeout_option, var_file_option
+from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.cli.spark_once import on_spark
 from planner.cli.verify_book import book_of
 from planner.declare import load
@@ -110,7 +110,7 @@ class Pattern(click.ParamType[str]):
     is_flag=True,
     help="On the cluster of Spark where the flow's job runs, not on this machine.",
 )
-@path_option
+@topology_path
 @var_file_option
 @timeout_option
 @json_option
