@@ -1,4 +1,4 @@
-"""The house rules: modules of one concept, every command helped and documented, Gherkin alone among the features."""
+"""The house rules: one concept a module, every command helped and documented, only Gherkin in features."""
 
 import tomllib
 from collections.abc import Iterator
