@@ -179,7 +179,7 @@ def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, h
         from runtime.lab.load import Load, targets_of
 
         wanted = targets_of(targets)
-        writing = Load(_lab(home), wanted, rate)
+        writing = Load(_lab(home), wanted, rate, report=lambda line: click.echo(line, err=True))
         try:
             writing.run(seconds)
         except KeyboardInterrupt:
@@ -189,9 +189,9 @@ def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, h
         json_output.emit({"format_version": FORMAT_VERSION, "targets": written})
     else:
         for target in wanted:
-            lost = f"; some were not acknowledged: {target.failed}" if target.failed else ""
+            lost = f"; {target.lost:,} were not acknowledged: {target.failed}" if target.lost else ""
             click.echo(f"{target.name}: {target.written:,} records written{lost}", err=True)
-    return 1 if any(target.failed for target in wanted) else 0
+    return 1 if any(target.lost for target in wanted) else 0
 
 
 def _lab(home: Path, report: Callable[[str, int, int], None] | None = None) -> "Lab":

@@ -1,27 +1,32 @@
 """Records for trying things: numbered, at a steady rate, to any number of topics at once."""
 
 import json
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
 
 KEYS = 100
 _TICK = 0.05
-_PATIENCE = 20.0
+_ACKNOWLEDGED_WITHIN_S = 20.0
+# Passed as `logger`, it keeps librdkafka's own lines off stderr: an outage is reported once, by `Outages`.
+_SILENT = logging.Logger("repl.lab.load")
+_SILENT.addHandler(logging.NullHandler())
 
 
 @dataclass
 class Target:
-    """One topic of one cluster, and how many of its records were acknowledged."""
+    """One topic of one cluster; how many of its records were acknowledged, how many were not, and why."""
 
     cluster: str
     topic: str
     written: int = 0
+    lost: int = 0
     failed: str = ""
 
     @property
@@ -41,15 +46,41 @@ def targets_of(words: Sequence[str]) -> list[Target]:
 
 
 @dataclass
+class Outages:
+    """Reports the begin and the end of each cluster's outage in one line each."""
+
+    report: Callable[[str], None]
+    _down: set[str] = field(default_factory=set)
+
+    def failed(self, cluster: str, failure: KafkaError) -> None:
+        if failure.code() == KafkaError._ALL_BROKERS_DOWN and cluster not in self._down:
+            self._down.add(cluster)
+            self.report(
+                f"{cluster} does not answer; each record is tried again for {_ACKNOWLEDGED_WITHIN_S:g} s"
+            )
+
+    def acknowledged(self, cluster: str) -> None:
+        if cluster in self._down:
+            self._down.remove(cluster)
+            self.report(f"{cluster} answers again")
+
+
+@dataclass
 class Load:
-    """`run` writes until the time is over, or a Ctrl-C; what is on its way is waited for."""
+    """`run` writes until the time is over, or a Ctrl-C; what is on its way is waited for.
+
+    `report` gets one line when a cluster stops answering, and one when it answers again.
+    """
 
     lab: Lab
     targets: Sequence[Target]
     rate: float
+    report: Callable[[str], None] = lambda _: None
     _producers: dict[str, Producer] = field(default_factory=dict)
+    _outages: Outages = field(init=False)
 
     def __post_init__(self) -> None:
+        self._outages = Outages(self.report)
         for target in self.targets:
             self._producer(target)
 
@@ -60,7 +91,7 @@ class Load:
                     self._write(target, number)
         finally:
             for producer in self._producers.values():
-                producer.flush(_PATIENCE)
+                producer.flush(_ACKNOWLEDGED_WITHIN_S)
 
     def _beats(self, seconds: float) -> Iterator[int]:
         """The numbers 0, 1, 2 … at the pace of the rate: as many as the time holds, whatever held us up."""
@@ -75,17 +106,21 @@ class Load:
                 producer.poll(0)
 
     def _write(self, target: Target, number: int) -> None:
-        def told(failure: object, _record: object) -> None:
+        def delivered(failure: KafkaError | None, _record: object) -> None:
             if failure is None:
                 target.written += 1
+                self._outages.acknowledged(target.cluster)
             else:
-                target.failed = str(failure)
+                target.lost += 1
+                target.failed = failure.str()
 
         value = {"from": target.cluster, "number": number, "at": time.strftime("%H:%M:%S")}
         producer = self._producers[target.cluster]
         while True:
             try:
-                producer.produce(target.topic, json.dumps(value), f"key-{number % KEYS}", on_delivery=told)
+                producer.produce(
+                    target.topic, json.dumps(value), f"key-{number % KEYS}", on_delivery=delivered
+                )
                 return
             except BufferError:  # the cluster is slower than the rate
                 producer.poll(_TICK)
@@ -103,8 +138,10 @@ class Load:
                     **cluster.client,
                     "enable.idempotence": True,
                     "linger.ms": 5,
-                    "message.timeout.ms": int(_PATIENCE * 1000),
-                    "log_level": 3,  # what passes by itself is no news
+                    "message.timeout.ms": int(_ACKNOWLEDGED_WITHIN_S * 1000),
+                    "reconnect.backoff.max.ms": 1_000,
+                    "logger": _SILENT,
+                    "error_cb": lambda failure: self._outages.failed(target.cluster, failure),
                 }
             )
             self._producers[target.cluster] = producer
