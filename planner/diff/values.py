@@ -46,6 +46,8 @@ NUMBERS = frozenset(
         "segment.ms",
     }
 )
+OTHERS = frozenset({"compression.type", "message.format.version", "message.timestamp.type"})
+TOPIC_SETTINGS = LISTS | BOOLEANS | NUMBERS | OTHERS  # Kafka's own, of all versions
 
 
 @lru_cache(maxsize=65_536)

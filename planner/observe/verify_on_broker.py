@@ -4,6 +4,8 @@ What a broker refuses (by its policies, keys it does not know, numbers it cannot
 at the address. Where this caller may only look and not alter, that is a warning: another one may apply.
 """
 
+import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from planner.diff.values import TOPIC_SETTINGS
 from planner.expand.say import few
 from planner.kafka import Endpoint, admin, explain, is_transient
 from planner.kafka.errors import error_of
@@ -36,6 +39,7 @@ MAY_NOT = frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     }
 )
+_UNKNOWN_SETTING = re.compile(r"Unknown topic config name: (\S+)")
 
 Checkable = CreateTopic | AlterConfigs | GrowPartitions
 Refusal = tuple[Checkable, BaseException]
@@ -52,16 +56,15 @@ def verify_on_broker(
     found = for_each(
         {name: _checking(endpoints[name], asked, timeout_s) for name, asked in sorted(checkable.items())}
     )
-    return tuple(one for diagnostics in found.values() for one in diagnostics)
+    return diagnostics(found)
 
 
 def _checking(
     endpoint: Endpoint, steps: Sequence[Checkable], timeout_s: float
-) -> Callable[[], list[Diagnostic]]:
-    def check() -> list[Diagnostic]:
+) -> Callable[[], list[Refusal]]:
+    def check() -> list[Refusal]:
         client = admin(endpoint, socket_timeout_ms=int(timeout_s * 1000))
-        refused = [one for batch in batches(steps) for one in _ask(client, batch, timeout_s)]
-        return list(_diagnostics(endpoint.cluster, refused))
+        return [one for batch in batches(steps) for one in _ask(client, batch, timeout_s)]
 
     return check
 
@@ -141,15 +144,40 @@ def _resource(step: AlterConfigs) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, step.topic, incremental_configs=entries)
 
 
+def diagnostics(refusals: Mapping[str, Sequence[Refusal]]) -> tuple[Diagnostic, ...]:
+    """Turn what each cluster refused into errors of the plan, and what it did not check into warnings."""
+    kinds = {cluster: _sorted(refused) for cluster, refused in refusals.items()}
+    return (
+        *_unknown_settings(kinds),
+        *(one for cluster, some in kinds.items() for one in _of_cluster(cluster, some)),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Sorted:
+    """What one cluster refused. `unknown`: by a setting's name that its brokers do not know."""
+
+    unknown: dict[str, list[Refusal]]
     refused: list[Refusal]
     not_allowed: list[Refusal]
     not_asked: list[Refusal]
 
 
-def _diagnostics(cluster: str, refusals: Sequence[Refusal]) -> Iterator[Diagnostic]:
-    kinds = _sorted(refusals)
+def _unknown_settings(refusals: Mapping[str, _Sorted]) -> Iterator[Diagnostic]:
+    """One error for each name: a mirror takes its source's settings, and many topics may share them."""
+    for key in sorted({key for kinds in refusals.values() for key in kinds.unknown}):
+        found = {cluster: kinds.unknown[key] for cluster, kinds in refusals.items() if key in kinds.unknown}
+        addresses = [str(step.address) for refused in found.values() for step, _ in refused]
+        near = difflib.get_close_matches(key.lower(), TOPIC_SETTINGS, n=1)
+        yield error(
+            f'{few(sorted(found))}: there is no topic setting "{key}" ({few(addresses)})',
+            f'did you mean "{near[0]}"?' if near else "declare settings that the brokers know",
+            address=addresses[0],
+            code="broker-refusal",
+        )
+
+
+def _of_cluster(cluster: str, kinds: _Sorted) -> Iterator[Diagnostic]:
     for step, failure in kinds.refused:
         yield error(
             f"{cluster} refuses it: {explain(failure)}",
@@ -174,13 +202,15 @@ def _diagnostics(cluster: str, refusals: Sequence[Refusal]) -> Iterator[Diagnost
 
 
 def _sorted(refusals: Sequence[Refusal]) -> _Sorted:
-    kinds = _Sorted([], [], [])
+    kinds = _Sorted({}, [], [], [])
     for refusal in refusals:
         found = error_of(refusal[1])
         if found is not None and found.code() in MAY_NOT:
             kinds.not_allowed.append(refusal)
         elif found is None or is_transient(refusal[1]):
             kinds.not_asked.append(refusal)
+        elif unknown := _UNKNOWN_SETTING.search(found.str() or ""):
+            kinds.unknown.setdefault(unknown[1], []).append(refusal)
         else:
             kinds.refused.append(refusal)
     return kinds

@@ -9,14 +9,19 @@ from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import Observed, Unreachable
+from planner.model.topology import Cluster
 from planner.plan.guards import destroyed_topics
 
 
 def consequences(
-    desired: Desired, observed: Observed, changes: Sequence[Change], unknown: Mapping[str, str]
+    desired: Desired,
+    observed: Observed,
+    changes: Sequence[Change],
+    unknown: Mapping[str, str],
+    declared: Mapping[str, Cluster],
 ) -> tuple[Diagnostic, ...]:
     return (
-        *_unknown(unknown, desired, observed),
+        *_unknown(unknown, desired, observed, declared),
         *_perhaps_elsewhere(desired, observed, changes, unknown),
         *_growth(desired, changes),
         *_records_lost(changes),
@@ -24,21 +29,25 @@ def consequences(
     )
 
 
-def _unknown(unknown: Mapping[str, str], desired: Desired, observed: Observed) -> Iterator[Diagnostic]:
-    """Each thing once, unless those who read or expanded it said so already."""
-    said = {one.address for one in (*observed.diagnostics, *desired.diagnostics)}
+def _unknown(
+    unknown: Mapping[str, str], desired: Desired, observed: Observed, declared: Mapping[str, Cluster]
+) -> Iterator[Diagnostic]:
+    """Each thing once, unless the observer or the expansion reported it."""
+    reported = {one.address for one in (*observed.diagnostics, *desired.diagnostics)}
     for what, why in sorted(unknown.items()):
-        if what not in said:
-            cluster = observed.clusters.get(what)
-            way_out = (
-                cluster.way_out if isinstance(cluster, Unreachable) else "let the user of this plan see it"
-            )
-            yield warning(
-                f"could not be read, so its part of the plan is unknown: {why}",
-                way_out or "mend that and plan again",
-                address=what,
-                code="unknown",
-            )
+        if what in reported:
+            continue
+        cluster = observed.clusters.get(what)
+        way_out = cluster.way_out if isinstance(cluster, Unreachable) else "let the user of this plan see it"
+        source = declared[what].source if what in declared else None
+        subject = f"{what} " if source is not None else ""
+        yield warning(
+            f"{subject}could not be read, so its part of the plan is unknown: {why}",
+            way_out or "mend that and plan again",
+            address=what,
+            source=source,
+            code="unknown",
+        )
 
 
 def _perhaps_elsewhere(

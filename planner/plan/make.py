@@ -49,7 +49,7 @@ def make_plan(
             *observed.diagnostics,
             *desired.diagnostics,
             *guards.check(desired, observed, kept, topology),
-            *consequences(desired, observed, kept, unknown),
+            *consequences(desired, observed, kept, unknown, topology.clusters),
             *about_targets,
         ),
         unknown=unknown,

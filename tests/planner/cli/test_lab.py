@@ -155,5 +155,5 @@ def test_what_a_load_has_written(lab: Lab, fresh: Callable[[str], str]) -> None:
     done = CliRunner().invoke(root, words)
     assert json.loads(done.stdout) == {
         "format_version": 1,
-        "targets": [{"cluster": "dc1", "topic": topic, "written": 10, "failed": None}],
+        "targets": [{"cluster": "dc1", "topic": topic, "written": 10, "lost": 0, "failed": None}],
     }

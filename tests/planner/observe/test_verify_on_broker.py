@@ -11,8 +11,13 @@ from planner.kafka import Endpoint
 from planner.model.address import topic_address
 from planner.model.diagnostic import Severity
 from planner.model.step import AlterConfigs, CreateTopic, Disown, GrowPartitions, Step
-from planner.observe import verify_on_broker as module
-from planner.observe.verify_on_broker import RECORDS_A_REQUEST, Checkable, batches, verify_on_broker
+from planner.observe.verify_on_broker import (
+    RECORDS_A_REQUEST,
+    Checkable,
+    batches,
+    diagnostics,
+    verify_on_broker,
+)
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.records import create_topic
@@ -69,7 +74,7 @@ def test_a_request_is_never_larger_than_a_broker_takes() -> None:
     ],
 )
 def test_what_each_answer_means(failure, severity, address) -> None:
-    (found,) = module._diagnostics("dc1", [(create("t"), failure)])
+    (found,) = diagnostics({"dc1": [(create("t"), failure)]})
 
     assert (found.severity, found.address) == (severity, address)
 
@@ -77,9 +82,25 @@ def test_what_each_answer_means(failure, severity, address) -> None:
 def test_many_that_may_not_be_altered_are_one_warning() -> None:
     refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
-    (found,) = module._diagnostics("dc1", [(create(f"t{number}"), refused) for number in range(5)])
+    (found,) = diagnostics({"dc1": [(create(f"t{number}"), refused) for number in range(5)]})
 
     assert "topic.dc1.t0, topic.dc1.t1, topic.dc1.t2 and 2 more: not checked" in found.summary
+
+
+def test_an_unknown_setting_is_reported_once_with_the_nearest_name() -> None:
+    """The mirrors of a topic take over its settings: what dc1 refuses, dc2 refuses too."""
+    unknown = KafkaError(KafkaError.INVALID_CONFIG, "Unknown topic config name: retention.byts")
+    at_dc1 = [(create(name), KafkaException(unknown)) for name in ("orders", "payments")]
+    at_dc2 = [(replace(create("orders"), address=topic_address("dc2", "orders")), KafkaException(unknown))]
+
+    (found,) = diagnostics({"dc1": at_dc1, "dc2": at_dc2})
+
+    assert found.summary == (
+        'dc1, dc2: there is no topic setting "retention.byts" '
+        "(topic.dc1.orders, topic.dc1.payments, topic.dc2.orders)"
+    )
+    assert found.way_out == 'did you mean "retention.bytes"?'
+    assert found.severity is Severity.ERROR
 
 
 def test_nothing_to_check() -> None:
@@ -115,12 +136,12 @@ def test_what_the_broker_takes_and_what_it_refuses(lab: Lab, fresh: Fresh) -> No
         at,
     )
     assert [(address, severity) for address, severity, _ in refusals] == [
-        (f"topic.dc1.{there}", Severity.ERROR),
-        (f"topic.dc1.{new}", Severity.ERROR),
         (f"topic.dc1.{new}-2", Severity.ERROR),
         (f"topic.dc1.{there}", Severity.ERROR),
+        (f"topic.dc1.{new}", Severity.ERROR),
+        (f"topic.dc1.{there}", Severity.ERROR),
     ]
-    assert "Unknown topic config name: no.such.key" in refusals[2][2]
+    assert refusals[0][2] == f'dc1: there is no topic setting "no.such.key" (topic.dc1.{new}-2)'
     topics = AdminClient(lab.clusters["dc1"].client).list_topics(timeout=60).topics
     assert new not in topics
     assert len(topics[there].partitions) == 2

@@ -7,7 +7,7 @@ import pytest
 from planner.diff import diff
 from planner.diff.record import acl_entry
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
-from planner.model.diagnostic import Severity, error, warning
+from planner.model.diagnostic import Severity, Source, error, warning
 from planner.model.observed import Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
 from planner.model.topology import FlowState, OnRemove
@@ -97,6 +97,17 @@ def test_a_silent_cluster_leaves_the_rest_plannable() -> None:
     assert [step.cluster for step in made.steps] == ["dc2", "dc2"]
     assert made.flows[0].topics is None
     assert ("unknown", Severity.WARNING) in codes(made)
+
+
+def test_a_cluster_that_could_not_be_read_is_named_with_its_place_in_the_file() -> None:
+    shop = topology(FLOW)
+    place = Source("shop.yaml", 4, 3)
+    clusters = {**shop.clusters, "dc1": replace(shop.clusters["dc1"], source=place)}
+
+    made = plan(desired(wanted("orders")), SILENT, cluster(name="dc2"), shop=replace(shop, clusters=clusters))
+
+    (found,) = [one for one in made.diagnostics if one.code == "unknown" and one.address == "dc1"]
+    assert str(found).startswith("shop.yaml:4:3: dc1 could not be read, so its part of the plan is unknown: ")
 
 
 def test_a_failover_expects_its_cluster_dead() -> None:
