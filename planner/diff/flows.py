@@ -1,6 +1,7 @@
 """Flows as they are wanted × as they run, or were applied → changes, field by field."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from planner.diff.moving import forgotten_there, left_behind, moved_flow
 from planner.diff.promoted import promoted_notes, promoted_reason
@@ -23,6 +24,7 @@ from planner.model.owned import Owned
 from planner.model.topology import RUNNING
 from runtime.contract.jobspec import AtOffsets, FlowSpec
 
+_NAMED = 20  # topics of a failback that are shown by name
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
 
 
@@ -68,7 +70,7 @@ def _wherever(
         return stopped_by
     before = elsewhere(address, flow.destination, topology, found)
     if before and not standing.has(flow.name, job.job.name):
-        return moved_flow(_new(flow, job, standing), flow, job.job.name, before)
+        return moved_flow(_new(flow, job, standing, wanted), flow, job.job.name, before)
     change = _change(flow, job, standing, topology, wanted)
     return forgotten_there(change, before, flow.destination) if before else change
 
@@ -81,7 +83,7 @@ def _change(
     after = dict(flow_fields(flow))
     known = standing.flow(flow.name, job.job.name)
     if known is None:
-        return _new(flow, job, standing)
+        return _new(flow, job, standing, wanted)
     before, owner = known
     fields = moved(flow_fields(before), after)
     if owner != job.job.name:
@@ -101,15 +103,35 @@ def _change(
     )
 
 
-def _new(flow: FlowSpec, job: DesiredJob, standing: Standing) -> Change:
+def _new(flow: FlowSpec, job: DesiredJob, standing: Standing, wanted: DesiredFlow | None) -> Change:
     return Change(
         flow_address(flow.name),
         Action.CREATE,
         f"copied by job.{job.job.name}",
-        new_flow_fields(flow),
+        _new_fields(flow, wanted),
         after=dict(flow_fields(flow)),
         notes=_resuming(flow, standing),
     )
+
+
+def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange, ...]:
+    """Shows what the flow comes to: its groups, why this provenance, and the names that a failback undoes."""
+    fields = new_flow_fields(flow)
+    if wanted is None:
+        return fields
+    if wanted.provenance_reason:
+        fields = tuple(
+            replace(one, note=f"auto: {wanted.provenance_reason}") if one.key == "provenance" else one
+            for one in fields
+        )
+    if flow.reverse_of is None or not wanted.topics:
+        return fields
+    mapped = [f"{here} -> {there}" for here, there in wanted.topics[:_NAMED]]
+    further = len(wanted.topics) - len(mapped)
+    names = (*mapped, f"{further:,} more") if further else tuple(mapped)
+    kept = [one for one in fields if one.key not in ("topics.include", "topics.exclude", "rename")]
+    at = next(number for number, one in enumerate(kept) if one.key == "provenance")
+    return (*kept[:at], FieldChange(("topics",), None, names), *kept[at:])
 
 
 def _resuming(flow: FlowSpec, standing: Standing) -> tuple[str, ...]:

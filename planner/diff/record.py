@@ -1,7 +1,8 @@
 """What the registry remembers of an object (`Owned.spec`), written and read in one place.
 
-A topic: `partitions`, `replication`, `config.<key>`, `id` (the topic's id), and for a mirror topic
-`source.cluster` and `source.topic`. An ACL: the fields of its rule, and `announced` until it is made.
+A topic: `partitions`, `replication`, `config.<key>` and `id` (the topic's id); a mirror topic also
+`source.cluster` and `source.topic`; a declared one that a flow fills also `mirrored`; `before.<key>` while a
+failback lifts a limit. An ACL: the fields of its rule, and `announced` until it is made.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ import msgspec
 
 from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
-from planner.model.owned import CONFIG, DECLARED, ID, Owned
+from planner.model.owned import BEFORE, CONFIG, DECLARED, ID, MIRRORED, Owned
 from planner.model.topology import AclRule
 from runtime.contract.jobspec import FlowSpec, JobSpec
 
@@ -25,6 +26,8 @@ SOURCE_TOPIC = "source.topic"
 
 def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
     spec = {CONFIG + key: value for key, value in sorted(topic.config.items())}
+    if topic.lifted is not None:
+        spec |= {BEFORE + key: value for key, value in sorted(topic.lifted.before.items())}
     if topic.partitions is not None:
         spec[PARTITIONS] = str(topic.partitions)
     if topic.replication is not None:
@@ -35,6 +38,8 @@ def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
         case MirroredBy(source_cluster=cluster, source_topic=name):
             spec[SOURCE_CLUSTER] = cluster
             spec[SOURCE_TOPIC] = name
+        case Declared() if topic.mirrored:
+            spec[MIRRORED] = ",".join(sorted(topic.mirrored))
         case Declared():
             pass
         case _:

@@ -33,10 +33,10 @@ def given_back(topic: DesiredTopic, entry: Owned | None) -> frozenset[str]:
     """
     match topic.origin:
         case MirroredBy():
-            return topic.unset - topic.config.keys()
+            return topic.unset - topic.config.keys() - topic.restored.keys()
         case Declared():
             applied = entry.config.keys() if entry is not None else frozenset()
-            return (topic.unset | applied) - topic.config.keys()
+            return (topic.unset | applied) - topic.config.keys() - topic.restored.keys()
         case _:
             assert_never(topic.origin)
 
@@ -56,7 +56,7 @@ def topic_scope(topic: DesiredTopic, live: ObservedTopic, entry: Owned | None) -
     if topic.replication is not None:
         wanted[REPLICATION] = topic.replication
         found[REPLICATION] = live.replication
-    for key, value in topic.config.items():
+    for key, value in {**topic.restored, **topic.config}.items():
         path = config_path(key)
         wanted[path] = normal(key, value)
         found[path] = _live_config(key, live, entry)

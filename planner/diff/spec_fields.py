@@ -62,7 +62,17 @@ def new_flow_fields(flow: FlowSpec) -> tuple[FieldChange, ...]:
     )
     fields = flow_fields(flow)
     shown = [key for key in fields if key in _ALWAYS or (fields[key] != plain[key] and key not in _USUAL)]
-    return tuple(FieldChange((key,), None, fields[key]) for key in shown)
+    found = [FieldChange((key,), None, fields[key]) for key in shown if not key.startswith("groups.")]
+    return (*found, FieldChange(("groups",), None, _groups(flow.groups)))
+
+
+def _groups(groups: jobspec.GroupsSpec) -> str:
+    """`.* but x, synced every 5s, exact`"""
+    if not groups.sync:
+        return "not synced"
+    names = ", ".join(groups.selection.include)
+    left_out = f" without {', '.join(groups.selection.exclude)}" if groups.selection.exclude else ""
+    return f"{names}{left_out}, synced every {_every(groups.every_ms)}, {groups.mode}"
 
 
 def launch_fields(spec: JobSpec) -> dict[str, Value]:

@@ -10,12 +10,13 @@ from planner.diff.scope import PARTITIONS, REPLICATION, Scope, config_path, expl
 from planner.diff.values import normal
 from planner.model.address import Address
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
-from planner.model.desired import Declared, DesiredTopic, MirroredBy
+from planner.model.desired import Declared, DesiredTopic, Lifted, MirroredBy
 from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
-from planner.model.owned import ID, Owned
+from planner.model.owned import BEFORE, CONFIG, ID, MIRRORED, Owned
 
 OUTSIDE = "changed outside the topology"
 NOT_DECLARED = "no longer declared"
+RESTORED = "restored after the failback"
 ADOPTED = "exists, will be managed"
 
 
@@ -113,7 +114,7 @@ def _field(pair: Pair, path: Path) -> FieldChange:
     key = path[-1]
     value = explicit(live, key)
     sensitive = key in live.config and live.config[key].sensitive
-    wanted = topic.config.get(key)
+    wanted = topic.config.get(key, topic.restored.get(key))
     return FieldChange(
         path,
         old=None if value is None else SENSITIVE if sensitive else value.value,
@@ -141,6 +142,10 @@ def _outside(entry: Owned | None, key: str, topic: DesiredTopic) -> str:
 
 def _config_note(pair: Pair, key: str) -> str:
     topic, entry = pair.topic, pair.entry
+    if topic.lifted is not None and key in topic.lifted.before:
+        return _lifted(topic.lifted)
+    if entry is not None and key in entry.before:
+        return RESTORED
     if key not in topic.config:
         match topic.origin:
             case MirroredBy(source_cluster=cluster, source_topic=name):
@@ -154,6 +159,10 @@ def _config_note(pair: Pair, key: str) -> str:
     applied = entry.config.get(key)
     same = applied is not None and normal(key, applied) == normal(key, topic.config[key])
     return OUTSIDE if same else ""
+
+
+def _lifted(lifted: Lifted) -> str:
+    return f"lifted while flow.{lifted.flow} copies records back"
 
 
 def _notes(pair: Pair, paths: frozenset[Path]) -> tuple[str, ...]:
@@ -183,12 +192,16 @@ def _recorded_fields(pair: Pair, entry: Owned, paths: frozenset[Path]) -> list[F
         case MirroredBy():
             kept = [key for key in (*spec, *entry.spec) if key == ID or key.startswith("source.")]
         case Declared():
-            kept = [*spec, *entry.spec]
+            kept = [key for key in (*spec, *entry.spec) if key != MIRRORED]
         case _:
             assert_never(topic.origin)
     moved = {".".join(path) for path in paths}
     for key in kept:
-        if key in moved or _same_recorded(key, entry.spec.get(key), spec.get(key)):
+        if (
+            key in moved
+            or key.replace(BEFORE, CONFIG, 1) in moved
+            or _same_recorded(key, entry.spec.get(key), spec.get(key))
+        ):
             continue
         then[key] = entry.spec.get(key, "")
         now[key] = spec.get(key, "")
@@ -260,6 +273,12 @@ def _reason(topic: DesiredTopic, fields: Sequence[FieldChange], *, adopted: bool
             return "declared"
         case Declared() if all(one.note == OUTSIDE for one in fields):
             return OUTSIDE
+        case Declared() if topic.lifted is not None and all(
+            one.note == _lifted(topic.lifted) for one in fields
+        ):
+            return _lifted(topic.lifted)
+        case Declared() if all(one.note == RESTORED for one in fields):
+            return RESTORED
         case Declared() if all(one.path[0] == "recorded" for one in fields):
             return "only what is remembered of it changes"
         case Declared():

@@ -38,6 +38,7 @@ def flows_of(
                 topics=topics,
                 hidden=tuple(sorted(world.real.left_out.get((name, Verdict.DENIED), ()))),
                 provenance=_filter(flow, provenance[name], native_only).value,
+                provenance_reason=_reason(flow, provenance[name], native_only, rounds),
                 selection_known=known,
                 native_only=name in native_only,
                 shared=any(_is_shared(edge, circling, into) for edge in own),
@@ -53,6 +54,26 @@ def _filter(flow: Flow, chosen: Provenance, native_only: frozenset[str]) -> Prov
     """
     knows = flow.name in native_only or flow.reverse_of is not None
     return Provenance.BATCH if chosen is Provenance.OFF and knows else chosen
+
+
+def _reason(flow: Flow, chosen: Provenance, native_only: frozenset[str], rounds: Sequence[Round]) -> str:
+    """Returns why `auto` came to this filter; nothing where the topology names one."""
+    if flow.provenance is not Provenance.AUTO:
+        return ""
+    source, destination = flow.source_cluster, flow.destination_cluster
+    match chosen:
+        case Provenance.OFF | Provenance.BATCH if flow.reverse_of is not None:
+            return f"what came from {destination} is not copied back"
+        case Provenance.OFF if flow.name in native_only:
+            return f"only records that were produced at {source} are copied"
+        case Provenance.OFF:
+            return f"no flow brings these topics back to {source}"
+        case Provenance.BATCH:
+            return f"{source} and {destination} copy topics to each other under one name"
+        case Provenance.HEADERS if any(one.longer and flow.name in one.flows for one in rounds):
+            return "copies can come round over more than two clusters"
+        case _:
+            return "a flow of the same loop needs headers"
 
 
 def _is_shared(edge: Edge, circling: set[Node], into: Mapping[Node, list[Edge]]) -> bool:

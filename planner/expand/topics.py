@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 from planner.expand.configs import ConfigRule, Settings, settings_of
 from planner.expand.graph import Edge, Node, rounds
+from planner.expand.lifting import LARGEST, lifted, own_again, values_before
 from planner.expand.partitions import partitions_of
 from planner.expand.world import World
-from planner.model.address import Kind, topic_address
-from planner.model.desired import Declared, DesiredTopic, MirroredBy
+from planner.model.address import Address, Kind, topic_address
+from planner.model.desired import Declared, DesiredTopic, Lifted, MirroredBy
 from planner.model.observed import Observed
-from planner.model.owned import DECLARED
+from planner.model.owned import DECLARED, Owned
 from planner.model.topology import Flow, Provenance, Topic
 from runtime.contract.mirror import BOUNDS
 
@@ -31,7 +32,7 @@ def topics_of(world: World, observed: Observed, provenance: Mapping[str, Provena
         maker.make(component)
     for node in sorted(world.declared.keys() - maker.settings.keys()):
         maker.make([node])
-    kept = kept_topics(world, observed, set(maker.desired))
+    kept = kept_topics(world, observed, maker.owned, set(maker.desired))
     desired = {**maker.desired, **kept}
     return Topics(
         tuple(desired[node] for node in sorted(desired)), maker.partitions, maker.settings, maker.mirrored
@@ -62,7 +63,7 @@ class _Maker:
         """Topics that come round to each other: those that exist first, then what is made of them."""
         ready = [node for node in component if len(component) == 1 or self._stands(node)]
         for node in ready:
-            outside = [edge for edge in self.into.get(node, ()) if edge.source not in component]
+            outside = [edge for edge in self._copies(node) if edge.source not in component]
             self._one(node, outside[0] if outside else None)
         rest = [node for node in component if node not in ready]
         while rest:
@@ -75,39 +76,92 @@ class _Maker:
     def _stands(self, node: Node) -> bool:
         return self.world.exists(node) or node in self.world.declared
 
+    def _copies(self, node: Node) -> list[Edge]:
+        """The copies that make the topic a mirror. A failback makes none of a topic that is there already."""
+        return [edge for edge in self.into.get(node, ()) if not self._brings_back(edge)]
+
+    def _brings_back(self, edge: Edge) -> bool:
+        return self.world.flow(edge.flow).reverse_of is not None and self._stands(edge.destination)
+
     def _one(self, node: Node, parent: Edge | None) -> None:
         """`parent` is the copy whose source the settings follow. A topic that comes round follows none."""
         cluster = self.observed.reachable(node.cluster)
         now = settings_of(cluster.topics.get(node.topic) if cluster is not None else None, cluster)
-        edges = self.into.get(node, ())
-        config: dict[str, str] = {}
-        unset: frozenset[str] = frozenset()
-        if edges:
-            config.update(BOUNDS)
-        if parent is not None and not self.world.is_dim(parent.source):
-            rule = self.rules[parent.flow]
-            self.mirrored[node] = rule.mirrored(self.settings[parent.source])
-            config.update(self.mirrored[node])
-            unset = rule.taken_back(now.explicit, config)
+        copies = self._copies(node)
+        backs = [edge for edge in self.into.get(node, ()) if edge not in copies]
+        given, unset = self._mirrored(node, parent, now) if copies else ({}, frozenset[str]())
+        lifting = self._lifting(node, backs, now) if backs and not copies else {}
+        before = self._before(node)
         topic = self.world.declared.get(node)
+        if topic is not None and not copies and not backs:
+            given = dict(self._left(node))
+        declared = topic.config if topic is not None else {}
+        config = {**given, **lifting, **declared}
+        restored = {} if backs else {key: value for key, value in before.items() if key not in config}
         if topic is not None:
-            config.update({} if edges else self._left(node))
-            config.update(topic.config)
-            self.desired[node] = self._declared(node, topic, config)
             unset = self._applied(node) - config.keys()  # it goes with this very plan
-        elif edges:
-            self.desired[node] = self._mirror(node, parent or edges[0], config, unset)
+        unset |= frozenset(restored)
+        if topic is not None or copies or backs:
+            made = (
+                self._declared(node, topic, config, frozenset(given) - declared.keys())
+                if topic is not None
+                else self._mirror(node, parent or [*copies, *backs][0], config, unset)
+            )
+            self.desired[node] = replace(
+                made,
+                lifted=Lifted(backs[0].flow, values_before(now, lifting, before)) if lifting else None,
+                restored=own_again(restored),
+            )
         left = {key: value for key, value in now.explicit.items() if key not in unset}
         own = {key: now.defaults[key] for key in unset if key in now.defaults}
-        self.settings[node] = replace(now, explicit={**left, **config}, inherited={**now.inherited, **own})
+        explicit = {**left, **own_again(restored), **config}
+        self.settings[node] = replace(now, explicit=explicit, inherited={**now.inherited, **own})
+
+    def _mirrored(
+        self, node: Node, parent: Edge | None, now: Settings
+    ) -> tuple[dict[str, str], frozenset[str]]:
+        """What the flows give a mirror, and what they take back."""
+        if parent is None or self.world.is_dim(parent.source):
+            return dict(BOUNDS), frozenset()
+        rule = self.rules[parent.flow]
+        self.mirrored[node] = rule.mirrored(self.settings[parent.source])
+        config = {**BOUNDS, **self.mirrored[node]}
+        return config, rule.taken_back(now.explicit, config)
+
+    def _lifting(self, node: Node, backs: list[Edge], now: Settings) -> dict[str, str]:
+        largest = [self._largest(edge) for edge in backs if edge.source in self.settings]
+        declared = self.world.declared.get(node)
+        return lifted(
+            now,
+            max((one for one in largest if one is not None), default=None),
+            self._before(node),
+            declared.config.keys() if declared is not None else (),
+        )
+
+    def _largest(self, edge: Edge) -> int | None:
+        value = self.rules[edge.flow].mirrored(self.settings[edge.source]).get(LARGEST, "")
+        return int(value) if value.isdecimal() else None
+
+    def _before(self, node: Node) -> Mapping[str, str]:
+        entry = self._entry(node)
+        return entry.before if entry is not None else {}
+
+    def _entry(self, node: Node) -> Owned | None:
+        return self.owned.get(topic_address(node.cluster, node.topic))
 
     def _left(self, node: Node) -> Mapping[str, str]:
-        """What a flow that was promoted or failed over gave to a declared topic: it stays as it is."""
-        entry = self.owned.get(topic_address(node.cluster, node.topic))
+        """What a flow that was promoted or failed over gave to a declared topic: it stays as it is.
+
+        An entry of an earlier release does not tell what the flow gave: then all of it stays.
+        """
+        entry = self._entry(node)
         filled = entry is not None and any(
-            self._ended(one, node) for one in self.world.topology.flows.values()
+            self._ended(one, node) for one in self.world.topology.flows.values() if one.reverse_of is None
         )
-        return entry.config if entry is not None and filled else {}
+        if entry is None or not filled:
+            return {}
+        given = entry.mirrored
+        return entry.config if given is None else {key: entry.config[key] for key in given}
 
     def _ended(self, flow: Flow, node: Node) -> bool:
         way = self.world.router.ways[flow.name]
@@ -116,18 +170,21 @@ class _Maker:
 
     def _applied(self, node: Node) -> frozenset[str]:
         """The settings of a declared topic that the registry says this topology gave it."""
-        entry = self.owned.get(topic_address(node.cluster, node.topic))
+        entry = self._entry(node)
         return frozenset() if entry is None else frozenset(entry.config)
 
-    def _declared(self, node: Node, topic: Topic, config: Mapping[str, str]) -> DesiredTopic:
-        mirrored = self.partitions.get(node) if node in self.into else None
+    def _declared(
+        self, node: Node, topic: Topic, config: Mapping[str, str], mirrored: frozenset[str]
+    ) -> DesiredTopic:
+        partitions = self.partitions.get(node) if node in self.into else None
         return DesiredTopic(
             cluster=topic.cluster,
             name=topic.name,
             origin=Declared(),
-            partitions=topic.partitions if topic.partitions is not None else mirrored,
+            partitions=topic.partitions if topic.partitions is not None else partitions,
             replication=topic.replication,
             config=dict(sorted(config.items())),
+            mirrored=mirrored,
             protect=topic.protect,
             on_remove=topic.on_remove,
             source=topic.source,
@@ -147,15 +204,28 @@ class _Maker:
         )
 
 
-def kept_topics(world: World, observed: Observed, made: set[Node]) -> dict[Node, DesiredTopic]:
-    """Mirrors of promoted and failed-over flows: still this topology's, and left as they are."""
+def kept_topics(
+    world: World, observed: Observed, owned: Mapping[Address, Owned], made: set[Node]
+) -> dict[Node, DesiredTopic]:
+    """Mirrors of promoted and failed-over flows: still this topology's, and left as they are.
+
+    What a failback lifted is restored.
+    """
     kept = {}
     for _, flow in sorted(world.topology.flows.items()):
         for here, there in standing_mirrors(world, observed, flow):
             node = Node(flow.destination_cluster, there)
             if node not in made and not world.carried.carries(flow.name, here):
                 origin = MirroredBy(flow.name, flow.source_cluster, here)
-                kept[node] = DesiredTopic(node.cluster, node.topic, origin, source=flow.source)
+                before = owned[topic_address(*node)].before
+                kept[node] = DesiredTopic(
+                    node.cluster,
+                    node.topic,
+                    origin,
+                    unset=frozenset(key for key, value in before.items() if not value),
+                    restored=own_again(before),
+                    source=flow.source,
+                )
     return kept
 
 

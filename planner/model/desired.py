@@ -24,11 +24,23 @@ class MirroredBy:
 
 
 @dataclass(frozen=True, slots=True)
+class Lifted:
+    """Limits of a topic that are lifted while `flow`, a failback, copies into it.
+
+    `before`: the value of each to restore afterwards; "" where the topic had none of its own.
+    """
+
+    flow: str
+    before: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class DesiredTopic:
     """Only what is given here is compared. None leaves a value to the broker (at create) or alone (later).
 
     `unset` are keys that must go back to the cluster's own value (a mirror takes back what the source
-    no longer sets).
+    no longer sets). `mirrored`: the keys of a declared topic's `config` that a flow gave it.
+    `restored`: values that a failback had lifted; they are set once and not owned.
     """
 
     cluster: str
@@ -41,6 +53,9 @@ class DesiredTopic:
     protect: bool = False
     on_remove: OnRemove = OnRemove.KEEP
     source: Source | None = None
+    mirrored: frozenset[str] = frozenset()
+    lifted: Lifted | None = None
+    restored: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def address(self) -> Address:
@@ -66,6 +81,7 @@ class DesiredFlow:
     topics: tuple[tuple[str, str], ...]
     hidden: tuple[str, ...] = ()  # topics that only the default denials keep out
     provenance: str = "off"  # what `auto` came to
+    provenance_reason: str = ""  # why `auto` came to it
     selection_known: bool = True  # False where the source could not be read
     native_only: bool = False  # it copies no record that another flow wrote at its source
     shared: bool = False  # others write its destination topics by design: both sides hold them

@@ -33,7 +33,8 @@ def make_plan(
     unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
     steps = make_steps(kept, desired, observed, owned)
     read = {
-        one.address: one.config.keys() | given_back(one, owned.get(one.address)) for one in desired.topics
+        one.address: one.config.keys() | one.restored.keys() | given_back(one, owned.get(one.address))
+        for one in desired.topics
     }
     reachable = sorted(name for name in observed.clusters if observed.reachable(name) is not None)
     return Plan(

@@ -163,13 +163,14 @@ def _alter(change: Change, topic: DesiredTopic) -> list[Step]:
     configs = [one for one in change.fields if one.path[0] == "config"]
     if not configs:
         return []
+    values = {**topic.restored, **topic.config}
     return [
         AlterConfigs(
             id=f"alter:{topic.address}",
             address=topic.address,
             cluster=topic.cluster,
             topic=topic.name,
-            set={one.key: topic.config[one.key] for one in configs if one.new is not None},
+            set={one.key: values[one.key] for one in configs if one.new is not None},
             unset=tuple(one.key for one in configs if one.new is None),
             old={one.key: _readable_old(one) for one in configs},
         )

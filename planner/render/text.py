@@ -96,9 +96,9 @@ def _change(change: Change, mode: Mode) -> Iterator[Line]:
 
 def _field(field: FieldChange, action: Action) -> Line:
     name = field_name(field)
-    if action is Action.CREATE:
-        return f"      + {name}: {created_text(field)}", GREEN
     note = f"  # {field.note}" if field.note else ""
+    if action is Action.CREATE:
+        return f"      + {name}: {created_text(field)}{note}", GREEN
     if not moves(field):
         value = value_text(field, field.new if field.new is not None else field.old)
         return f"        {name}: {value}{note}", ""

@@ -165,6 +165,9 @@ class Mirrors:
         return self._shared_rule if self._is_one[topic] else self._rule
 
     async def _edit(self, all_of: Collection[Mirror], here: Mapping[str, TopicSettings]) -> None:
+        """A failback edits nothing: the topics that it copies back to keep their settings."""
+        if self._flow.reverse_of is not None:
+            return
         edits = {}
         for one in all_of:
             if one.topic in here and one.there in self._there:
