@@ -41,6 +41,12 @@ def given_back(topic: DesiredTopic, entry: Owned | None) -> frozenset[str]:
             assert_never(topic.origin)
 
 
+def given_back_after(topic: DesiredTopic, entry: Owned | None) -> frozenset[str]:
+    """The limits that a failback had lifted and that this plan restores."""
+    before = entry.before.keys() if entry is not None else frozenset[str]()
+    return frozenset(before) - (topic.lifted.before.keys() if topic.lifted is not None else frozenset())
+
+
 def explicit(live: ObservedTopic, key: str) -> ConfigValue | None:
     """The value that is set on the topic itself, not what it inherits."""
     value = live.config.get(key)

@@ -6,7 +6,15 @@ from typing import assert_never
 
 from planner.diff.compare import Path, differing
 from planner.diff.record import topic_spec
-from planner.diff.scope import PARTITIONS, REPLICATION, Scope, config_path, explicit, topic_scope
+from planner.diff.scope import (
+    PARTITIONS,
+    REPLICATION,
+    Scope,
+    config_path,
+    explicit,
+    given_back_after,
+    topic_scope,
+)
 from planner.diff.values import normal
 from planner.model.address import Address
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
@@ -144,7 +152,7 @@ def _config_note(pair: Pair, key: str) -> str:
     topic, entry = pair.topic, pair.entry
     if topic.lifted is not None and key in topic.lifted.before:
         return _lifted(topic.lifted)
-    if entry is not None and key in entry.before:
+    if key in given_back_after(topic, entry):
         return RESTORED
     if key not in topic.config:
         match topic.origin:

@@ -31,6 +31,9 @@ class GrowPartitions:
     needs: tuple[str, ...] = ()
 
 
+RESTORE = "restore:"  # how the id of a step begins that restores what a failback had lifted
+
+
 @dataclass(frozen=True, slots=True)
 class AlterConfigs:
     """Only the keys that change: `set` to a value, `unset` back to the cluster's own."""

@@ -12,6 +12,7 @@ from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.step import (
+    RESTORE,
     AlterConfigs,
     CreateAcl,
     CreateTopic,
@@ -136,7 +137,11 @@ def _needed(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tuple[st
     return tuple(
         step.id
         for step in others
-        if (isinstance(step, CreateTopic | GrowPartitions | AlterConfigs) and step.address in addresses)
+        if (
+            isinstance(step, CreateTopic | GrowPartitions | AlterConfigs)
+            and step.address in addresses
+            and not step.id.startswith(RESTORE)
+        )
         or (isinstance(step, CreateAcl) and step.cluster in spec.clusters)
     )
 

@@ -11,7 +11,7 @@ from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.owned import Owned
-from planner.model.step import DeleteAcl, Own, Step
+from planner.model.step import RESTORE, AlterConfigs, DeleteAcl, Own, Step
 from planner.model.topology import RUNNING, Flow, FlowState
 from runtime.contract.selection import Names
 
@@ -105,6 +105,20 @@ def lifted_last(steps: Sequence[Step], owned: Mapping[Address, Owned]) -> list[S
     """What keeps writers off a mirror goes once its flow has let go of it; not if that fails."""
     told = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
     return [_after(step, _flow_step(owned.get(step.address)), told) for step in steps]
+
+
+def restored_last(steps: Sequence[Step]) -> list[Step]:
+    """Limits that a failback lifted are restored once its flow has ended; not if that fails."""
+    ended: dict[str, list[str]] = {}
+    for step in steps:
+        if isinstance(step, Own) and step.address.kind is Kind.FLOW:
+            ended.setdefault(step.cluster, []).append(step.id)
+    return [
+        replace(step, needs=(*step.needs, *ended.get(step.cluster, ())))
+        if isinstance(step, AlterConfigs) and step.id.startswith(RESTORE)
+        else step
+        for step in steps
+    ]
 
 
 def _flow_step(entry: Owned | None) -> str:

@@ -1,15 +1,17 @@
 """Changes → steps, in the order in which they must happen. A step's `needs` are steps that go before it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.diff.record import acl_entry, acl_rule, announced, topic_entry
+from planner.diff.scope import given_back_after
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
 from planner.model.owned import ID, Owned
 from planner.model.step import (
+    RESTORE,
     AlterConfigs,
     CreateAcl,
     CreateTopic,
@@ -25,7 +27,7 @@ from planner.model.step import (
     StopJob,
 )
 from planner.plan.job_steps import job_steps
-from planner.plan.promoted import lifted_last
+from planner.plan.promoted import lifted_last, restored_last
 from planner.plan.reassign import wanted_replicas
 
 # What is added comes first and what is taken away last, so that a plan cut in the middle has lost nothing.
@@ -73,7 +75,7 @@ def make_steps(
             case _:
                 pass
     every = [*steps, *job_steps(changes, desired, observed, steps)]
-    return in_order(lifted_last(every, owned))
+    return in_order(restored_last(lifted_last(every, owned)))
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -98,7 +100,7 @@ def _topic_steps(
 ) -> list[Step]:
     live = cluster.topics.get(topic.name)
     created = live is None or (entry is not None and entry.created)
-    steps: list[Step] = [_create(topic)] if live is None else _update(change, topic, live, cluster)
+    steps: list[Step] = [_create(topic)] if live is None else _update(change, topic, live, cluster, entry)
     topic_id = None if live is None else live.id
     steps.append(
         Own(
@@ -124,9 +126,13 @@ def _create(topic: DesiredTopic) -> CreateTopic:
     )
 
 
-def _update(change: Change, topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster) -> list[Step]:
+def _update(
+    change: Change, topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster, entry: Owned | None
+) -> list[Step]:
     moving = {one.path for one in change.fields}
-    alter = _alter(change, topic)
+    lifted = given_back_after(topic, entry)
+    alter = _alter(f"alter:{topic.address}", change, topic, lambda key: key not in lifted)
+    restore = _alter(f"{RESTORE}{topic.address}", change, topic, lambda key: key in lifted)
     reassign = _reassign(topic, live, cluster) if ("replication",) in moving else []
     grow = _grow(topic, live) if ("partitions",) in moving else []
     raises = topic.replication is not None and topic.replication > live.replication
@@ -139,7 +145,7 @@ def _update(change: Change, topic: DesiredTopic, live: ObservedTopic, cluster: O
     if grow and reassign:
         # New partitions take the replication of those there are, and a reassignment names only those.
         grow = [replace(grow[0], needs=(reassign[0].id,))]
-    return [*alter, *reassign, *grow]
+    return [*alter, *reassign, *grow, *restore]
 
 
 def _grow(topic: DesiredTopic, live: ObservedTopic) -> list[Step]:
@@ -159,14 +165,16 @@ def _reassign(topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster
     return [Reassign(step_id, topic.address, topic.cluster, topic.name, wanted, live.replicas)]
 
 
-def _alter(change: Change, topic: DesiredTopic) -> list[Step]:
-    configs = [one for one in change.fields if one.path[0] == "config"]
+def _alter(
+    step_id: str, change: Change, topic: DesiredTopic, chosen: Callable[[str], bool]
+) -> list[AlterConfigs]:
+    configs = [one for one in change.fields if one.path[0] == "config" and chosen(one.key)]
     if not configs:
         return []
     values = {**topic.restored, **topic.config}
     return [
         AlterConfigs(
-            id=f"alter:{topic.address}",
+            id=step_id,
             address=topic.address,
             cluster=topic.cluster,
             topic=topic.name,

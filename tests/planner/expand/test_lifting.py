@@ -12,7 +12,9 @@ from planner.model.change import Change
 from planner.model.desired import DesiredTopic
 from planner.model.observed import Observed, ObservedTopic
 from planner.model.owned import Owned
+from planner.model.step import AlterConfigs, Own
 from planner.model.topology import FlowState, Topology
+from planner.plan import make_plan
 from runtime.contract.mirror import BOUNDS, FOREVER_MS
 from tests.planner.expand.build import cluster, flow, live, observed, topic, topology, wanted
 
@@ -166,3 +168,19 @@ def test_a_topic_that_is_not_at_home_yet_is_made_like_its_source() -> None:
 
     assert made.config["retention.bytes"] == "77"
     assert made.lifted is None
+
+
+def test_a_limit_is_restored_once_the_failback_has_ended() -> None:
+    made = at_home(shop(), both(live("orders", message_timestamp_after_max_ms=HOUR)))
+    lifted = both(live("orders", message_timestamp_after_max_ms=FOREVER_MS), entry(made))
+    switched = shop(back=FlowState.PROMOTED)
+    desired = expand(switched, lifted)
+
+    plan = make_plan(desired, lifted, diff(desired, lifted, switched), switched)
+
+    ids = [step.id for step in plan.steps]
+    (restore,) = [step for step in plan.steps if isinstance(step, AlterConfigs) and step.cluster == "dc1"]
+    assert restore.set == {AFTER: HOUR}
+    assert "own:flow.back" in restore.needs
+    assert ids.index("own:flow.back") < ids.index(restore.id)
+    assert not any(restore.id in step.needs for step in plan.steps if not isinstance(step, Own))
