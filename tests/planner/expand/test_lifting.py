@@ -28,7 +28,11 @@ OUT = flow("there=dc1>dc2", "orders", state=FlowState.FAILED_OVER)
 BACK = flow("back=dc2>dc1", reverse_of="there")
 
 
-def shop(*parts: object, back: FlowState = FlowState.ACTIVE, **settings: str) -> Topology:
+def live_with(settings: Mapping[str, str]) -> ObservedTopic:
+    return live("orders", 1, 1, **settings)
+
+
+def shop(back: FlowState = FlowState.ACTIVE, **settings: str) -> Topology:
     declared = topic("dc1/orders", 1, **settings)
     out = replace(OUT, state=FlowState.ACTIVE) if back is FlowState.PROMOTED else OUT
     return topology(out, replace(BACK, state=back), declared)
@@ -36,7 +40,7 @@ def shop(*parts: object, back: FlowState = FlowState.ACTIVE, **settings: str) ->
 
 def both(orders: ObservedTopic, *owned: Owned, mirror: ObservedTopic | None = None) -> Observed:
     defaults = {"message.timestamp.type": "CreateTime", BEFORE: FOREVER_MS, AFTER: HOUR, LARGEST: "1000000"}
-    there = mirror or live("orders", **{key.replace(".", "_"): value for key, value in BOUNDS.items()})
+    there = mirror or live_with({key.replace(".", "_"): value for key, value in BOUNDS.items()})
     return observed(
         cluster("dc1", orders, owned=owned, defaults=defaults), cluster("dc2", there, defaults=defaults)
     )
@@ -115,7 +119,7 @@ def test_a_second_plan_during_the_failback_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("own", "restored"), [({"message_timestamp_after_max_ms": HOUR}, HOUR), ({}, None)])
 def test_the_switch_restores_what_was_before(own: dict[str, str], restored: str | None) -> None:
-    made = at_home(shop(), both(live("orders", **own)))
+    made = at_home(shop(), both(live_with(own)))
     lifted = both(live("orders", message_timestamp_after_max_ms=FOREVER_MS), entry(made))
     switched = shop(back=FlowState.PROMOTED)
 
