@@ -33,7 +33,7 @@ def live_with(settings: Mapping[str, str]) -> ObservedTopic:
 
 
 def shop(back: FlowState = FlowState.ACTIVE, **settings: str) -> Topology:
-    declared = topic("dc1/orders", 1, **settings)
+    declared = topic("dc1/orders", 1, None, **settings)
     out = replace(OUT, state=FlowState.ACTIVE) if back is FlowState.PROMOTED else OUT
     return topology(out, replace(BACK, state=back), declared)
 
