@@ -9,11 +9,13 @@ TOKEN_ENDPOINT_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - the n
 ALLOW_INSECURE = "REPL_ALLOW_INSECURE_TOKEN_ENDPOINT"
 
 
-def token_endpoint_problem(url: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Returns what is wrong with the address and the way out, or None where credentials may be sent to it.
+def token_endpoint_problem(url: str | None, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Returns what is wrong with the address and the way out, or None where secrets may be sent to it.
 
     librdkafka sends the client's secret to http addresses without a warning: this comes before it.
     """
+    if url is None:
+        return None
     try:
         parts = urlsplit(url)
         host, secret, _ = parts.hostname, parts.password or parts.username, parts.port

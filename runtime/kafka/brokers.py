@@ -19,6 +19,6 @@ _HOST_NAME = re.compile(
 def check_address(node: int, host: str, port: int) -> None:
     """Raises ValueError where a broker's announced address cannot be the address of a host."""
     if len(host) > 255 or _HOST_NAME.fullmatch(host) is None:
-        raise ValueError(f"broker {node} is announced as '{quoted(host)}', which is no host name")
+        raise ValueError(f"broker {node} is announced as '{quoted(host[:64])}', which is no host name")
     if not 0 < port < 65_536:
         raise ValueError(f"broker {node} is announced with port {port}; ports go from 1 to 65535")

@@ -176,7 +176,7 @@ class _ReadsUntil(io.RawIOBase):
         if left <= 0:
             raise TimeoutError
         self._socket.settimeout(left)
-        return self._inner.raw.readinto(buffer)  # type: ignore[attr-defined, no-any-return]
+        return self._inner.raw.readinto(buffer)
 
     def close(self) -> None:
         self._inner.close()
@@ -203,7 +203,7 @@ class _Http(urllib.request.HTTPHandler):
             made.response_class = _response_class(self._deadline)
             return made
 
-        return self.do_open(connection, req)  # type: ignore[arg-type]
+        return self.do_open(connection, req)
 
 
 class _Https(urllib.request.HTTPSHandler):
@@ -218,4 +218,4 @@ class _Https(urllib.request.HTTPSHandler):
             made.response_class = _response_class(self._deadline)
             return made
 
-        return self.do_open(connection, req)  # type: ignore[arg-type]
+        return self.do_open(connection, req)

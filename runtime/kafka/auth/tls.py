@@ -83,7 +83,7 @@ def _trust_location(context: ssl.SSLContext, location: Path) -> None:
 def _trust_system(context: ssl.SSLContext) -> None:
     context.load_default_certs()
     known = ssl.get_default_verify_paths()
-    if known.cafile is None and known.capath is None:
+    if not (known.cafile or known.capath):
         for place in _SYSTEM:
             if Path(place).is_file():
                 context.load_verify_locations(cafile=place)

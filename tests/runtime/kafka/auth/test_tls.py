@@ -168,15 +168,15 @@ def test_ciphers_may_be_listed_with_commas() -> None:
     ("tls", "why", "hint"),
     [
         (
-            Tls(ca_location="/no/such/ca.pem"),
-            "ssl.ca.location /no/such/ca.pem cannot be used: No such file",
+            Tls(ca_location="/no/ca.pem"),
+            "ssl.ca.location /no/ca.pem cannot be used: No such file",
             "ssl.",
         ),
         (Tls(ca_pem="secret text"), "ssl.ca.pem cannot be used", "ssl."),
         (Tls(ciphers="NO-SUCH"), "ssl.cipher.suites cannot be used", "ssl."),
         (Tls(certificate_location="/no/such.pem"), "(/no/such.pem) cannot be used: No such file", "ssl."),
         (
-            Tls(certificate_pem="secret text", key_pem="secret text"),
+            Tls(certificate_pem="secret text"),
             "(the PEM text given) cannot be used",
             "ssl.",
         ),
