@@ -31,6 +31,7 @@ VERSIONS = {
 USER, PASSWORD = "app", "pencil"
 SALT = b"0123456789abcdef"
 _PIECE = 64 * 1024
+_LARGEST_REQUEST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,8 @@ class HostileBroker:
         login = _Login(self._fault.scram)
         while True:
             (size,) = struct.unpack(">i", await reader.readexactly(4))
+            if not 0 < size < _LARGEST_REQUEST:
+                return  # as Kafka does, for example where TLS begins on a plaintext port
             asked = _asked(await reader.readexactly(size))
             self.asked.append(asked)
             pieces = self._fault.reply(asked)

@@ -190,10 +190,8 @@ class Connection:
         deadline = self._login_deadline or time.monotonic() + _LONGEST * self._timeout_s
         (size,) = _SIZE.unpack(self._exactly(_SIZE.size, deadline))
         limit = self._limit(at_most)
-        if size < _SIZE.size:
-            raise ConnectionError("what it answers is not Kafka's protocol")
-        if size > limit:
-            if not self.versions:
+        if not _SIZE.size <= size <= limit:
+            if not self.versions:  # the first answer: perhaps another protocol, which `_broken` finds out
                 raise ConnectionError("what it answers is not Kafka's protocol")
             raise self._malformed(f"it announces an answer of {size} bytes; at most {limit} are expected")
         return self._exactly(size, deadline)
