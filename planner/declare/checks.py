@@ -1,5 +1,6 @@
 """What must hold between the parts of a topology: names that exist, nothing twice, nothing that can't be."""
 
+import os
 import re
 from collections.abc import Iterable
 
@@ -11,6 +12,7 @@ from planner.model.diagnostic import Diagnostic, Source, error, warning
 from planner.model.topology import SecretRef, looks_secret
 from runtime.contract import rename
 from runtime.contract.naming import metric_name
+from runtime.contract.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
 
 GLOB = re.compile(r"[A-Za-z0-9_\\.-]*[A-Za-z0-9_-]\*")
 
@@ -42,6 +44,15 @@ def _clusters(parts: Parts) -> Iterable[Diagnostic]:
                     source=cluster.place("client"),
                     code="literal_secret",
                 )
+            if key == TOKEN_ENDPOINT_URL and isinstance(value, str):
+                yield from _token_endpoint(name, value, cluster.place("client"))
+
+
+def _token_endpoint(cluster: str, url: str, place: Source) -> Iterable[Diagnostic]:
+    problem = token_endpoint_problem(url, os.environ)
+    if problem is not None:
+        what = f'"{TOKEN_ENDPOINT_URL}" of cluster {cluster} {problem[0]}'
+        yield error(what, problem[1], source=place, code="token_endpoint")
 
 
 def _cluster_references(parts: Parts) -> Iterable[Diagnostic]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from planner.model.diagnostic import Diagnostic, Failure, Source, error
 from planner.model.topology import Cluster, SecretRef, Setting, looks_secret
+from runtime.contract.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
 
 MAX_BYTES = 2**20
 SENSITIVE = "(sensitive value)"
@@ -32,6 +33,10 @@ def resolve(
             problems.append(
                 error(f'"{key}" of cluster {cluster.name}: {what}', mend, source=place, code="secret")
             )
+    endpoint = token_endpoint_problem(resolved.get(TOKEN_ENDPOINT_URL), variables)
+    if endpoint is not None:
+        what = f'"{TOKEN_ENDPOINT_URL}" of cluster {cluster.name} {endpoint[0]}'
+        problems.append(error(what, endpoint[1], source=cluster.source, code="token_endpoint"))
     if problems:
         raise Failure(problems)
     return resolved

@@ -88,7 +88,8 @@ def _ask(
         include_synonyms=False,
         **({"include_documentation": False} if version >= 3 else {}),
     )
-    return decoder.decode(connection.call_raw(request, version), version, wants)
+    answer = connection.call_raw(request, version)
+    return connection.read(lambda: decoder.decode(answer, version, wants), "DescribeConfigs")
 
 
 def _filter(want: ConfigsWanted) -> Wants:

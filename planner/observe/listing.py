@@ -12,6 +12,7 @@ from planner.model.observed import Broker, ObservedTopic
 from planner.observe.asking import NONE, TOPIC_REFUSED, UNKNOWN_TOPIC, version_of
 from planner.observe.wire import Connection
 from runtime.contract.naming import is_internal
+from runtime.kafka.brokers import MAX_BROKER_LIST_BYTES, check_address
 
 # 8 is Kafka 2.3, the oldest that we can work with at all; 10 brought topic ids.
 _OLDEST, _NEWEST, _WITH_IDS = 1, 12, 10
@@ -40,9 +41,17 @@ class Listing:
 
 def identify(connection: Connection) -> Identity:
     """The least that can be asked: no topic at all."""
-    answer = _metadata(connection, [])
-    brokers = (Broker(one.node_id, one.host, one.port, one.rack or None) for one in answer.brokers)
-    return Identity(answer.cluster_id or "", tuple(sorted(brokers, key=lambda broker: broker.id)))
+    answer = _metadata(connection, [], MAX_BROKER_LIST_BYTES)
+    brokers = connection.read(lambda: _brokers(answer.brokers), "Metadata")
+    return Identity(answer.cluster_id or "", brokers)
+
+
+def _brokers(announced: Iterable[Any]) -> tuple[Broker, ...]:
+    brokers = []
+    for one in announced:
+        check_address(one.node_id, one.host or "", one.port)
+        brokers.append(Broker(one.node_id, one.host, one.port, one.rack or None))
+    return tuple(sorted(brokers, key=lambda broker: broker.id))
 
 
 def list_topics(connection: Connection) -> Listing:
@@ -58,7 +67,7 @@ def look_up(connection: Connection, names: Collection[str], listing: Listing) ->
         _take(_metadata(connection, batch).topics, listing)
 
 
-def _metadata(connection: Connection, names: list[str] | None) -> Any:
+def _metadata(connection: Connection, names: list[str] | None, at_most: int | None = None) -> Any:
     version = version_of(connection, MetadataRequest, _NEWEST, _OLDEST)
     wanted: dict[str, Any] = {
         "topics": None
@@ -69,7 +78,7 @@ def _metadata(connection: Connection, names: list[str] | None) -> Any:
         wanted["allow_auto_topic_creation"] = False
     if version >= _WITH_RIGHTS:
         wanted["include_topic_authorized_operations"] = False
-    return connection.call(MetadataRequest(**wanted), MetadataResponse, version)
+    return connection.call(MetadataRequest(**wanted), MetadataResponse, version, at_most)
 
 
 def _take(topics: Iterable[Any], listing: Listing) -> None:

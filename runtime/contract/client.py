@@ -22,6 +22,7 @@ from runtime.contract.client_values import (
     UnsecuredToken,
     WireSettings,
 )
+from runtime.contract.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
 
 Value = str | int | float | bool | Mapping[str, str]
 
@@ -33,8 +34,15 @@ def resolve(
     environ: Mapping[str, str],
     read_file: Callable[[str], str],
 ) -> dict[str, str]:
-    """Text for every setting; `read_file` may raise OSError. A line feed at a file's end is dropped."""
-    return {key: _text(key, value, environ, read_file) for key, value in client.items()}
+    """Text for every setting; `read_file` may raise OSError. A line feed at a file's end is dropped.
+
+    Every client of a job gets its settings here, so here a token endpoint without TLS is refused.
+    """
+    resolved = {key: _text(key, value, environ, read_file) for key, value in client.items()}
+    problem = token_endpoint_problem(resolved.get(TOKEN_ENDPOINT_URL), environ)
+    if problem is not None:
+        raise ClientSettingsError(TOKEN_ENDPOINT_URL, f"{problem[0]}; {problem[1]}")
+    return resolved
 
 
 def _text(key: str, value: Value, environ: Mapping[str, str], read_file: Callable[[str], str]) -> str:

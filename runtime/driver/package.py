@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 # A job's driver and slots, and the tasks of `repl verify`; none of them needs a lab or a launcher.
-ROOMS = ("audit", "batch", "contract", "copy", "driver")
+ROOMS = ("audit", "batch", "contract", "copy", "driver", "kafka")
 
 
 def package(file: Path) -> Path:

@@ -1,17 +1,15 @@
 """Where an OAUTHBEARER token comes from: a command, OpenID Connect, or nothing but a name."""
 
-import base64
-import json
+import os
 import shlex
-import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
+from collections.abc import Callable
 
 from planner.observe.wire.failure import Refused
 from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.kafka.auth.login import LoginError
+from runtime.kafka.auth.oauthbearer import Token, parse_printed, request_token, unsecured_token
 
 TokenSource = TokenCommand | TokenEndpoint | UnsecuredToken
 
@@ -22,9 +20,9 @@ def token_of(source: TokenSource, timeout_s: float) -> str:
         case TokenCommand():
             return _printed(source, timeout_s)
         case TokenEndpoint():
-            return _granted(source, timeout_s)
+            return _of(lambda: request_token(source, timeout_s, os.environ))
         case UnsecuredToken():
-            return _unsigned(source, time.time())
+            return unsecured_token(source, time.time()).text
 
 
 def _printed(source: TokenCommand, timeout_s: float) -> str:
@@ -37,57 +35,12 @@ def _printed(source: TokenCommand, timeout_s: float) -> str:
         raise Refused(f"the token command {words[0]} printed nothing within {timeout_s:g} s") from None
     except OSError as wrong:
         raise Refused(f"the token command {words[0]} can't be run ({wrong.strerror})") from None
-    return _token_in(done.stdout.strip(), f"the token command {words[0]}")
+    return _of(lambda: parse_printed(done.stdout, f"the token command {words[0]}"))
 
 
-def _granted(source: TokenEndpoint, timeout_s: float) -> str:
-    form = {"grant_type": "client_credentials"} | ({"scope": source.scope} if source.scope else {})
-    pair = f"{urllib.parse.quote(source.client_id)}:{urllib.parse.quote(source.client_secret)}"
-    if urllib.parse.urlsplit(source.url).scheme not in ("https", "http"):
-        raise Refused("the token endpoint is no http address", "look at sasl.oauthbearer.token.endpoint.url")
-    request = urllib.request.Request(  # noqa: S310  the scheme was looked at just above
-        source.url,
-        data=urllib.parse.urlencode(form).encode(),
-        headers={
-            "Authorization": "Basic " + base64.b64encode(pair.encode()).decode(),
-            "Accept": "application/json",
-        },
-    )
+def _of(obtain: Callable[[], Token]) -> str:
+    """Returns the token's text; a LoginError becomes this connection's Refused."""
     try:
-        context = ssl.create_default_context(cafile=source.ca_location)
-        with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:  # noqa: S310
-            text = answer.read(1 << 20).decode()
-    except urllib.error.HTTPError as refused:
-        refused.close()
-        raise Refused(
-            f"the token endpoint {source.url} answered {refused.code} {refused.reason}",
-            "look at sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret and sasl.oauthbearer.scope",
-        ) from None
-    except OSError as wrong:
-        reason = getattr(wrong, "reason", wrong)
-        raise Refused(f"the token endpoint {source.url} can't be reached ({reason})") from None
-    return _token_in(text, f"the token endpoint {source.url}")
-
-
-def _token_in(text: str, origin: str) -> str:
-    """The text itself, or `access_token` of a JSON object."""
-    if not text.startswith("{"):
-        if not text:
-            raise Refused(f"{origin} gave no token")
-        return text
-    try:
-        token = json.loads(text).get("access_token")
-    except ValueError:
-        token = None
-    if not isinstance(token, str) or not token:
-        raise Refused(f"{origin} gave no access_token")
-    return token
-
-
-def _unsigned(source: UnsecuredToken, now: float) -> str:
-    def part(value: dict[str, object]) -> str:
-        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
-
-    issued = int(now)
-    claims: dict[str, object] = {"sub": source.principal, "iat": issued, "exp": issued + source.lifetime_s}
-    return f"{part({'alg': 'none'})}.{part(claims)}."
+        return obtain().text
+    except LoginError as failed:
+        raise Refused(failed.why, failed.hint) from None

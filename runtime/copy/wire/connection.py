@@ -24,7 +24,10 @@ from runtime.copy.wire.errors import (
     WireError,
 )
 from runtime.copy.wire.protocol.fields import INT32, Reader
-from runtime.copy.wire.protocol.request import Api, Request, frame
+from runtime.copy.wire.protocol.metadata import MetadataRequest
+from runtime.copy.wire.protocol.request import SHORT_ANSWERS, Api, Request, frame
+from runtime.kafka.auth.login import MAX_BYTES_BEFORE_LOGIN
+from runtime.kafka.brokers import MAX_BROKER_LIST_BYTES
 
 R = TypeVar("R")
 
@@ -191,14 +194,24 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_body(self) -> None:
         (size,) = INT32.unpack(self._size)
         self._filled = 0
-        if _SMALLEST_RESPONSE <= size <= self._max_response_bytes:
+        limit, because = self._limit()
+        if _SMALLEST_RESPONSE <= size <= limit:
             self._body = self._buffers.take(size)
         elif self.versions.get(Api.PRODUCE) is None:
             why = "the first answer is not Kafka's; does this listener speak TLS, and security.protocol not?"
             self._fail(Malformed(self.where, why, sent=True))
         else:
-            why = f"an answer of {size} bytes; receive.message.max.bytes allows {self._max_response_bytes}"
-            self._fail(Malformed(self.where, why, sent=True))
+            self._fail(Malformed(self.where, f"an answer of {size} bytes; {because} {limit}", sent=True))
+
+    def _limit(self) -> tuple[int, str]:
+        """The largest size of the next answer, and what sets it."""
+        if not self._pending or self._pending[0].request.API in SHORT_ANSWERS:
+            # Before the login no other request is sent: a broker that is not believed costs little memory.
+            return min(MAX_BYTES_BEFORE_LOGIN, self._max_response_bytes), "such an answer has at most"
+        asked = self._pending[0].request
+        if isinstance(asked, MetadataRequest) and asked.brokers_only:
+            return min(MAX_BROKER_LIST_BYTES, self._max_response_bytes), "a list of brokers has at most"
+        return self._max_response_bytes, "receive.message.max.bytes allows"
 
     def _answered(self, body: memoryview) -> None:
         if not self._pending:

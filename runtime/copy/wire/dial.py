@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 import ssl
 from typing import assert_never
 
 from runtime.contract.client_values import Password, TokenCommand, TokenEndpoint, UnsecuredToken, WireSettings
-from runtime.copy.wire import sasl, tls
 from runtime.copy.wire.buffers import BufferPool
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.connection import Connection
@@ -27,6 +25,9 @@ from runtime.copy.wire.protocol.handshake import (
     SaslHandshakeRequest,
 )
 from runtime.copy.wire.tokens import Tokens
+from runtime.kafka.auth.login import Exchange, LoginError, advance, quoted
+from runtime.kafka.auth.sasl import exchange_of, mechanism_of
+from runtime.kafka.auth.tls import tls_context
 
 _SOFTWARE = ("repl", "1")
 _SESSION_SHARE = 0.8
@@ -37,7 +38,7 @@ class Dialer:
 
     def __init__(self, settings: WireSettings) -> None:
         self.settings = settings
-        self._tls = tls.context(settings.tls) if settings.security.tls and settings.tls else None
+        self._tls = _tls_of(settings)
         match settings.sasl:
             case TokenCommand() | TokenEndpoint() | UnsecuredToken():
                 self._tokens: Tokens | None = Tokens(settings.sasl)
@@ -83,6 +84,8 @@ class Dialer:
             raise AuthenticationFailed(where, f"the broker's certificate: {error.verify_message}") from None
         except TimeoutError:
             raise
+        except UnicodeError:
+            raise Disconnected(where, "the host name cannot be used", sent=False) from None
         except OSError as error:
             raise Disconnected(where, self._why(error), sent=False) from None
         self._tune(transport.get_extra_info("socket"))
@@ -123,7 +126,7 @@ class Dialer:
         mechanism, exchange = await self._exchange()
         handshake = await connection.call(SaslHandshakeRequest(mechanism))
         if handshake.error:
-            offered = ", ".join(handshake.mechanisms) or "none"
+            offered = quoted(", ".join(handshake.mechanisms)) or "none"
             why = f"{handshake.error.name}: {mechanism} was asked for, the broker offers {offered}"
             raise AuthenticationFailed(connection.where, why)
         try:
@@ -133,33 +136,37 @@ class Dialer:
                 self._tokens.forget()
             raise
 
-    async def _exchange(self) -> tuple[str, sasl.Exchange]:
-        match self.settings.sasl:
-            case Password("PLAIN", username, password):
-                return "PLAIN", sasl.plain(username, password)
-            case Password(mechanism, username, password):
-                return mechanism, sasl.scram(mechanism, username, password, secrets.token_urlsafe(24))
-            case TokenCommand() | TokenEndpoint() | UnsecuredToken() as source:
-                assert self._tokens is not None
-                return "OAUTHBEARER", sasl.oauthbearer(await self._tokens.current(), source.extensions)
-            case None:
-                raise Unsupported("SASL", "security.protocol asks for SASL, and no sasl.mechanism is set")
-            case _:
-                assert_never(self.settings.sasl)
+    async def _exchange(self) -> tuple[str, Exchange]:
+        settings = self.settings.sasl
+        if settings is None:
+            raise Unsupported("SASL", "security.protocol asks for SASL, and no sasl.mechanism is set")
+        token = None if self._tokens is None else await self._tokens.current()
+        return mechanism_of(settings), exchange_of(settings, token)
 
-    async def _converse(self, connection: Connection, exchange: sasl.Exchange) -> None:
+    async def _converse(self, connection: Connection, exchange: Exchange) -> None:
         try:
-            send = next(exchange)
-            while True:
+            send = advance(exchange, None)
+            while send is not None:
                 answer = await connection.call(SaslAuthenticateRequest(send))
                 if answer.error:
-                    why = answer.message or answer.error.name
+                    why = quoted(answer.message or answer.error.name)
                     raise AuthenticationFailed(connection.where, why)
                 if answer.session_lifetime_ms > 0:
                     lifetime = answer.session_lifetime_ms / 1000 * _SESSION_SHARE
                     connection.retire_at = asyncio.get_running_loop().time() + lifetime
-                send = exchange.send(answer.auth_bytes)
-        except StopIteration:
-            return
-        except sasl.Refused as error:
-            raise AuthenticationFailed(connection.where, str(error)) from None
+                # SCRAM derives a key from the password: CPU that must not hold up the event loop.
+                send = await asyncio.to_thread(advance, exchange, answer.auth_bytes)
+        except LoginError as error:
+            why = f"{error.why}; {error.hint}" if error.hint else error.why
+            raise AuthenticationFailed(connection.where, why) from None
+
+
+def _tls_of(settings: WireSettings) -> ssl.SSLContext | None:
+    if not settings.security.tls or settings.tls is None:
+        return None
+    try:
+        return tls_context(settings.tls)
+    except LoginError as error:
+        raise Unsupported(
+            "TLS", f"an ssl.* setting of the cluster does not work: {error.why}; {error.hint}"
+        ) from None

@@ -12,6 +12,7 @@ import pytest
 from planner.observe.wire.failure import Refused
 from planner.observe.wire.tokens import token_of
 from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.token_endpoint import ALLOW_INSECURE
 
 PYTHON = f"'{sys.executable}' -c"
 Answer = tuple[int, str]
@@ -60,8 +61,8 @@ def test_a_command_prints_it(printed: str) -> None:
     [
         (f'{PYTHON} "import sys; sys.exit(3)"', "failed with exit code 3"),
         ("/no/such/command", "can't be run"),
-        ("printf ''", "gave no token"),
-        ("printf {}", "gave no access_token"),
+        ("printf ''", "printed nothing"),
+        ("printf {}", "JSON that holds an access_token"),
     ],
 )
 def test_a_command_that_gives_none(command: str, why: str) -> None:
@@ -70,14 +71,16 @@ def test_a_command_that_gives_none(command: str, why: str) -> None:
     assert why in refused.value.why
 
 
-def test_an_endpoint_grants_it(issuer: Issuer) -> None:
+def test_an_endpoint_grants_it(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALLOW_INSECURE, "1")
     url, heard = issuer((200, '{"access_token": "granted"}'))
     assert token_of(TokenEndpoint(url, "me", "s3cret", "kafka"), 10) == "granted"
     assert heard[0] == "Basic " + base64.b64encode(b"me:s3cret").decode()
     assert heard[1] == "grant_type=client_credentials&scope=kafka"
 
 
-def test_an_endpoint_that_says_no(issuer: Issuer) -> None:
+def test_an_endpoint_that_says_no(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALLOW_INSECURE, "1")
     url, _ = issuer((401, "who are you"))
     with pytest.raises(Refused) as refused:
         token_of(TokenEndpoint(url, "me", "s3cret"), 10)
@@ -88,7 +91,11 @@ def test_an_endpoint_that_says_no(issuer: Issuer) -> None:
 
 @pytest.mark.parametrize(
     ("url", "why"),
-    [("http://127.0.0.1:1/token", "can't be reached"), ("file:///etc/passwd", "is no http address")],
+    [
+        ("https://127.0.0.1:1/token", "cannot be asked: "),
+        ("http://127.0.0.1:1/token", "is not https"),
+        ("file:///etc/passwd", "is not an https address"),
+    ],
 )
 def test_an_endpoint_that_is_none(url: str, why: str) -> None:
     with pytest.raises(Refused) as refused:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.protocol.fields import NO_TOPIC_ID, Reader, Writer
 from runtime.copy.wire.protocol.request import Api, Buffer
+from runtime.kafka.brokers import MAX_BROKERS, check_address
 
 NO_LEADER = -1
 
@@ -64,6 +65,11 @@ class MetadataRequest:
     names: Sequence[str] | None = ()
     ids: Sequence[bytes] = ()
 
+    @property
+    def brokers_only(self) -> bool:
+        """Whether the answer lists brokers and no topic."""
+        return self.names is not None and not self.names and not self.ids
+
     def body(self, version: int) -> list[Buffer]:
         writer = Writer()
         if self.names is None:
@@ -85,7 +91,10 @@ class MetadataRequest:
 
     def answer(self, version: int, reader: Reader) -> MetadataResponse:
         throttle_ms = reader.int32()
-        brokers = reader.array(lambda: _broker(reader))
+        count = reader.count()
+        if count > MAX_BROKERS:
+            raise ValueError(f"it lists {count} brokers; at most {MAX_BROKERS} are expected")
+        brokers = [_broker(reader) for _ in range(count)]
         cluster_id = reader.compact_string()
         controller = reader.int32()
         topics = reader.array(lambda: _topic(reader))
@@ -95,6 +104,7 @@ class MetadataRequest:
 def _broker(reader: Reader) -> Broker:
     broker = Broker(reader.int32(), reader.compact_string(), reader.int32(), reader.nullable_string())
     reader.skip_tags()
+    check_address(broker.node_id, broker.host, broker.port)
     return broker
 
 

@@ -33,6 +33,18 @@ class Api(IntEnum):
     LIST_TRANSACTIONS = 66
 
 
+SHORT_ANSWERS = frozenset(
+    {
+        Api.API_VERSIONS,
+        Api.SASL_HANDSHAKE,
+        Api.SASL_AUTHENTICATE,
+        Api.INIT_PRODUCER_ID,
+        Api.END_TXN,
+    }
+)
+"""Requests whose answer does not grow with topics, partitions or records."""
+
+
 class Request(Protocol[Response_co]):
     """`VERSIONS` is the closed range spoken here, `FLEXIBLE` the first version with the flexible header."""
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.protocol.fields import Reader, Writer
 from runtime.copy.wire.protocol.request import Api, Buffer
+from runtime.kafka.brokers import check_address
 
 
 class CoordinatorKind(IntEnum):
@@ -65,6 +66,8 @@ def _found(reader: Reader) -> FoundCoordinator:
         reader.nullable_string(),
     )
     reader.skip_tags()
+    if not found.error:
+        check_address(found.node_id, found.host, found.port)
     return found
 
 

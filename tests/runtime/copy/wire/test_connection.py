@@ -155,7 +155,7 @@ async def _cuts(talk: Talk) -> None:
         (_cuts, Disconnected, "the broker closed the connection"),
         (_answers_another, Malformed, "it answers request"),
         (_says_garbage, Malformed, "the answer to END_TXN v4 can't be read"),
-        (_says_too_much, Malformed, "receive.message.max.bytes allows 100000000"),
+        (_says_too_much, Malformed, "an answer of 2000000000 bytes; such an answer has at most 65536"),
         (_says_nothing_at_all, Malformed, "an answer of 0 bytes"),
     ],
 )

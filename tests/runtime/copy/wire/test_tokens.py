@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.token_endpoint import ALLOW_INSECURE
 from runtime.copy.wire.errors import AuthenticationFailed
 from runtime.copy.wire.tokens import Tokens, fetch_token
 
@@ -44,7 +45,7 @@ def test_a_command_prints_the_token(script: str, text: str, lifetime: float) -> 
     [
         (command('import sys; sys.exit("not logged in")'), "ended with 1: not logged in"),
         (command("pass"), "printed nothing"),
-        (command('print("{}")'), "not JSON with an access_token"),
+        (command('print("{}")'), "did not answer with JSON that holds an access_token"),
         (TokenCommand("/no/such/command"), "No such file"),
         (TokenCommand("an 'open quote"), "quotation"),
     ],
@@ -102,7 +103,8 @@ def endpoint(status: int, answer: str) -> Iterator[tuple[str, list[tuple[str, st
             thread.join()
 
 
-def test_an_endpoint_is_asked_with_the_clients_credentials() -> None:
+def test_an_endpoint_is_asked_with_the_clients_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALLOW_INSECURE, "1")
     with endpoint(200, '{"access_token": "abc", "expires_in": 30}') as (url, seen):
         token = fetch_token(TokenEndpoint(url, "me", "hush", scope="kafka"))
 
@@ -111,9 +113,10 @@ def test_an_endpoint_is_asked_with_the_clients_credentials() -> None:
     assert seen == [(f"Basic {basic}", "grant_type=client_credentials&scope=kafka")]
 
 
-def test_an_endpoint_that_refuses_is_named_without_the_secret() -> None:
+def test_an_endpoint_that_refuses_is_named_without_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALLOW_INSECURE, "1")
     with endpoint(401, "{}") as (url, _), pytest.raises(AuthenticationFailed) as failure:
         fetch_token(TokenEndpoint(url, "me", "hush"))
 
-    assert f"the token endpoint {url}: 401" in str(failure.value)
+    assert f"the token endpoint {url} answered 401" in str(failure.value)
     assert "hush" not in str(failure.value)

@@ -1,0 +1,221 @@
+"""OAUTHBEARER (RFC 7628): the exchange, and tokens: unsigned ones, printed ones, and those of an endpoint.
+
+A token endpoint gets the client's secret, so its address is https, it may not redirect, and its answer is
+bounded in size and time. No error quotes a secret, a token, or the body of an answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import json
+import math
+import re
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from runtime.contract.client_values import Tls, TokenEndpoint, UnsecuredToken
+from runtime.contract.token_endpoint import token_endpoint_problem
+from runtime.kafka.auth.login import Exchange, LoginError, quoted
+from runtime.kafka.auth.tls import tls_context
+
+UNKNOWN_LIFETIME_S = 60.0
+MAX_ANSWER_BYTES = 1 << 20
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_CREDENTIALS = "check sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret and sasl.oauthbearer.scope"
+_ADDRESS = "check sasl.oauthbearer.token.endpoint.url"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`lifetime_s` counts from the moment when the token was received."""
+
+    text: str = field(repr=False)
+    lifetime_s: float
+
+
+def oauthbearer(token: str, extensions: Sequence[tuple[str, str]]) -> Exchange:
+    """Sends the token. A refusal arrives as a challenge with its reason; the client ends it with one byte."""
+    _check_token(token, "OAUTHBEARER")
+    more = "".join(f"\x01{name}={value}" for name, value in extensions)
+    reason = yield f"n,,\x01auth=Bearer {token}{more}\x01\x01".encode()
+    if reason:
+        yield b"\x01"
+        raise LoginError(f"the broker refused the token: {quoted(reason)}")
+
+
+def unsecured_token(source: UnsecuredToken, now: float) -> Token:
+    """Returns an unsigned token that names its own principal."""
+    issued = int(now)
+    claims = {"sub": source.principal, "iat": issued, "exp": issued + source.lifetime_s}
+    header = _base64url(json.dumps({"alg": "none"}).encode())
+    return Token(f"{header}.{_base64url(json.dumps(claims).encode())}.", source.lifetime_s)
+
+
+def parse_printed(text: str, where: str) -> Token:
+    """Reads what a token command printed: the token itself, or JSON as a token endpoint answers."""
+    printed = text.strip()
+    if printed.startswith("{"):
+        return parse_answer(printed, where)
+    if not printed:
+        raise LoginError(f"{where} printed nothing", "let it print a token, or JSON with access_token")
+    return Token(_check_token(printed, where), UNKNOWN_LIFETIME_S)
+
+
+def parse_answer(text: str | bytes, where: str) -> Token:
+    """Reads the answer of RFC 6749, section 5.1."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    token = found.get("access_token") if isinstance(found, dict) else None
+    if not isinstance(token, str):
+        raise LoginError(f"{where} did not answer with JSON that holds an access_token", _ADDRESS)
+    return Token(_check_token(token, where), _lifetime(found.get("expires_in")))
+
+
+def request_token(source: TokenEndpoint, timeout_s: float, environ: Mapping[str, str]) -> Token:
+    """Asks the endpoint for a token (RFC 6749, section 4.4); blocks for at most `timeout_s`."""
+    where = f"the token endpoint {quoted(source.url)}"
+    problem = token_endpoint_problem(source.url, environ)
+    if problem is not None:
+        raise LoginError(f"{where} {problem[0]}", problem[1])
+    deadline = time.monotonic() + timeout_s
+    opener = urllib.request.build_opener(
+        _NoRedirect, _Http(deadline), _Https(deadline, tls_context(Tls(ca_location=source.ca_location)))
+    )
+    try:
+        with opener.open(_request(source), timeout=timeout_s) as answer:
+            body = answer.read(MAX_ANSWER_BYTES + 1)
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        if 300 <= refused.code < 400:
+            why = f"{where} answered {refused.code}, a redirect; the credentials are sent to no other address"
+            raise LoginError(why, "set sasl.oauthbearer.token.endpoint.url to the final address") from None
+        raise LoginError(
+            f"{where} answered {refused.code} {quoted(str(refused.reason))}", _CREDENTIALS
+        ) from None
+    except TimeoutError:
+        raise LoginError(f"{where} did not answer completely within {timeout_s:g} s", _ADDRESS) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            raise LoginError(f"{where} did not answer completely within {timeout_s:g} s", _ADDRESS) from None
+        why = quoted(str(reason)) or type(error).__name__
+        raise LoginError(f"{where} cannot be asked: {why}", _ADDRESS) from None
+    if len(body) > MAX_ANSWER_BYTES:
+        raise LoginError(f"{where} answered with more than {MAX_ANSWER_BYTES} bytes", _ADDRESS)
+    return parse_answer(body, where)
+
+
+def _request(source: TokenEndpoint) -> urllib.request.Request:
+    form = {"grant_type": "client_credentials"} | ({"scope": source.scope} if source.scope else {})
+    pair = f"{source.client_id}:{source.client_secret}"
+    return urllib.request.Request(  # noqa: S310 - token_endpoint_problem allows https, and http where it is allowed
+        source.url,
+        data=urllib.parse.urlencode(form).encode(),
+        headers={
+            "Authorization": "Basic " + base64.b64encode(pair.encode()).decode(),
+            "Accept": "application/json",
+            "User-Agent": "repl",
+        },
+    )
+
+
+def _check_token(text: str, where: str) -> str:
+    """Returns the token, unless it holds a sign that could end the message's field."""
+    if _TOKEN.fullmatch(text) is None:
+        raise LoginError(f"{where} gave a token with characters that no token has (RFC 6750)")
+    return text
+
+
+def _lifetime(value: object) -> float:
+    """Returns `expires_in`; what is missing or makes no sense counts as a short life."""
+    try:
+        seconds = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return UNKNOWN_LIFETIME_S
+    return seconds if 0 < seconds < math.inf else UNKNOWN_LIFETIME_S
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the request carries the client's secret."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> None:
+        return None
+
+
+class _ReadsUntil(io.RawIOBase):
+    """Reads a socket until a deadline, however slowly the bytes arrive."""
+
+    def __init__(self, inner: io.BufferedReader, connected: socket.socket, deadline: float) -> None:
+        self._inner = inner  # it closes its socket when it is no longer referred to
+        self._socket = connected
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+        return self._inner.raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()
+
+
+def _response_class(deadline: float) -> type[http.client.HTTPResponse]:
+    class Response(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *args: Any, **more: Any) -> None:
+            super().__init__(sock, *args, **more)
+            self.fp = io.BufferedReader(_ReadsUntil(self.fp, sock, deadline))
+
+    return Response
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        def connection(host: str, **more: Any) -> http.client.HTTPConnection:
+            made = http.client.HTTPConnection(host, **more)
+            made.response_class = _response_class(self._deadline)
+            return made
+
+        return self.do_open(connection, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: float, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._deadline = deadline
+        self._trust = context
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        def connection(host: str, **more: Any) -> http.client.HTTPSConnection:
+            made = http.client.HTTPSConnection(host, context=self._trust, **more)
+            made.response_class = _response_class(self._deadline)
+            return made
+
+        return self.do_open(connection, req)

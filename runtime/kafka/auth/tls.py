@@ -1,0 +1,116 @@
+"""The TLS context of a cluster's settings: TLS 1.2 or newer, and the trust that the settings name."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import tempfile
+from pathlib import Path
+
+from runtime.contract.client_values import Tls
+from runtime.kafka.auth.login import LoginError
+
+PROBE = "probe"
+"""The value of `ssl.ca.location` that means: the system's authorities, as if it were not set."""
+
+# OpenSSL finds an authority in a folder by its subject's hash: `openssl rehash` makes these names.
+_HASHED = re.compile(r"[0-9a-f]{8}\.[0-9]+")
+# Where distributions keep their authorities; asked where Python's own OpenSSL names no place that exists.
+_SYSTEM = (
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """Makes the context once for a cluster: it reads files. Raises LoginError naming the setting at fault.
+
+    What `ssl.ca.pem` and `ssl.ca.location` name is trusted alone; the system's authorities are trusted only
+    where neither is set.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = tls.verify and tls.check_hostname
+    context.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
+    _trust(context, tls)
+    _identify(context, tls)
+    if tls.ciphers:
+        try:
+            context.set_ciphers(tls.ciphers.replace(",", ":"))
+        except ssl.SSLError:
+            raise _unusable("ssl.cipher.suites", "no cipher of OpenSSL has such a name") from None
+    return context
+
+
+def short_reason(error: OSError | ValueError) -> str:
+    """Returns what went wrong with TLS or a file, without OpenSSL's source positions."""
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
+
+
+def _trust(context: ssl.SSLContext, tls: Tls) -> None:
+    location = None if tls.ca_location == PROBE else tls.ca_location
+    if tls.ca_pem:
+        try:
+            context.load_verify_locations(cadata=tls.ca_pem)
+        except (OSError, ValueError) as error:
+            raise _unusable("ssl.ca.pem", short_reason(error)) from None
+    if location:
+        _trust_location(context, Path(location))
+    if not tls.ca_pem and not location:
+        _trust_system(context)
+
+
+def _trust_location(context: ssl.SSLContext, location: Path) -> None:
+    setting = f"ssl.ca.location {location}"
+    try:
+        if not location.is_dir():
+            context.load_verify_locations(cafile=str(location))
+            return
+        if not any(_HASHED.fullmatch(entry.name) for entry in location.iterdir()):
+            why = "the folder holds no authority under the name of its hash, so OpenSSL would find none"
+            raise LoginError(f"{setting} cannot be used: {why}", f"run: openssl rehash {location}")
+        context.load_verify_locations(capath=str(location))
+    except (OSError, ValueError) as error:
+        raise _unusable(setting, short_reason(error)) from None
+
+
+def _trust_system(context: ssl.SSLContext) -> None:
+    context.load_default_certs()
+    known = ssl.get_default_verify_paths()
+    if not (known.cafile or known.capath):
+        for place in _SYSTEM:
+            if Path(place).is_file():
+                context.load_verify_locations(cafile=place)
+                return
+
+
+def _identify(context: ssl.SSLContext, tls: Tls) -> None:
+    """Loads the client's certificate. The standard library reads files: PEM text goes into a private one."""
+    if not (tls.certificate_location or tls.certificate_pem):
+        return
+    names = ", ".join(filter(None, (tls.certificate_location, tls.key_location))) or "the PEM text given"
+    with tempfile.TemporaryDirectory(prefix="repl-") as private:  # mode 0700
+        folder = Path(private)
+        certificate = tls.certificate_location or _written(folder / "certificate.pem", tls.certificate_pem)
+        key = tls.key_location or (_written(folder / "key.pem", tls.key_pem) if tls.key_pem else None)
+        try:
+            # Without a password, OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(certificate, key, tls.key_password or "")
+        except (OSError, ValueError) as error:
+            setting = f"the client certificate or its key ({names})"
+            raise _unusable(setting, short_reason(error)) from None
+
+
+def _written(path: Path, pem: str | None) -> str:
+    path.write_text(pem or "")
+    return str(path)
+
+
+def _unusable(setting: str, why: str) -> LoginError:
+    return LoginError(f"{setting} cannot be used: {why}", "check the cluster's ssl.* settings")

@@ -1,0 +1,198 @@
+"""TLS contexts: who is trusted, by a file, a folder or text, and what a wrong setting says."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from socket import socketpair
+from threading import Thread
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from runtime.contract.client_values import Tls
+from runtime.kafka.auth.login import LoginError
+from runtime.kafka.auth.tls import tls_context
+
+HOST = "broker.example.org"
+
+
+class Authority:
+    """A certificate authority, and one broker certificate that it signed."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        broker = ec.generate_private_key(ec.SECP256R1())
+        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        own = self._built(issuer, issuer, key.public_key()).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
+        signed = self._built(subject, issuer, broker.public_key()).add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False
+        )
+        self.pem = own.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+        self.ca = folder / f"{name}.pem"
+        self.ca.write_text(self.pem)
+        self.broker = folder / f"{name}-broker.pem"
+        private = broker.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        self.broker.write_bytes(private + signed.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+    def hashed_folder(self, folder: Path) -> Path:
+        """The folder as `openssl rehash` leaves it."""
+        command = ["openssl", "x509", "-in", str(self.ca), "-noout", "-subject_hash"]
+        name = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        folder.mkdir()
+        (folder / f"{name}.0").write_text(self.pem)
+        return folder
+
+    @staticmethod
+    def _built(
+        subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey
+    ) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+        )
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority("ours", tmp_path_factory.mktemp("ours"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority("other", tmp_path_factory.mktemp("other"))
+
+
+@contextmanager
+def system_trusts(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("SSL_CERT_FILE", str(authority.ca))
+        patched.setenv("SSL_CERT_DIR", "/nonexistent")
+        yield
+
+
+def accepts(tls: Tls, broker: Authority, host: str = HOST, newest: ssl.TLSVersion | None = None) -> bool:
+    """Whether a client with these settings believes that broker."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if newest is not None:
+        server.set_ciphers("DEFAULT:@SECLEVEL=0")
+        server.minimum_version = server.maximum_version = newest
+    server.load_cert_chain(broker.broker)
+    near, far = socketpair()
+    near.settimeout(20)
+    far.settimeout(20)
+
+    def serve() -> None:
+        try:
+            with server.wrap_socket(far, server_side=True) as end:
+                end.recv(1)
+        except OSError:
+            far.close()
+
+    thread = Thread(target=serve)
+    thread.start()
+    try:
+        with tls_context(tls).wrap_socket(near, server_hostname=host):
+            return True
+    except ssl.SSLError:
+        return False
+    finally:
+        near.close()
+        thread.join()
+
+
+def test_a_file_a_folder_and_text_trust_the_same(ours: Authority, other: Authority, tmp_path: Path) -> None:
+    folder = ours.hashed_folder(tmp_path / "cas")
+
+    for tls in (Tls(ca_location=str(ours.ca)), Tls(ca_location=str(folder)), Tls(ca_pem=ours.pem)):
+        assert accepts(tls, ours), tls
+        assert not accepts(tls, other), tls
+
+
+def test_what_is_named_is_trusted_alone(
+    ours: Authority, other: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ours.hashed_folder(tmp_path / "cas")
+    with system_trusts(other, monkeypatch):
+        assert accepts(Tls(), other)
+        assert accepts(Tls(ca_location="probe"), other)
+        assert not accepts(Tls(), ours)
+        for tls in (Tls(ca_location=str(ours.ca)), Tls(ca_location=str(folder)), Tls(ca_pem=ours.pem)):
+            assert not accepts(tls, other), tls
+        assert accepts(Tls(ca_pem=ours.pem, ca_location=str(other.ca)), ours)
+
+
+def test_the_host_name_counts_unless_it_is_switched_off(ours: Authority, other: Authority) -> None:
+    trusting = Tls(ca_pem=ours.pem)
+
+    assert not accepts(trusting, ours, "other.example.org")
+    assert accepts(replace(trusting, check_hostname=False), ours, "other.example.org")
+    assert not accepts(replace(trusting, check_hostname=False), other)
+    assert accepts(replace(trusting, verify=False), other, "other.example.org")
+
+
+@pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_older_tls_is_refused(ours: Authority, version: str) -> None:
+    assert not accepts(Tls(ca_pem=ours.pem), ours, newest=ssl.TLSVersion[version])
+    assert accepts(Tls(ca_pem=ours.pem), ours, newest=ssl.TLSVersion.TLSv1_2)
+
+
+def test_ciphers_may_be_listed_with_commas() -> None:
+    context = tls_context(Tls(ciphers="ECDHE-RSA-AES256-GCM-SHA384,ECDHE-RSA-AES128-GCM-SHA256"))
+
+    assert {"ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"} <= {
+        one["name"] for one in context.get_ciphers()
+    }
+
+
+@pytest.mark.parametrize(
+    ("tls", "why", "hint"),
+    [
+        (
+            Tls(ca_location="/no/ca.pem"),
+            "ssl.ca.location /no/ca.pem cannot be used: No such file",
+            "ssl.",
+        ),
+        (Tls(ca_pem="secret text"), "ssl.ca.pem cannot be used", "ssl."),
+        (Tls(ciphers="NO-SUCH"), "ssl.cipher.suites cannot be used", "ssl."),
+        (Tls(certificate_location="/no/such.pem"), "(/no/such.pem) cannot be used: No such file", "ssl."),
+        (
+            Tls(certificate_pem="secret text"),
+            "(the PEM text given) cannot be used",
+            "ssl.",
+        ),
+    ],
+)
+def test_a_setting_that_can_not_be_used_is_named(tls: Tls, why: str, hint: str) -> None:
+    with pytest.raises(LoginError) as failure:
+        tls_context(tls)
+    assert why in failure.value.why
+    assert hint in failure.value.hint
+    assert "secret text" not in str(failure.value)
+
+
+def test_a_folder_without_hashed_names_would_trust_nothing(ours: Authority, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text(ours.pem)
+
+    with pytest.raises(LoginError, match="under the name of its hash") as failure:
+        tls_context(Tls(ca_location=str(tmp_path)))
+    assert failure.value.hint == f"run: openssl rehash {tmp_path}"

@@ -1,0 +1,279 @@
+"""A hostile broker costs one clear error, little time and little memory, on both connections."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from planner.kafka import Endpoint, RawFailure, raw_admin
+from planner.model.observed import Unreachable
+from planner.model.topology import Cluster as DeclaredCluster
+from planner.observe import Observer
+from runtime.contract.client import wire_settings
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from tests.fakes.hostile_broker import (
+    API_VERSIONS,
+    AUTHENTICATE,
+    HANDSHAKE,
+    METADATA,
+    PASSWORD,
+    USER,
+    Asked,
+    Fault,
+    HostileBroker,
+    Scram,
+    api_versions,
+    authenticated,
+    frame_of,
+    framed,
+    metadata,
+    old_text,
+    uvarint,
+)
+
+SHORT_S, LONG_S = 1.5, 20.0
+DEADLINE_S = 40.0  # the machine may be busy; a trickle would go on for minutes
+MOST_BYTES = 8 << 20
+MILLION = metadata((node, f"b{node}", 9092) for node in range(1_000_000))
+NO_VERSION = struct.pack(">h", 0) + uvarint(1) + struct.pack(">i", 0) + b"\0"
+BACKWARD_VERSIONS = (
+    struct.pack(">h", 0)
+    + uvarint(3)
+    + b"".join(struct.pack(">hhh", api, 9, -9) + b"\0" for api in (HANDSHAKE, AUTHENTICATE))
+    + struct.pack(">i", 0)
+    + b"\0"
+)
+LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "SCRAM-SHA-256",
+    "sasl.username": USER,
+    "sasl.password": PASSWORD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`why` stands in the error of either connection."""
+
+    name: str
+    fault: Fault
+    why: str
+    login: bool = True
+    timeout_s: float = LONG_S
+
+
+def on(api: int, answer: Callable[[Asked], bytes]) -> Fault:
+    return Fault(reply=lambda asked: (answer(asked),) if asked.api == api else None)
+
+
+def lists_a_million(asked: Asked) -> Sequence[bytes] | None:
+    return frame_of(asked, MILLION) if asked.api == METADATA else None
+
+
+def size(announced: int) -> Callable[[Asked], bytes]:
+    return lambda asked: struct.pack(">ii", announced, asked.correlation_id)
+
+
+def cut(asked: Asked) -> bytes:
+    """A whole frame around half an answer."""
+    body = {
+        API_VERSIONS: lambda: api_versions(asked.version)[:-7],
+        HANDSHAKE: lambda: struct.pack(">hi", 0, 2**31 - 1) + old_text("SCRAM-SHA-256"),
+        AUTHENTICATE: lambda: struct.pack(">h", 0) + b"\x01" + uvarint(2**28) + b"r=",
+        METADATA: lambda: struct.pack(">i", 0) + uvarint(2**28),
+    }[asked.api]()
+    return framed(asked, body, flexible=asked.api in (AUTHENTICATE, METADATA))
+
+
+def named(host: str, port: int = 9092) -> Fault:
+    return on(METADATA, lambda asked: framed(asked, metadata([(1, host, port)])))
+
+
+APIS = {"versions": API_VERSIONS, "handshake": HANDSHAKE, "authenticate": AUTHENTICATE, "metadata": METADATA}
+NOT_KAFKA = "not Kafka's"
+PROTOCOL = "keep to Kafka's protocol|can't be read|an answer of"
+MALFORMED = f"{NOT_KAFKA}|{PROTOCOL}"
+SLOW = "no login was possible|no connection in"
+CASES = [
+    *(Case(f"huge-{name}", on(api, size(2**31 - 1)), MALFORMED) for name, api in APIS.items()),
+    *(Case(f"20-MB-{name}", on(api, size(20_000_000)), MALFORMED) for name, api in APIS.items()),
+    *(Case(f"negative-{name}", on(api, size(-5)), MALFORMED) for name, api in APIS.items()),
+    *(Case(f"truncated-{name}", on(api, cut), PROTOCOL) for name, api in APIS.items()),
+    *(
+        Case(
+            f"correlation-{name}",
+            on(api, lambda asked: framed(asked, b"", correlation_id=asked.correlation_id + 1)),
+            "answers another request|it answers request",
+        )
+        for name, api in APIS.items()
+    ),
+    *(
+        Case(f"trickle-{name}", Fault(trickle_on=api, trickle_s=1.0), SLOW, timeout_s=SHORT_S)
+        for name, api in APIS.items()
+        if api != METADATA
+    ),
+    Case("iterations-1", Fault(scram=Scram(iterations="1")), "'1' iterations; allowed are 4096"),
+    Case("iterations-many", Fault(scram=Scram(iterations="2147483648")), "iterations; allowed are 4096"),
+    Case("no-salt", Fault(scram=Scram(salt=None)), "does not hold a nonce, a salt"),
+    Case("empty-salt", Fault(scram=Scram(salt=b"")), "holds no salt"),
+    Case("own-nonce", Fault(scram=Scram(nonce=lambda ours: "broker")), "nonce does not extend"),
+    Case("same-nonce", Fault(scram=Scram(nonce=lambda ours: ours)), "nonce does not extend"),
+    Case(
+        "wrong-signature",
+        Fault(scram=Scram(final=lambda signature: b"v=" + base64.b64encode(bytes(32)))),
+        "could not prove that it knows the password",
+    ),
+    Case("no-signature", Fault(scram=Scram(final=lambda signature: b"")), "holds no signature"),
+    Case(
+        "final-error",
+        Fault(scram=Scram(final=lambda signature: b"e=\x1b]52;c;aGk=\x07other-error")),
+        "refused the SCRAM login: .*other-error",
+    ),
+    Case(
+        "refusal-with-escapes",
+        on(AUTHENTICATE, lambda asked: framed(asked, authenticated(b"", 58, b"\x1b[2Jno"))),
+        r"\?\[2Jno",
+    ),
+    Case(
+        "old-versions",
+        on(API_VERSIONS, lambda asked: framed(asked, struct.pack(">hi", 35, 0), flexible=False)),
+        "refused to tell its API versions|older than",
+    ),
+    Case(
+        "no-common-version",
+        on(API_VERSIONS, lambda asked: framed(asked, NO_VERSION, flexible=False)),
+        "too old|does not offer it",
+    ),
+    Case(
+        "backward-versions",
+        on(API_VERSIONS, lambda asked: framed(asked, BACKWARD_VERSIONS, flexible=False)),
+        "too old|speaks versions 9 to -9",
+    ),
+    Case("million-brokers", Fault(lists_a_million), PROTOCOL, login=False),
+    Case("million-brokers-after-login", Fault(lists_a_million), PROTOCOL),
+    Case("host-escapes", named("\x1b]52;c;aGk=\x07.example.org"), "which is no host name", login=False),
+    Case("host-url", named("https://idp/?x="), "which is no host name", login=False),
+    Case("host-long", named("a" * 300), "which is no host name", login=False),
+    Case("host-empty", named(""), "which is no host name", login=False),
+    Case("port-0", named("broker", 0), "ports go from 1 to 65535", login=False),
+    Case("port-negative", named("broker", -1), "ports go from 1 to 65535", login=False),
+]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def warm() -> None:
+    """What is imported and compiled once is no broker's doing."""
+    with HostileBroker(Fault()) as broker:
+        for login in (LOGIN, {}):
+            honest_planner(f"127.0.0.1:{broker.port}", login)
+            honest_data_path(f"127.0.0.1:{broker.port}", login)
+
+
+@pytest.fixture
+def bounded(warm: None) -> Iterator[None]:
+    """The block must not take more memory than this, nor longer than the deadline."""
+    tracemalloc.start()
+    began = time.monotonic()
+    try:
+        yield
+        took = time.monotonic() - began
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < MOST_BYTES, f"{peak:,} bytes"
+    assert took < DEADLINE_S, f"{took:.1f} s"
+
+
+def planner_error(bootstrap: str, client: dict[str, str], timeout_s: float) -> str:
+    endpoint = Endpoint("dc1", bootstrap, client)
+    declared = {"dc1": DeclaredCluster("dc1", bootstrap)}
+    with Observer(declared, {"dc1": endpoint}, timeout_s=timeout_s) as reading:
+        found = reading.names().clusters["dc1"]
+    assert isinstance(found, Unreachable), found
+    return f"{found.why} {found.way_out}"
+
+
+def data_path_error(bootstrap: str, client: dict[str, str]) -> str:
+    async def opened() -> None:
+        await (await Cluster.open(wire_settings(bootstrap, client))).close()
+
+    with pytest.raises(WireError) as failure:
+        asyncio.run(opened())
+    return str(failure.value)
+
+
+def one_clear_error(told: str, case: Case) -> None:
+    assert PASSWORD not in told
+    assert told.isprintable(), repr(told)
+    assert len(told) < 600
+    assert re.search(case.why, told), told
+
+
+@pytest.mark.usefixtures("bounded")
+def test_the_planner_is_not_harmed(case: Case) -> None:
+    with HostileBroker(case.fault) as broker:
+        told = planner_error(f"127.0.0.1:{broker.port}", LOGIN if case.login else {}, case.timeout_s)
+    one_clear_error(told, case)
+
+
+@pytest.mark.usefixtures("bounded")
+def test_the_data_path_is_not_harmed(case: Case) -> None:
+    limit = str(int(case.timeout_s * 1000))
+    limits = {"socket.connection.setup.timeout.ms": limit, "socket.timeout.ms": limit}
+    with HostileBroker(case.fault) as broker:
+        told = data_path_error(f"127.0.0.1:{broker.port}", limits | (LOGIN if case.login else {}))
+    one_clear_error(told, case)
+
+
+def honest_planner(bootstrap: str, login: dict[str, str]) -> None:
+    declared = {"dc1": DeclaredCluster("dc1", bootstrap)}
+    with Observer(declared, {"dc1": Endpoint("dc1", bootstrap, login)}) as reading:
+        found = reading.names().clusters["dc1"]
+    assert not isinstance(found, Unreachable), found
+
+
+def honest_data_path(bootstrap: str, login: dict[str, str]) -> None:
+    async def opened() -> str:
+        async with await Cluster.open(wire_settings(bootstrap, login)) as cluster:
+            return cluster.cluster_id
+
+    assert asyncio.run(opened()) == "5L6g3nShT-eMCtK--X86sw"
+
+
+@pytest.mark.parametrize("login", [LOGIN, {}], ids=["login", "no login"])
+@pytest.mark.parametrize("honest", [honest_planner, honest_data_path])
+def test_an_honest_answer_is_taken(
+    honest: Callable[[str, dict[str, str]], None], login: dict[str, str]
+) -> None:
+    """Else the cases above could fail for another reason than their fault."""
+    with HostileBroker(Fault()) as broker:
+        honest(f"127.0.0.1:{broker.port}", login)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [one for one in CASES if one.name in ("iterations-1", "same-nonce", "no-signature")],
+    ids=lambda case: case.name,
+)
+def test_kafka_pythons_client_logs_in_no_weaker(case: Case) -> None:
+    with (
+        HostileBroker(case.fault) as broker,
+        pytest.raises(RawFailure, match=case.why),
+        raw_admin(Endpoint("dc1", f"127.0.0.1:{broker.port}", LOGIN), timeout_ms=1_000),
+    ):
+        pytest.fail("it logged in")

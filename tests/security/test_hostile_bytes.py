@@ -1,0 +1,106 @@
+"""Whatever bytes a broker answers with, reading them ends in a value or in one known error."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+
+from planner.observe.wire import Connection, WireFailure
+from runtime.contract.client_values import WireSettings
+from runtime.copy.wire.protocol.fields import Reader
+from runtime.copy.wire.protocol.handshake import (
+    ApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from runtime.copy.wire.protocol.metadata import MetadataRequest
+from runtime.copy.wire.protocol.request import Request
+from runtime.copy.wire.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
+from runtime.kafka.auth.login import LoginError, advance
+from runtime.kafka.auth.oauthbearer import parse_answer
+from runtime.kafka.auth.scram import scram
+from tests.fakes.hostile_broker import api_versions, authenticated, metadata, old_text
+
+HONEST = [
+    api_versions(3),
+    struct.pack(">hi", 0, 1) + old_text("SCRAM-SHA-256"),
+    authenticated(b"r=x,s=eA==,i=4096"),
+    metadata([(1, "broker", 9092), (2, "10.0.0.1", 9092), (3, "fe80::1%eth0", 9092)]),
+]
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> bytes:
+    """An honest answer with some of its bytes changed, and perhaps cut; or any bytes at all."""
+    if draw(st.booleans()):
+        return draw(st.binary(max_size=200))
+    data = bytearray(draw(st.sampled_from(HONEST)))
+    for _ in range(draw(st.integers(0, 4))):
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFE, 0xFF]))
+    return bytes(data[: draw(st.integers(0, len(data)))])
+
+
+PLANNER = [
+    (ApiVersionsResponse, 0),
+    (ApiVersionsResponse, 3),
+    (SaslHandshakeResponse, 1),
+    (SaslAuthenticateResponse, 0),
+    (SaslAuthenticateResponse, 2),
+    (MetadataResponse, 1),
+    (MetadataResponse, 12),
+]
+DATA_PATH: list[tuple[Request[object], int]] = [
+    (ApiVersionsRequest("repl", "1"), 3),
+    (SaslHandshakeRequest("PLAIN"), 1),
+    (SaslAuthenticateRequest(b""), 2),
+    (MetadataRequest(()), 12),
+    (FindCoordinatorRequest(CoordinatorKind.GROUP, ["g"]), 4),
+]
+
+
+@pytest.mark.parametrize(("response", "version"), PLANNER)
+@settings(deadline=None)
+@given(data=hostile())
+def test_the_planner_reads_it_or_refuses_the_broker(response, version: int, data: bytes) -> None:
+    connection = Connection("broker", 9092, WireSettings((("broker", 9092),)), 1.0)
+    answer = memoryview(bytearray(struct.pack(">i", 1) + data))
+    with contextlib.suppress(WireFailure):
+        connection.read(lambda: response.decode(answer, version=version, header=True), response.__name__)
+
+
+@pytest.mark.parametrize(("request_", "version"), DATA_PATH)
+@settings(deadline=None)
+@given(data=hostile())
+def test_the_data_path_reads_it_or_calls_it_malformed(
+    request_: Request[object], version: int, data: bytes
+) -> None:
+    with contextlib.suppress(ValueError, struct.error, IndexError):  # the connection makes Malformed of them
+        request_.answer(version, Reader(memoryview(data)))
+
+
+def logs_in(challenge: bytes, final: bytes) -> None:
+    exchange = scram("SCRAM-SHA-256", "user", "password", nonce="nonce")
+    advance(exchange, None)
+    advance(exchange, challenge)
+    advance(exchange, final)
+
+
+@settings(deadline=None, max_examples=40)
+@given(challenge=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)), final=st.binary())
+def test_scram_believes_no_bytes_at_random(challenge: bytes, final: bytes) -> None:
+    for first in (challenge, b"r=nonce," + challenge, b"r=nonceX,s=eA==,i=4096," + challenge):
+        with pytest.raises(LoginError) as failure:
+            logs_in(first, final)
+        assert failure.value.why.isprintable()
+
+
+@given(body=st.one_of(st.binary(max_size=200), st.text(max_size=200)))
+def test_a_token_answer_at_random_is_refused(body: bytes | str) -> None:
+    with pytest.raises(LoginError, match="did not answer with JSON"):
+        parse_answer(body, "the endpoint")

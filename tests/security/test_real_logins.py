@@ -1,0 +1,109 @@
+"""At real brokers: the same authorities and the same logins through every client of this product."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from planner.kafka import Endpoint, RawFailure, raw_admin
+from planner.model.observed import Unreachable
+from planner.model.topology import Cluster as DeclaredCluster
+from planner.observe import Observer
+from runtime.contract.client import wire_settings
+from runtime.copy.wire.cluster import Cluster
+from runtime.copy.wire.errors import WireError
+from runtime.lab.lab import Lab
+from tests.endpoints import endpoint
+
+pytestmark = pytest.mark.integration
+
+
+def planner_enters(one: Endpoint) -> bool:
+    with Observer({"dc1": DeclaredCluster("dc1", one.bootstrap)}, {"dc1": one}) as reading:
+        return not isinstance(reading.names().clusters["dc1"], Unreachable)
+
+
+def data_path_enters(one: Endpoint) -> bool:
+    async def opened() -> bool:
+        try:
+            async with await Cluster.open(wire_settings(one.bootstrap, one.settings)):
+                return True
+        except WireError:
+            return False
+
+    return asyncio.run(opened())
+
+
+def librdkafka_enters(one: Endpoint) -> bool:
+    client = AdminClient({"bootstrap.servers": one.bootstrap, "log_level": 0, **one.settings})
+    try:
+        return bool(client.list_topics(timeout=10).brokers)
+    except KafkaException:
+        return False
+
+
+def kafka_python_enters(one: Endpoint) -> bool:
+    try:
+        with raw_admin(one, timeout_ms=5_000) as client:
+            client.list_partition_reassignments()
+    except RawFailure:
+        with warnings.catch_warnings():  # kafka-python leaves a socket open when its TLS handshake fails
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        return False
+    return True
+
+
+ENTRANCES = (planner_enters, data_path_enters, librdkafka_enters, kafka_python_enters)
+
+
+def with_settings(one: Endpoint, more: Mapping[str, str], *without: str) -> Endpoint:
+    kept = {key: value for key, value in one.settings.items() if key not in without}
+    return replace(one, settings={**kept, **more})
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_an_authority_is_trusted_from_file_folder_and_text(lab_tls: Lab, entrance, tmp_path: Path) -> None:
+    good = endpoint(lab_tls, "dc1")
+    ca = Path(good.settings["ssl.ca.location"])
+    hashed = subprocess.run(
+        ["openssl", "x509", "-in", str(ca), "-noout", "-subject_hash"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    (tmp_path / f"{hashed}.0").write_text(ca.read_text())
+
+    assert entrance(good)
+    assert entrance(with_settings(good, {"ssl.ca.location": str(tmp_path)}))
+    assert entrance(with_settings(good, {"ssl.ca.pem": ca.read_text()}, "ssl.ca.location"))
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_another_authority_is_not_trusted(lab_tls: Lab, entrance, tmp_path: Path) -> None:
+    good = endpoint(lab_tls, "dc1")
+    other = tmp_path / "other.pem"
+    command = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=other", "-days", "2"]
+    made = ["openssl", *command, "-keyout", str(tmp_path / "key"), "-out", str(other)]
+    subprocess.run(made, capture_output=True, check=True)
+
+    assert not entrance(with_settings(good, {"ssl.ca.location": str(other)}))
+    assert not entrance(with_settings(good, {"ssl.ca.pem": other.read_text()}, "ssl.ca.location"))
+    assert not entrance(with_settings(good, {}, "ssl.ca.location"))
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_scram_logs_in_with_the_right_password_alone(lab_sasl: Lab, entrance) -> None:
+    good = endpoint(lab_sasl, "dc1")
+
+    assert entrance(good)
+    assert not entrance(with_settings(good, {"sasl.password": "wrong"}))

@@ -1,0 +1,78 @@
+"""A token endpoint without TLS is refused where settings are read: at validate, at plan, and in a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.declare import load
+from planner.declare.secrets import resolve as planner_resolve
+from planner.model.diagnostic import Failure
+from planner.model.topology import Cluster, SecretRef
+from runtime.contract.client import resolve as job_resolve
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.token_endpoint import ALLOW_INSECURE
+
+KEY = "sasl.oauthbearer.token.endpoint.url"
+CLEAR = "http://idp.example.org/token"
+SAFE = "https://idp.example.org/token"
+
+
+def topology(folder: Path, url: str) -> Path:
+    file = folder / "t.yaml"
+    file.write_text(
+        "apiVersion: repl/v1\nname: a\nclusters:\n  dc1:\n    bootstrap: a:1\n"
+        f"    client: {{sasl.oauthbearer.method: oidc, {KEY}: '{url}'}}\n"
+        "topics: [{name: a, cluster: dc1}]\n"
+    )
+    return file
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        (CLEAR, "is not https, so the client's secret would travel in clear text"),
+        ("ftp://idp/token", "is not an https address"),
+        ("https://me:hush@idp/token", "holds a user name or a password"),
+    ],
+)
+def test_validate_names_the_place_and_the_way_out(url: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(Failure) as failure:
+        load(topology(tmp_path, url))
+    (found,) = failure.value.diagnostics
+    assert found.code == "token_endpoint"
+    assert f'"{KEY}" of cluster dc1 {why}' in found.summary
+    assert ":6" in str(found.source)
+    assert "hush" not in str(found)
+
+
+def test_validate_takes_https_and_what_the_operator_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load(topology(tmp_path, SAFE)).clusters["dc1"].client[KEY] == SAFE
+    monkeypatch.setenv(ALLOW_INSECURE, "1")
+    assert load(topology(tmp_path, CLEAR)).clusters["dc1"].client[KEY] == CLEAR
+
+
+def test_a_referenced_address_is_checked_where_the_planner_reads_it() -> None:
+    cluster = Cluster("dc1", "a:1", client={KEY: SecretRef("env", "URL")})
+
+    with pytest.raises(Failure) as failure:
+        planner_resolve(cluster, environment={"URL": CLEAR})
+    assert "not https" in failure.value.diagnostics[0].summary
+    assert CLEAR not in str(failure.value)
+    assert planner_resolve(cluster, environment={"URL": SAFE}) == {KEY: SAFE}
+    assert planner_resolve(cluster, environment={"URL": CLEAR, ALLOW_INSECURE: "1"}) == {KEY: CLEAR}
+
+
+def no_file(path: str) -> str:
+    raise AssertionError(f"{path} is read")
+
+
+def test_a_job_checks_it_again() -> None:
+    """Its settings may come from a spec that no validate has seen."""
+    with pytest.raises(ClientSettingsError, match=f"{KEY}: is not https.*{ALLOW_INSECURE}=1"):
+        job_resolve({KEY: CLEAR}, {}, no_file)
+    assert job_resolve({KEY: SAFE}, {}, no_file) == {KEY: SAFE}
+    assert job_resolve({KEY: CLEAR}, {ALLOW_INSECURE: "1"}, no_file) == {KEY: CLEAR}
