@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from planner.declare import scalars, shapes
+from planner.declare.bounds import refuse_more_mistakes
 from planner.declare.expected import describe
 from planner.declare.fields import INVALID, Fields, Invalid, Placed, missing
 from planner.declare.hints import did_you_mean, nearest, prose, shown
@@ -57,6 +58,7 @@ class Reader:
 
     def wrong(self, source: Source, what: str, mend: str = "") -> Invalid:
         self.diagnostics.append(error(what, mend, source=source))
+        refuse_more_mistakes(self.diagnostics)
         return INVALID
 
     def read(self, shape: Shape, node: Node, of: str) -> Any:
