@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from planner.cli.colour import coloured
+from planner.cli.terminal import guarded, say
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure
 
 
@@ -77,6 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
+    with guarded():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         outcome = root.main(args=arguments, prog_name="repl", standalone_mode=False)
     except Failure as failure:
@@ -101,5 +106,4 @@ def show(diagnostics: Sequence[Diagnostic]) -> None:
     """Diagnostics to stderr, each with its severity."""
     colours = {"error": "red", "warning": "yellow", "note": "blue"}
     for one in diagnostics:
-        label = click.style(f"{one.severity.value}:", fg=colours[one.severity.value], bold=True)
-        click.echo(f"{label} {one}", err=True, color=coloured())
+        say(str(one), label=f"{one.severity.value}:", colour=colours[one.severity.value], bold=True, err=True)

@@ -5,7 +5,7 @@ import threading
 
 import click
 
-from planner.cli.colour import coloured
+from planner.cli.terminal import say
 from planner.model.outcome import Ended, Result, Sent, Summary
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
@@ -58,4 +58,4 @@ class View:
         self._say(f"\n{text}", colour="green" if complete else "red", bold=complete)
 
     def _say(self, text: str, *, err: bool = False, colour: str | None = None, bold: bool = False) -> None:
-        click.secho(text, err=err, fg=colour, bold=bold, color=coloured())
+        say(text, err=err, colour=colour, bold=bold)

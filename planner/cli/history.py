@@ -76,13 +76,15 @@ def find(history: tuple[Applied, ...], apply_id: str) -> Applied:
 
 
 def _table(history: tuple[Applied, ...]) -> None:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from planner.cli.printing import console, terminal_width
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ID", "STARTED", "BY", "TOPOLOGY", "MODE", "RESULT", "STEPS", "COMMIT"):
         table.add_column(name, no_wrap=True)
     for row in text.rows(history):
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     # A row that is wider than the terminal is wrapped by it: an id that is cut can't be copied.
-    Console(width=max(Console().width, 160), soft_wrap=True).print(table, soft_wrap=True)
+    console(max(terminal_width() or 0, 160)).print(table, soft_wrap=True)

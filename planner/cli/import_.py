@@ -21,6 +21,7 @@ from planner.cli.options import (
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Cluster
+from runtime.contract.regex import UnreadableRegex, regex
 
 FORMAT_VERSION = 1
 
@@ -224,9 +225,9 @@ def _client_settings(file: Path | None) -> dict[str, str]:
 def _regex(pattern: str | None) -> str | None:
     if pattern is not None:
         try:
-            re.compile(pattern)
-        except re.error as wrong:
-            raise Failure(error(f"--topics {pattern!r} is no regex: {wrong}", "mend it")) from None
+            regex(pattern)
+        except UnreadableRegex as wrong:
+            raise Failure(error(f"--topics {pattern!r} is no regex: it {wrong.what}", wrong.hint)) from None
     return pattern
 
 

@@ -1,16 +1,16 @@
 """How the lab is shown: a table or JSON on stdout, progress and hints on stderr."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
 import click
 import msgspec
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
+from planner.cli.printing import console, progress_console, terminal_width
 from runtime.lab.lab import Lab
 from runtime.lab.status import BrokerStatus, ClusterStatus, LabStatus, State
 
@@ -33,8 +33,7 @@ def show(status: LabStatus, as_json: bool) -> None:
     if not status.clusters:
         click.echo(f"There is no lab in {status.home}. repl lab up makes one.", err=True)
         return
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-    console.print(_table(status))
+    console(terminal_width() or _PLAIN_WIDTH).print(_table(status))
 
 
 def _table(status: LabStatus) -> Table:
@@ -60,17 +59,17 @@ def _table(status: LabStatus) -> Table:
     return table
 
 
-def _row(cluster: ClusterStatus, broker: BrokerStatus) -> tuple[str, ...]:
+def _row(cluster: ClusterStatus, broker: BrokerStatus) -> tuple[str | Text, ...]:
     return cluster.name, *_facts(broker, cluster.cluster_id, cluster.security)
 
 
-def _facts(broker: BrokerStatus, cluster_id: str, security: str) -> tuple[str, ...]:
+def _facts(broker: BrokerStatus, cluster_id: str, security: str) -> tuple[str | Text, ...]:
     pid = str(broker.pid) if broker.pid else "–"
     return _state(broker.state), broker.address, cluster_id, security, pid, _size(broker.memory_bytes)
 
 
-def _state(state: State) -> str:
-    return f"[{_COLOURS[state]}]{state}[/]"
+def _state(state: State) -> Text:
+    return Text(state, _COLOURS[state])
 
 
 def _size(octets: int) -> str:
@@ -98,12 +97,12 @@ def _short(lab: Lab, name: str) -> str:
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """A bar on a terminal; elsewhere one line for each thing begun."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    shown_on = progress_console()
+    if not shown_on.is_terminal:
         yield _lines(set())
         return
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+    with Progress(*columns, TimeElapsedColumn(), console=shown_on, transient=True) as bar:
         tasks: dict[str, TaskID] = {}
 
         def report(what: str, done: int, total: int) -> None:

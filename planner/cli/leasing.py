@@ -9,6 +9,7 @@ import uuid
 import click
 
 from planner.kafka import Endpoint
+from planner.render.escape import one_line
 from planner.store.lease import Lease
 from planner.store.lease_log import TTL_MS, Held, Holder
 
@@ -28,7 +29,7 @@ def leased(
 
     def waiting(held: Held) -> None:
         since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
-        who = f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}"
+        who = one_line(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
         click.echo(f"Waiting for another apply to {endpoint.cluster}: {who}, since {since} ...", err=True)
 
     return Lease(endpoint, holder, ttl_ms).acquire(lock_timeout_ms / 1000, waiting)

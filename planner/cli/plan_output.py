@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from planner.cli.app import show
+from planner.cli.terminal import unguarded
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
 from planner.model.plan import Mode, Plan
 from planner.render.text import text
@@ -24,14 +25,14 @@ def print_plan(plan: Plan) -> None:
     width = shutil.get_terminal_size().columns if on_terminal else None
     lines = text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR"))
     while some := list(islice(lines, LINES_A_WRITE)):
-        if not _said("\n".join(some)):
+        if not _said("\n".join(some), escaped=True):
             return
 
 
-def _said(words: str) -> bool:
+def _said(words: str, *, escaped: bool = False) -> bool:
     """Whether somebody still reads (repl plan | head): if not, the exit code is all that is left to tell."""
     try:
-        click.echo(words)
+        click.echo(words, file=unguarded() if escaped else None)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False

@@ -1,11 +1,13 @@
 """How far the reading of the clusters is: a bar on stderr, on a terminal alone, and only after a second."""
 
-import sys
 import threading
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from planner.cli.printing import progress_console
+from planner.render.escape import one_line
 
 DELAY_S = 1.0
 
@@ -14,7 +16,7 @@ class ReadingBar:
     """A line a cluster. Called from the threads that read."""
 
     def __init__(self, console: Console | None = None, delay_s: float = DELAY_S) -> None:
-        self._console = console or Console(file=sys.stderr)
+        self._console = console or progress_console()
         self._delay_s = delay_s
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -51,7 +53,7 @@ class ReadingBar:
                 return
             # transient: a finished bar leaves nothing behind on the screen
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=20),
                 TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
                 TimeElapsedColumn(),
@@ -69,5 +71,8 @@ class ReadingBar:
         if cluster not in self._tasks:
             self._tasks[cluster] = self._bar.add_task(cluster, total=total)
         self._bar.update(
-            self._tasks[cluster], description=f"{cluster}: {what}", completed=done, total=max(total, 1)
+            self._tasks[cluster],
+            description=one_line(f"{cluster}: {what}"),
+            completed=done,
+            total=max(total, 1),
         )

@@ -10,7 +10,7 @@ import click
 from rich.console import Group
 from rich.live import Live
 
-from planner.cli.printing import console, print_lines, terminal_width
+from planner.cli.printing import console, on_one_line, print_lines, terminal_width
 from planner.cli.status import document
 from planner.render.status import Depth, screen
 from planner.render.status_rows import Trail
@@ -68,7 +68,7 @@ def _show(
     if as_json:
         click.echo(json.dumps(document(status), ensure_ascii=False))
     elif live is not None:
-        live.update(Group(*screen(status, terminal_width(), depth, trails)), refresh=True)
+        live.update(Group(*map(on_one_line, screen(status, terminal_width(), depth, trails))), refresh=True)
     else:
         print_lines(lambda width: screen(status, width, depth, trails))
         click.echo()

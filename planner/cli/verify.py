@@ -18,6 +18,7 @@ from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import ENDED
 from runtime.audit.verify_request import Outcome, VerifyRequest
 from runtime.contract.jobspec import JobSpec
+from runtime.contract.regex import UnreadableRegex, regex
 
 FORMAT_VERSION = 1
 _TASKS = 2  # on a cluster, of a job whose slots are as many as there are cores
@@ -79,9 +80,9 @@ class Pattern(click.ParamType[str]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            return re.compile(str(value)).pattern
-        except re.error as wrong:
-            self.fail(f'"{value}" is no regular expression: {wrong}', param, ctx)
+            return regex(str(value)).pattern
+        except UnreadableRegex as wrong:
+            self.fail(f'"{value}" is no regular expression that is read here: it {wrong}', param, ctx)
 
 
 @click.command()

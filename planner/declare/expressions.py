@@ -3,16 +3,29 @@
 Imported only when a topology holds an expression that is more than a variable's name.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from jinja2 import StrictUndefined, Undefined, meta
+from jinja2 import StrictUndefined, Undefined, meta, nodes
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError, UndefinedError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-LONGEST_RESULT = 100_000
-LARGEST_NUMBER = 2**63
+from planner.declare.bounds import (
+    LONGEST_RESULT,
+    MOST_SOURCE,
+    MOST_WORK,
+    SOURCE_OF_ONE,
+    Exhausted,
+    Spent,
+    TooMuch,
+    refuse_longer,
+    size,
+)
+
+MOST_DIGITS = 20  # that round() may keep
 FILTERS = (
     "abs",
     "capitalize",
@@ -49,16 +62,77 @@ class NotComputable(ValueError):
         self.unknown = unknown
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """No calls at all, a few filters, and no operation whose result could fill the memory."""
+class _Generator(CodeGenerator):
+    """Lets `~` go through the sandbox, as other operators do."""
 
-    intercepted_binops = frozenset({"*", "**", "%"})
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802  Jinja2's name
+        self.write("environment.concatenated((")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """No calls at all, a few filters, and no operation whose result could fill the memory.
+
+    An expression is a tree: each value is made once and used once. So it is enough to count each value when
+    it is made, and each variable as often as it is named.
+    """
+
+    code_generator_class = _Generator
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            undefined=StrictUndefined, autoescape=False, finalize=self.output, keep_trailing_newline=True
+        )
+        self.work = Spent(MOST_WORK, "all expressions together read and make")
+        self.written = 0
+        self.filters = {name: self._counted(name, self.filters[name]) for name in FILTERS}
+        self.globals.clear()
+
+    def output(self, value: Any) -> Any:
+        """Booleans and nothing as YAML writes them; a text does not grow beyond its bound."""
+        text = as_text(value)
+        if not isinstance(text, Undefined):
+            text = str(text)
+            self.written += len(text)
+            refuse_longer(self.written)
+        return text
+
+    def made(self, value: Any) -> Any:
+        """Count a value that was made on the way."""
+        amount = size(value)
+        refuse_longer(amount)
+        self.work.take(amount)
+        return value
+
+    def concatenated(self, parts: Iterable[Any]) -> str:
+        texts = [str(one) for one in parts]
+        refuse_longer(sum(map(len, texts)))
+        return str(self.made("".join(texts)))
+
+    def _counted(self, name: str, jinjas: Callable[..., Any]) -> Callable[..., Any]:
+        check = _BEFORE.get(name)
+
+        @functools.wraps(jinjas)
+        def run(*arguments: Any, **named: Any) -> Any:
+            if check is not None:
+                check(*arguments, **named)
+            found = jinjas(*arguments, **named)
+            return self.made(list(found) if isinstance(found, Iterator) else found)
+
+        return run
 
     def is_safe_callable(self, obj: Any) -> bool:
         return False
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         numbers = all(isinstance(one, int | float) for one in (left, right))
+        if operator == "+" and not numbers:
+            refuse_longer(size(left) + size(right))
+            return self.made(left + right)
         if not numbers:
             raise SecurityError(f"{operator} is for numbers only")
         if operator == "**" and (abs(left) > 1_000 or abs(right) > 20):
@@ -66,11 +140,36 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-def _environment() -> _Sandbox:
-    made = _Sandbox(undefined=StrictUndefined, autoescape=False, finalize=as_text, keep_trailing_newline=True)
-    made.filters = {name: made.filters[name] for name in FILTERS}
-    made.globals.clear()
-    return made
+def _before_replace(_: Any, text: Any, old: Any, new: Any, count: Any = None) -> None:
+    whole, part, other = str(text), str(old), str(new)
+    times = whole.count(part)
+    if count is not None and int(count) >= 0:
+        times = min(times, int(count))
+    refuse_longer(len(whole) + times * (len(other) - len(part)))
+
+
+def _before_join(_: Any, values: Any, between: Any = "", attribute: Any = None) -> None:
+    how_many = len(values) if hasattr(values, "__len__") else 0
+    refuse_longer(size(values) + how_many * len(str(between)))
+
+
+def _before_round(_: Any, precision: Any = 0, method: Any = "common") -> None:
+    if not isinstance(precision, int) or abs(precision) > MOST_DIGITS:
+        raise SecurityError(f"round keeps at most {MOST_DIGITS} digits")
+
+
+def _before_sum(_: Any, values: Any, attribute: Any = None, start: Any = 0) -> None:
+    if not isinstance(start, int | float):
+        raise SecurityError("sum is for numbers only")
+
+
+# What is checked before one of Jinja2's filters runs: those whose result may be far larger than their input.
+_BEFORE: Mapping[str, Callable[..., None]] = {
+    "replace": _before_replace,
+    "join": _before_join,
+    "round": _before_round,
+    "sum": _before_sum,
+}
 
 
 def as_text(value: Any) -> Any:
@@ -83,12 +182,15 @@ def as_text(value: Any) -> Any:
 class Expressions:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)
-        self._environment = _environment()
+        self._environment = _Sandbox()
+        self._source = Spent(MOST_SOURCE, "all different expressions together have characters:")
+        self._sizes: dict[str, int] = {}
+        self._last: tuple[str, nodes.Template] | None = None
 
     def names(self, template: str) -> set[str]:
         """The variables that a template speaks of; none where it can't be read."""
         try:
-            return set(meta.find_undeclared_variables(self._environment.parse(template)))
+            return set(meta.find_undeclared_variables(self._parsed(template)))
         except (TemplateError, RecursionError):
             return set()
 
@@ -100,8 +202,34 @@ class Expressions:
         """Text with every expression in it replaced."""
         return str(self._guarded(template, template, typed=False))
 
-    def _guarded(self, source: str, template: str, *, typed: bool) -> Any:
+    def _parsed(self, template: str) -> nodes.Template:
+        """The tree of the template that is looked at. Only the last one is kept."""
+        if self._last is None or self._last[0] != template:
+            self._last = template, self._environment.parse(template)
+        return self._last[1]
+
+    def _count(self, template: str) -> None:
+        """Count the source, and each variable as often as it is named."""
+        self._source.take(len(template) + SOURCE_OF_ONE)
         try:
+            parsed = self._parsed(template)
+        except TemplateSyntaxError:
+            return  # compiling it says what is wrong
+        for name in parsed.find_all(nodes.Name):
+            if name.name not in self._values:
+                continue
+            if name.name not in self._sizes:
+                self._sizes[name.name] = size(self._values[name.name])
+            if self._sizes[name.name] > LONGEST_RESULT:
+                raise TooMuch(
+                    f'the variable "{name.name}" holds more than {LONGEST_RESULT:,} characters or values'
+                )
+            self._environment.work.take(self._sizes[name.name])
+
+    def _guarded(self, source: str, template: str, *, typed: bool) -> Any:
+        self._environment.written = 0
+        try:
+            self._count(template)
             if typed:
                 result = self._environment.compile_expression(source, undefined_to_none=False)(**self._values)
                 if isinstance(result, Undefined):
@@ -113,6 +241,10 @@ class Expressions:
         except UndefinedError as wrong:
             unknown = sorted(self.names(template) - set(self._values))
             raise NotComputable(str(wrong), unknown[0] if unknown else None) from None
+        except Exhausted:
+            raise
+        except TooMuch as wrong:
+            raise NotComputable(str(wrong)) from None
         except SecurityError as wrong:
             calls = "not safely callable" in str(wrong)
             raise NotComputable("nothing can be called in an expression" if calls else str(wrong)) from None
@@ -121,6 +253,4 @@ class Expressions:
             raise NotComputable("it can't be computed from the values of its variables") from None
         except (RecursionError, SyntaxError, MemoryError):
             raise NotComputable("it is too deep") from None
-        if isinstance(result, str) and len(result) > LONGEST_RESULT:
-            raise NotComputable(f"it comes to more than {LONGEST_RESULT:,} characters")
         return result

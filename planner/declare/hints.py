@@ -3,15 +3,20 @@
 import difflib
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 from planner.declare.nodes import Node, Scalar, kind_of
 from planner.model.topology import looks_secret
 
 LONGEST_SHOWN = 60
+MOST_WORDS = 200  # comparing with more takes longer than a hint is worth
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    by_folded = {candidate.casefold(): candidate for candidate in words}
+    """The word that was perhaps meant; None where it would take long to tell."""
+    by_folded = {candidate.casefold(): candidate for candidate in islice(words, MOST_WORDS + 1)}
+    if len(by_folded) > MOST_WORDS or len(word) > LONGEST_SHOWN:
+        return None
     found = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[found[0]] if found else None
 

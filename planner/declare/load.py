@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from planner.declare.bounds import MOST_MISTAKES, refuse_more_flows, refuse_more_mistakes, refuse_more_pairs
 from planner.declare.build import topology_of
 from planner.declare.checks import check
 from planner.declare.checks_more import check_for_anything, check_more
@@ -111,11 +112,16 @@ class _Loading:
 
     def topology(self, roots: list[Mapping], var_files: Sequence[Path]) -> Topology:
         root, found = merged(TOPOLOGY, roots)
-        variables = self._variables(root, var_files)
-        without_vars = tuple((key, value) for key, value in root.pairs if key.text != "vars")
-        rendered = variables.rendered(Mapping(without_vars, root.file, root.line, root.column))
-        reader = Reader()
-        fields = reader.read(TOPOLOGY, rendered, "topology")
+        try:
+            variables = self._variables(root, var_files)
+            without_vars = tuple((key, value) for key, value in root.pairs if key.text != "vars")
+            rendered = variables.rendered(Mapping(without_vars, root.file, root.line, root.column))
+            assert isinstance(rendered, Mapping)
+            refuse_more_flows(rendered)
+            reader = Reader()
+            fields = reader.read(TOPOLOGY, rendered, "topology")
+        except Failure as too_much:
+            raise Failure([*self.diagnostics[:MOST_MISTAKES], *too_much.diagnostics]) from None
         assert isinstance(fields, Fields)
         self.diagnostics += found + variables.diagnostics + variables.unused() + reader.diagnostics
         parts = parts_of(fields)
@@ -126,7 +132,9 @@ class _Loading:
         if not self.may_declare_nothing:
             self.diagnostics += check_for_anything(parts)
         self._fail()
-        return topology_of(parts)
+        topology = topology_of(parts)
+        refuse_more_pairs(topology)
+        return topology
 
     def _variables(self, root: Mapping, var_files: Sequence[Path]) -> Variables:
         variables = Variables()
@@ -138,6 +146,7 @@ class _Loading:
         return variables
 
     def _fail(self) -> None:
+        refuse_more_mistakes([one for one in in_order(self.diagnostics) if one.severity is Severity.ERROR])
         if any(one.severity is Severity.ERROR for one in self.diagnostics):
             raise Failure(in_order(self.diagnostics))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from planner.declare import scalars, shapes
+from planner.declare.bounds import refuse_more_mistakes
 from planner.declare.expected import describe
 from planner.declare.fields import INVALID, Fields, Invalid, Placed, missing
 from planner.declare.hints import did_you_mean, nearest, prose, shown
@@ -13,18 +14,51 @@ from planner.declare.settings import setting_value
 from planner.declare.shapes import ScalarShape, Shape
 from planner.model.diagnostic import Diagnostic, Source, error
 from runtime.contract.naming import illegal_because, is_internal
+from runtime.contract.regex import LONGEST, UnreadableRegex, regex
+from runtime.contract.selection import written_out
 
 ROOT = "topology"  # what it must have is asked only where every file could be read
 TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
+MOST_INSTRUCTIONS = 250_000  # of RE2's compiled patterns; a usual pattern has 20
+COST_OF_A_MISTAKE = 1_000  # instructions: compiling a pattern that turns out too large takes a millisecond
 FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
+
+
+class _Regexes:
+    """Checks each pattern once. All patterns of a topology together stay below MOST_INSTRUCTIONS."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, UnreadableRegex | None] = {}
+        self._instructions = 0
+
+    def problem(self, pattern: str) -> UnreadableRegex | None:
+        """Why the pattern is not read here; None where it is."""
+        if pattern not in self._problems:
+            self._problems[pattern] = self._checked(pattern)
+        return self._problems[pattern]
+
+    def _checked(self, pattern: str) -> UnreadableRegex | None:
+        if len(pattern) <= LONGEST and written_out(pattern) is not None:
+            return None
+        if self._instructions > MOST_INSTRUCTIONS:
+            what = f"is one of too many: all together come to more than {MOST_INSTRUCTIONS:,} instructions"
+            return UnreadableRegex(what, "write shorter patterns, or fewer")
+        try:
+            self._instructions += regex(pattern).size
+        except UnreadableRegex as wrong:
+            self._instructions += COST_OF_A_MISTAKE
+            return wrong
+        return None
 
 
 class Reader:
     def __init__(self) -> None:
         self.diagnostics: list[Diagnostic] = []
+        self._regexes = _Regexes()
 
     def wrong(self, source: Source, what: str, mend: str = "") -> Invalid:
         self.diagnostics.append(error(what, mend, source=source))
+        refuse_more_mistakes(self.diagnostics)
         return INVALID
 
     def read(self, shape: Shape, node: Node, of: str) -> Any:
@@ -147,23 +181,8 @@ class Reader:
         return number
 
     def _regex(self, node: Scalar, of: str) -> str | Invalid:
-        try:
-            re.compile(node.text)
-        except re.error as broken:
-            at = broken.pos if broken.pos is not None else 0
-            place = "at its end" if at >= len(node.text) else f'at character {at + 1}, "{node.text[at]}"'
-            mend = (
-                "for every name write .*"
-                if node.text.startswith("*")
-                else "put a backslash before a sign meant as itself"
-            )
-            return self.wrong(
-                node.source, f'"{of}" is {shown(node)}, which breaks {place}: {broken.msg}', mend
-            )
-        except (OverflowError, RecursionError):
-            return self.wrong(
-                node.source, f'"{of}" is a regular expression that is too large', "make it smaller"
-            )
+        if (wrong := self._regexes.problem(node.text)) is not None:
+            return self.wrong(node.source, f'"{of}" is {shown(node)}, which {wrong.what}', wrong.hint)
         return node.text
 
     def _settings(self, shape: shapes.Settings, node: Node, of: str) -> dict[str, Any] | Invalid:

@@ -11,6 +11,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from planner.declare import scalars
+from planner.declare.bounds import (
+    MOST_NODES,
+    MOST_RENDERED,
+    Exhausted,
+    Spent,
+    TooMuch,
+    nodes,
+    refuse_longer,
+    refuse_more_mistakes,
+)
 from planner.declare.hints import did_you_mean, prose
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence, kind_of
 from planner.model.diagnostic import Diagnostic, error, warning
@@ -40,6 +50,10 @@ class Variables:
         self.diagnostics: list[Diagnostic] = []
         self._expressions: Expressions | None = None
         self._computed: dict[str, Any] = {}
+        self._nodes = Spent(MOST_NODES, "all values that come out of variables are")
+        self._characters = Spent(MOST_RENDERED, "all texts that come out of variables have characters:")
+        self._weights: dict[str, int] = {}
+        self._exhausted = False
 
     def declare(self, node: Node) -> None:
         """The topology's `vars:`; a name without a value must come from a file of variables."""
@@ -70,6 +84,7 @@ class Variables:
 
     def _wrong(self, node: Node, what: str, mend: str) -> None:
         self.diagnostics.append(error(what, mend, source=node.source))
+        refuse_more_mistakes(self.diagnostics)
 
     def rendered(self, node: Node) -> Node:
         """The same tree with every expression replaced by what it comes to."""
@@ -110,13 +125,45 @@ class Variables:
             self.used.update(names)
             whole = NAME_ONLY.fullmatch(node.text.strip())
             if whole:
-                return to_node(self.values[whole[1]], node)
-            return _scalar_of(NAME_ONLY.sub(lambda found: text_of(self.values[found[1]]), node.text), node)
+                return self._placed(whole[1], self.values[whole[1]], node)
+            return self._replaced(node, names)
         return self._computed_node(node)
+
+    def _placed(self, key: str, value: Any, node: Scalar) -> Node:
+        """A value at its place. Its nodes are counted before they are made; `key` says which value it is."""
+        if key not in self._weights:
+            self._weights[key] = nodes(value)
+        try:
+            self._nodes.take(self._weights[key])
+        except TooMuch as wrong:
+            return self._too_much(node, wrong)
+        return to_node(value, node)
+
+    def _replaced(self, node: Scalar, names: list[str]) -> Node:
+        """Text with names of variables in it. Its length is known before it is made."""
+        texts = {name: text_of(self.values[name]) for name in set(names)}
+        length = len(node.text) + sum(len(texts[name]) for name in names)
+        try:
+            refuse_longer(length)
+            self._characters.take(length)
+        except TooMuch as wrong:
+            return self._too_much(node, wrong)
+        return _scalar_of(NAME_ONLY.sub(lambda found: texts[found[1]], node.text), node)
+
+    def _too_much(self, node: Scalar, wrong: TooMuch) -> Scalar:
+        """Said once, at the first place that passes a bound; what comes behind it is not computed."""
+        if self._exhausted:
+            return dataclasses.replace(node, failed=True)
+        self._exhausted = True
+        return self._failed(
+            node, f"too much comes out of variables here: {wrong}", "split the topology, or repeat less"
+        )
 
     def _computed_node(self, node: Scalar) -> Node:
         from planner.declare.expressions import Expressions, NotComputable
 
+        if self._exhausted:
+            return dataclasses.replace(node, failed=True)
         if "{%" in node.text:
             return self._failed(node, "a statement ({% … %})", "only expressions are read: {{ … }}")
         if len(node.text) > LONGEST_TEMPLATE:
@@ -132,9 +179,13 @@ class Variables:
                 self._computed[node.text] = (
                     self._expressions.value(one[1].strip()) if one else self._expressions.text(node.text)
                 )
+            computed = self._computed[node.text]
+            self._characters.take(len(computed) if isinstance(computed, str) else 0)
         except NotComputable as wrong:
             return self._failed(node, *self._explained(wrong))
-        return to_node(self._computed[node.text], node)
+        except Exhausted as wrong:
+            return self._too_much(node, wrong)
+        return self._placed(node.text, computed, node)
 
     def _failed(self, node: Scalar, what: str, mend: str) -> Scalar:
         self._wrong(node, what, mend)

@@ -3,6 +3,7 @@
 import re
 
 from runtime.contract.naming import illegal_because
+from runtime.contract.regex import matches
 
 _STEPS = (
     (re.compile(r"\\[dD]"), "0"),
@@ -21,6 +22,6 @@ def sample(pattern: str) -> str | None:
     for step, by in _STEPS:
         guess = step.sub(by, guess)
     for name in (guess, guess.split("|")[0]):
-        if illegal_because(name) is None and re.fullmatch(pattern, name):
+        if illegal_because(name) is None and matches(pattern, name):
             return name
     return None

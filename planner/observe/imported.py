@@ -8,6 +8,7 @@ from planner.expand.say import few
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import ConfigSource, ConfigsWanted, ObservedCluster, ObservedTopic, Wanted
 from planner.model.topology import Acl, Cluster, Topic, Topology
+from runtime.contract.regex import regex
 
 # The cluster's own, as other tools keep them: nobody manages these by hand.
 _OWN = re.compile(r"__.*")
@@ -58,8 +59,8 @@ def imported(
 def _chosen(names: Iterable[str], pattern: str | None) -> list[str]:
     if pattern is None:
         return sorted(name for name in names if not _OWN.fullmatch(name))
-    wanted = re.compile(pattern)
-    return sorted(name for name in names if wanted.fullmatch(name))
+    wanted = regex(pattern)
+    return sorted(name for name in names if wanted.matches(name))
 
 
 def _topic(cluster: str, topic: ObservedTopic) -> Topic:

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.model.applied import Applied, StepResult
 from planner.model.step import Step, describe
+from planner.render.escape import one_line
 
 FORMAT_VERSION = 1
 
@@ -31,15 +32,20 @@ def counts(applied: Applied) -> dict[str, int]:
 def rows(history: Sequence[Applied]) -> list[tuple[str, ...]]:
     """The newest first: id, when, who, topology, result, steps, commit."""
     return [
-        (
-            one.id,
-            when(one.started_ms),
-            f"{one.user}@{one.host}",
-            one.topology,
-            one.mode,
-            ended(one),
-            ", ".join(f"{number} {word}" for word, number in counts(one).items()),
-            (one.git or "")[:12],
+        tuple(
+            map(
+                one_line,
+                (
+                    one.id,
+                    when(one.started_ms),
+                    f"{one.user}@{one.host}",
+                    one.topology,
+                    one.mode,
+                    ended(one),
+                    ", ".join(f"{number} {word}" for word, number in counts(one).items()),
+                    (one.git or "")[:12],
+                ),
+            )
         )
         for one in sorted(history, key=lambda one: (one.started_ms, one.id), reverse=True)
     ]
@@ -59,7 +65,7 @@ def one_text(applied: Applied) -> str:
         seconds = (applied.finished_ms - applied.started_ms) / 1000
         lines.append(f"  finished  {when(applied.finished_ms)} ({seconds:.1f} s)")
     lines += ["", *_steps(applied)]
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def _steps(applied: Applied) -> list[str]:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup
 
 from planner.model.change import Action
 from planner.model.diagnostic import Severity
 from planner.model.plan import Mode, Plan
+from planner.render.escape import one_line
 from planner.render.graph import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
 from planner.render.groups import Group, grouped
 from planner.render.words import LEGEND, SYMBOL, Summary, has, shown_changes, summary_line, will
@@ -48,6 +50,7 @@ def html(plan: Plan) -> str:
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_showable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -69,6 +72,13 @@ def html(plan: Plan) -> str:
         verb=lambda group: _verb(group, plan.mode),
         unchanged=sum(1 for one in plan.changes if one.action is Action.NO_OP and not one.adopted),
     )
+
+
+def _showable(value: object) -> object:
+    """What a template writes: text without signs that a page would hide or turn round."""
+    if isinstance(value, Markup):
+        return Markup(one_line(value))  # noqa: S704 - escaped already; escapes hold no markup
+    return one_line(value) if isinstance(value, str) else value
 
 
 def _verb(group: Group, mode: Mode) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.plan import Mode, Plan
+from planner.render.escape import one_line
 from planner.render.groups import Group, grouped
 from planner.render.words import SYMBOL, has, plural, shown_changes, summary_line, will
 
@@ -13,6 +14,9 @@ LIMIT = 65_000  # a comment on GitHub holds 65,536 characters
 HEAD_SHARE = 15_000  # of the limit, for diagnostics
 NAMES_SHARE = 2_000  # for the names of one group
 TEXT_SHARE = 1_000  # for one value, reason or message
+_MARKUP = re.compile(r"([\\`*_|~<>\[\]#@&!$])")
+# What GitHub links by itself: addresses, mail, mentions, issues and commits.
+_LINKED = re.compile(r"://|www\.|@|#\d|\bGH-\d|\b(?:mailto|xmpp):|\b[0-9a-f]{7,}\b", re.IGNORECASE)
 
 TITLES = {
     Action.DELETE: "Destroyed",
@@ -142,7 +146,7 @@ def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") ->
 
 def code(text: str) -> str:
     """A code span that holds any text: its fence is longer than any run of backticks inside."""
-    flat = _cut_text(" ".join(text.split()))
+    flat = _flat(text)
     longest = max((len(run) for run in re.findall(r"`+", flat)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if flat.startswith("`") or flat.endswith("`") else ""
@@ -150,9 +154,20 @@ def code(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Plain words, whatever is in them: nothing of it is markup, and it stays on its line."""
-    flat = _cut_text(" ".join(text.split()))
-    return re.sub(r"([\\`*_|~<>\[\]#@])", r"\\\1", flat)
+    """Plain words, whatever is in them: nothing of it is markup or a link, and it stays on its line.
+
+    A backslash keeps a sign from being markup. It does not keep GitHub from linking what looks like an
+    address, a mention, an issue or a commit: such a word becomes a code span, in which nothing is linked.
+    """
+    return " ".join(code(word) if _LINKED.search(word) else _plain(word) for word in _flat(text).split(" "))
+
+
+def _plain(word: str) -> str:
+    return _MARKUP.sub(r"\\\1", word)
+
+
+def _flat(text: str) -> str:
+    return _cut_text(one_line(" ".join(text.split())))
 
 
 def _cut_text(text: str) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
+from planner.render.escape import one_line
+
 _GAP = "  "
 
 
@@ -46,7 +48,8 @@ def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> 
 
 
 def _cell(one: Cell | str) -> Cell:
-    return Cell(one) if isinstance(one, str) else one
+    """The cell as it is shown, before widths are counted."""
+    return Cell(one_line(one)) if isinstance(one, str) else Cell(one_line(one.text), one.style)
 
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> list[int] | None:

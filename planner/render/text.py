@@ -7,6 +7,7 @@ from textwrap import wrap
 from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.plan import Mode, Plan
+from planner.render.escape import one_line
 from planner.render.words import (
     LEGEND,
     SYMBOL,
@@ -38,7 +39,7 @@ COLOUR = {
 def text(plan: Plan, *, width: int | None = None, colour: bool = False) -> Iterator[str]:
     """Lines without their ends. `width` breaks long ones where a terminal is narrow; None leaves them."""
     for line, style in _lines(plan):
-        for broken in _broken(line, width):
+        for broken in _broken(one_line(line), width):
             yield f"\x1b[{style}m{broken}\x1b[0m" if colour and style and broken else broken
 
 

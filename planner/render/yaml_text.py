@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.render.escape import UNSHOWABLE
+
 WIDTH = 110
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*|/[A-Za-z0-9_./+-]+")
@@ -11,7 +13,7 @@ _BARE_VALUE = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?|\d+(ms|s|m|h|d|w|B|[KMGT]i?B)(
 _HOST_PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*:\d{1,5}")
 # What one YAML reader or another takes for something else than text.
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "~", ".nan", ".inf"})
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_UNPRINTABLE = re.compile(f"[{UNSHOWABLE}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,14 @@ def _escaped(sign: str) -> str:
         case "\t":
             return "\\t"
         case _ if _UNPRINTABLE.match(sign):
-            return f"\\x{ord(sign):02x}" if ord(sign) < 256 else f"\\u{ord(sign):04x}"
+            number = ord(sign)
+            return (
+                f"\\x{number:02x}"
+                if number < 256
+                else f"\\u{number:04x}"
+                if number < 65536
+                else f"\\U{number:08x}"
+            )
         case _:
             return sign
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,8 +21,10 @@ from runtime.audit.verify_request import Piece, VerifyRequest
 from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.offsetmap import AtEnd, Mapped, OffsetMap, Run, encode_runs
 from runtime.contract.orphans import NONE, Orphans, ranges
+from runtime.contract.regex import regex
 from runtime.contract.route import is_reserved
 from runtime.contract.seen_verify import NotComparable
+from runtime.contract.selection import Names
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
 PIECE = 100_000  # offsets in a task
@@ -103,7 +104,8 @@ def _chosen(asked: VerifyRequest, progress: Mapping[PartitionKey, Progress]) -> 
         raise NothingCopied(flow.destination, flow.name)
     if asked.topics is None:
         return own
-    chosen = {key: one for key, one in own.items() if re.fullmatch(asked.topics, key.topic)}
+    wanted = regex(asked.topics)
+    chosen = {key: one for key, one in own.items() if wanted.matches(key.topic)}
     if not chosen:
         there = ", ".join(sorted({key.topic for key in own})[:10])
         what = f"{flow.name} copied no topic {asked.topics}"
@@ -207,7 +209,7 @@ class _Partition:
     @property
     def _alone(self) -> bool:
         """Whether nobody else may write behind what was copied: a promoted topic is its readers' own."""
-        promoted = any(re.fullmatch(one, self._key.topic) for one in self._asked.flow.promoted)
+        promoted = Names(self._asked.flow.promoted).match(self._key.topic)
         return self._asked.tail and not promoted
 
     def _copied_to(self, offset: int) -> int:

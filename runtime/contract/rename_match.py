@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from runtime.contract.naming import illegal_because, illegal_character
+from runtime.contract.regex import LONGEST, Regex, UnreadableRegex, matches, regex
 
 Piece = str | int  # literal text, or the number of a group
 
 _LITERAL = re.compile(r"\\([^A-Za-z0-9])|([A-Za-z0-9_\-])")
 _REFERENCE = re.compile(r"\\(\d+)|\\g<(\w+)>")
-_ESCAPE_OR_CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
+_ESCAPE_OR_CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _ATOM = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\[dwDWsS]|\\[^A-Za-z0-9]|\.|[A-Za-z0-9_\-]")
 _NOT_AN_ATOM = re.compile(r"\(\?:|\)|\||[*+?]\??|\{\d*,?\d*\}\??")
 
@@ -28,24 +29,25 @@ class NoWayBack(ValueError):
 class Shape:
     """A rule, ready to be used in both directions."""
 
-    pattern: re.Pattern[str]
-    inverse: re.Pattern[str]
+    pattern: Regex
+    inverse: Regex
     old: tuple[Piece, ...]
     new: tuple[Piece, ...]
 
     def forward(self, topic: str) -> str:
-        found = self.pattern.fullmatch(topic)
-        if found is None:
+        texts = self.pattern.captured(topic)
+        if texts is None:
             return topic
-        return "".join(found[piece] if isinstance(piece, int) else piece for piece in self.new)
+        return "".join(texts[piece - 1] if isinstance(piece, int) else piece for piece in self.new)
 
     def backward(self, name: str) -> str | None:
-        found = self.inverse.fullmatch(name)
-        if found is not None:
-            old = "".join(found[f"g{piece}"] if isinstance(piece, int) else piece for piece in self.old)
+        texts = self.inverse.captured(name)
+        if texts is not None:
+            groups = dict(zip((piece for piece in self.new if isinstance(piece, int)), texts, strict=True))
+            old = "".join(groups[piece] if isinstance(piece, int) else piece for piece in self.old)
             if self.forward(old) == name and illegal_because(old) is None:
                 return old
-        return None if self.pattern.fullmatch(name) else name
+        return None if self.pattern.matches(name) else name
 
 
 def problem(pattern: str, to: str) -> str | None:
@@ -60,9 +62,11 @@ def problem(pattern: str, to: str) -> str | None:
 def shape(pattern: str, to: str) -> Shape:
     """The rule, read; NoWayBack where it cannot be undone."""
     try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise NoWayBack(f"match: {error.msg} at character {(error.pos or 0) + 1} of {pattern!r}") from None
+        compiled = regex(pattern)
+    except UnreadableRegex as wrong:
+        raise NoWayBack(f"match: {pattern!r} {wrong.what}: {wrong.hint}") from None
+    if len(to) > LONGEST:
+        raise NoWayBack(f"to: it is longer than {LONGEST:,} characters")
     old, bodies = _read_match(pattern)
     new = _read_to(to, compiled)
     for number in bodies:
@@ -101,9 +105,9 @@ def _read_match(pattern: str) -> tuple[tuple[Piece, ...], dict[int, str]]:
 
 
 def _end_of_group(text: str, start: int) -> int:
-    """Where the group that opens at `start` closes. The pattern compiles, so it does."""
+    """Where the group that opens at `start` closes."""
     depth, at = 0, start
-    while True:
+    while at < len(text):
         if whole := _ESCAPE_OR_CLASS.match(text, at):
             at = whole.end()
             continue
@@ -111,11 +115,12 @@ def _end_of_group(text: str, start: int) -> int:
         if depth == 0:
             return at
         at += 1
+    raise NoWayBack(f"match: a group of {text!r} is not closed")
 
 
 def _body(inside: str, pattern: str) -> str:
     """What a group holds, without its name."""
-    body = re.sub(r"^\?P<\w+>", "", inside)
+    body = re.sub(r"^\?P?<\w+>", "", inside)
     if body.startswith("?"):
         raise NoWayBack(f"match: '({inside})' of {pattern!r} is no plain group: write ( ) round what varies")
     bare = _ESCAPE_OR_CLASS.sub("x", body)
@@ -127,7 +132,7 @@ def _body(inside: str, pattern: str) -> str:
     return body
 
 
-def _read_to(to: str, compiled: re.Pattern[str]) -> tuple[Piece, ...]:
+def _read_to(to: str, compiled: Regex) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     at = 0
     for found in _REFERENCE.finditer(to):
@@ -142,9 +147,9 @@ def _read_to(to: str, compiled: re.Pattern[str]) -> tuple[Piece, ...]:
     return tuple(piece for piece in pieces if piece != "")
 
 
-def _number(found: re.Match[str], compiled: re.Pattern[str]) -> int:
+def _number(found: re.Match[str], compiled: Regex) -> int:
     text = found[1] or found[2]
-    number = int(text) if text.isdigit() else compiled.groupindex.get(text, 0)
+    number = int(text) if text.isdecimal() else compiled.groupindex.get(text, 0)
     if not 1 <= number <= compiled.groups:
         raise NoWayBack(f"to: there is no group {text} in {compiled.pattern!r}, it has {compiled.groups}")
     return number
@@ -180,7 +185,7 @@ def _may_hold(body: str, char: str) -> bool:
     at = 0
     while at < len(body):
         if atom := _ATOM.match(body, at):
-            if re.fullmatch(atom[0], char):
+            if _atom_may_hold(atom[0], char):
                 return True
             at = atom.end()
         elif other := _NOT_AN_ATOM.match(body, at):
@@ -190,7 +195,17 @@ def _may_hold(body: str, char: str) -> bool:
     return False
 
 
-def _inverse(new: tuple[Piece, ...], bodies: dict[int, str]) -> re.Pattern[str]:
-    return re.compile(
-        "".join(re.escape(one) if isinstance(one, str) else f"(?P<g{one}>{bodies[one]})" for one in new)
-    )
+def _atom_may_hold(atom: str, char: str) -> bool:
+    try:
+        return matches(atom, char)
+    except UnreadableRegex:
+        return True
+
+
+def _inverse(new: tuple[Piece, ...], bodies: dict[int, str]) -> Regex:
+    """The regex of new names. Its groups are in the order of `new`."""
+    text = "".join(re.escape(one) if isinstance(one, str) else f"({bodies[one]})" for one in new)
+    try:
+        return regex(text)
+    except UnreadableRegex as wrong:
+        raise NoWayBack(f"to: the way back, {text[:60]!r}, {wrong.what}: {wrong.hint}") from None

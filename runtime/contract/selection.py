@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from runtime.contract.regex import Regex, regex
+
 TOPIC_DENIALS = (r".*[\-\.]internal", r".*\.replica", r"__.*")
 GROUP_DENIALS = (r"console-consumer-.*", r"connect-.*", r"__.*")
 
@@ -79,18 +81,18 @@ def written_out(entry: str) -> str | None:
 class Names:
     """Many whole-name regexes, asked at once. Names that are written out cost nothing, however many."""
 
-    __slots__ = ("_dotted", "_exact", "_fullmatch", "patterns", "written_out")
+    __slots__ = ("_dotted", "_exact", "_matches", "patterns", "written_out")
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._exact: set[str] = set()
         # A bare dot stands for any sign: (length, where the dots are) → the names without these signs.
         self._dotted: dict[int, dict[tuple[int, ...], set[str]]] = {}
-        patterns = []
+        patterns: list[Regex] = []
         written = set()
         for entry in entries:
             name = written_out(entry)
             if name is None:
-                patterns.append(re.compile(entry))
+                patterns.append(regex(entry))
                 continue
             written.add(name)
             dots = _bare_dots(entry)
@@ -99,8 +101,8 @@ class Names:
                 of_length.setdefault(dots, set()).add(_without(name, dots))
             else:
                 self._exact.add(name)
-        self.patterns = tuple(patterns)
-        self._fullmatch = tuple(pattern.fullmatch for pattern in patterns)
+        self.patterns = tuple(dict.fromkeys(patterns))
+        self._matches = tuple(pattern.matches for pattern in self.patterns)
         self.written_out = frozenset(written)
 
     def match(self, name: str) -> bool:
@@ -109,8 +111,8 @@ class Names:
         of_length = self._dotted.get(len(name))
         if of_length and any(_without(name, dots) in known for dots, known in of_length.items()):
             return True
-        for fullmatch in self._fullmatch:  # noqa: SIM110 - faster than any(), and asked of every topic
-            if fullmatch(name):
+        for matches in self._matches:  # noqa: SIM110 - faster than any(), and asked of every topic
+            if matches(name):
                 return True
         return False
 

@@ -13,8 +13,9 @@ from planner.model.topology import (
     Selection,
     StartAt,
 )
+from runtime.contract.regex import UnreadableRegex, regex
 from runtime.contract.rename import SAME_NAME, Rename, Template
-from runtime.contract.selection import GROUP_DENIALS, TOPIC_DENIALS
+from runtime.contract.selection import GROUP_DENIALS, TOPIC_DENIALS, written_out
 
 _IDENTITY = "IdentityReplicationPolicy"
 _PREFIX = "DefaultReplicationPolicy"
@@ -88,8 +89,10 @@ def _selection(
     exclude = own.listed(*exclude_keys)
     for keys, regexes in ((include_keys, include), (exclude_keys, exclude or ())):
         for one in regexes:
-            if not _is_regex(one):
-                own.say(keys, f"{one} is a regex of Java that Python can't read: repl validate shows where")
+            if (wrong := _unreadable(one)) is not None:
+                own.say(
+                    keys, f"the regex of Java {one} {wrong.what}: {wrong.hint}; repl validate shows where"
+                )
     if exclude is None:
         return Selection(include, more)
     usual = all(one in exclude for one in denials)
@@ -97,12 +100,15 @@ def _selection(
     return Selection(include, (*chosen, *more), default_exclude=usual)
 
 
-def _is_regex(text: str) -> bool:
+def _unreadable(pattern: str) -> UnreadableRegex | None:
+    """Why a regex of Java is not read here."""
+    if written_out(pattern) is not None:
+        return None
     try:
-        re.compile(text)
-    except re.error:
-        return False
-    return True
+        regex(pattern)
+    except UnreadableRegex as wrong:
+        return wrong
+    return None
 
 
 def _starts_late(source: str, own: FlowKeys) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,17 +23,17 @@ BASH = shutil.which("bash") or "bash"
 
 
 @pytest.fixture(scope="module")
-def pipeline() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(FILE.read_text())
+def pipeline() -> dict[Any, Any]:
+    found: dict[Any, Any] = yaml.safe_load(FILE.read_text())
     return found
 
 
-def of_step(pipeline: dict[str, Any], job: str, step: str) -> dict[str, str]:
-    found: dict[str, str] = next(one for one in pipeline["jobs"][job]["steps"] if one.get("id") == step)
+def of_step(pipeline: dict[Any, Any], job: str, step: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in pipeline["jobs"][job]["steps"] if one.get("id") == step)
     return found
 
 
-def test_applying_waits_for_a_plan_with_changes_and_for_an_approval(pipeline: dict[str, Any]):
+def test_applying_waits_for_a_plan_with_changes_and_for_an_approval(pipeline: dict[Any, Any]):
     apply = pipeline["jobs"]["apply"]
     assert apply["needs"] == "plan"
     assert apply["environment"] == "production"
@@ -40,9 +41,46 @@ def test_applying_waits_for_a_plan_with_changes_and_for_an_approval(pipeline: di
     assert pipeline["jobs"]["plan"]["outputs"]["changes"] == "${{ steps.plan.outputs.changes }}"
 
 
-def test_planning_and_applying_come_as_different_principals(pipeline: dict[str, Any]):
+def test_planning_and_applying_come_as_different_principals(pipeline: dict[Any, Any]):
     plan, apply = (pipeline["jobs"][job]["env"]["REPL_PASSWORD"] for job in ("plan", "apply"))
     assert plan != apply
+
+
+def test_no_host_of_jobs_plans_a_pull_request(pipeline: dict[Any, Any]):
+    """GitHub gives a job to each runner that has all of its labels, whatever more the runner has."""
+    labels = {name: set(job["runs-on"]) for name, job in pipeline["jobs"].items()}
+    for job in ("plan", "drift"):
+        assert not labels[job] <= labels["apply"]
+        assert not labels["apply"] <= labels[job]
+
+
+def test_what_a_pull_request_wrote_gets_no_power(pipeline: dict[Any, Any]):
+    triggers = pipeline[True]  # YAML 1.1 reads the key `on` so
+    assert "pull_request" in triggers
+    assert "pull_request_target" not in triggers
+    plan = pipeline["jobs"]["plan"]
+    assert {"REPL_ALLOW_ENV", "REPL_ALLOW_FILES", "REPL_ALLOW_BOOTSTRAP"} <= plan["env"].keys()
+    assert "repl plan topology/ --untrusted " in of_step(pipeline, "plan", "plan")["run"]
+    for job in pipeline["jobs"].values():
+        for step in job["steps"]:
+            assert "${{ github.event" not in step.get("run", "")
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_what_is_applied_is_what_the_plan_job_printed(pipeline: dict[Any, Any]):
+    assert pipeline["jobs"]["plan"]["outputs"]["digest"] == "${{ steps.plan.outputs.digest }}"
+    step = of_step(pipeline, "apply", "apply")
+    assert step["env"] == {"DIGEST": "${{ needs.plan.outputs.digest }}"}
+    assert '--expect "$DIGEST"' in step["run"]
+
+
+def test_drift_is_looked_for_every_night(pipeline: dict[Any, Any]):
+    assert len(pipeline[True]["schedule"]) == 1
+    drift = pipeline["jobs"]["drift"]
+    assert drift["if"] == "github.event_name == 'schedule'"
+    assert of_step(pipeline, "drift", "drift")["run"].startswith("repl drift topology/")
+    assert pipeline["jobs"]["plan"]["if"] == "github.event_name != 'schedule'"
 
 
 @dataclass(frozen=True)
@@ -50,13 +88,13 @@ class Machine:
     """Runs the pipeline's scripts as they stand: `repl` is this one, `gh` writes down what it is asked."""
 
     folder: Path
-    pipeline: dict[str, Any]
+    pipeline: dict[Any, Any]
 
     @property
     def said(self) -> str:
         return (self.folder / "said").read_text()
 
-    def run(self, job: str, step: str, ends: int = ExitCode.DONE) -> str:
+    def run(self, job: str, step: str, ends: int = ExitCode.DONE, **more: Any) -> str:
         output = self.folder / "output"
         output.write_text("")
         env = {
@@ -65,6 +103,7 @@ class Machine:
             "PYTHONPATH": str(HERE),
             "GITHUB_OUTPUT": str(output),
             "PULL_REQUEST": "7",
+            **more,
         }
         command = [BASH, "-e", "-c", of_step(self.pipeline, job, step)["run"]]
         done = subprocess.run(
@@ -75,7 +114,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(pipeline: dict[str, Any], tmp_path: Path) -> Machine:
+def machine(pipeline: dict[Any, Any], tmp_path: Path) -> Machine:
     (tmp_path / "topology").mkdir()
     (tmp_path / "bin").mkdir()
     _command(tmp_path / "bin" / "repl", f'exec "{sys.executable}" -m planner "$@"')
@@ -83,11 +122,14 @@ def machine(pipeline: dict[str, Any], tmp_path: Path) -> Machine:
     return Machine(tmp_path, pipeline)
 
 
-def test_the_pull_request_is_told_why_there_is_no_plan(machine: Machine, pipeline: dict[str, Any]):
+def test_the_pull_request_is_told_why_there_is_no_plan(machine: Machine, pipeline: dict[Any, Any]):
     (machine.folder / "topology" / "t.yaml").write_text("apiVersion: repl/v1\nname: shop\ntopcs: []\n")
 
     machine.run("plan", "validate", ends=ExitCode.ERROR)
-    assert machine.run("plan", "plan", ends=ExitCode.ERROR) == ""
+    allowed: dict[str, Any] = dict.fromkeys(
+        ("REPL_ALLOW_ENV", "REPL_ALLOW_FILES", "REPL_ALLOW_BOOTSTRAP"), ""
+    )
+    assert machine.run("plan", "plan", ends=ExitCode.ERROR, **allowed) == ""
     machine.run("plan", "comment")
 
     assert "--body-file\nplan.md" in machine.said
@@ -105,13 +147,21 @@ def test_its_steps_do_what_they_say(machine: Machine, lab: Lab, fresh):
     made.write()
 
     machine.run("plan", "validate")
-    assert machine.run("plan", "plan") == "changes=true\n"
+    allowed: dict[str, Any] = {
+        "REPL_ALLOW_ENV": "REPL_USER,REPL_PASSWORD",
+        "REPL_ALLOW_FILES": "/etc/repl",
+        "REPL_ALLOW_BOOTSTRAP": "127.0.0.1,localhost",
+    }
+    changes, digest = machine.run("plan", "plan", **allowed).splitlines()
+    assert changes == "changes=true"
+    assert re.fullmatch(r"digest=sha256:[0-9a-f]{64}", digest)
     machine.run("plan", "comment")
     assert "7\n--body-file\nplan.md" in machine.said
     assert "1 to add" in (machine.folder / "plan.md").read_text()
     assert json.loads((machine.folder / "plan.repl").read_text())
-    machine.run("apply", "apply")
-    assert machine.run("plan", "plan") == "changes=false\n"
+    machine.run("apply", "apply", DIGEST=digest.removeprefix("digest="))
+    assert machine.run("plan", "plan", **allowed) == "changes=false\n"
+    machine.run("drift", "drift")
 
 
 def _command(path: Path, does: str) -> None:

@@ -188,15 +188,15 @@ WRONG = {
     "rename: {match: 'a-(.*)'}": '6:13: a rename by regex without "to" — add to: "b-\\\\1"',
     "rename: {a: c, b: c}": "6:13: a and b are both renamed to c: there would be no way back — "
     "a rename must have a way back",
-    "promoted: '('": '6:15: "promoted" is "(", which breaks at character 1, "(": missing ), unterminated subpattern — '
+    "promoted: '('": '6:15: "promoted" is "(", which lacks a ) — '
     "put a backslash before a sign meant as itself",
-    "promoted: 'a['": '6:15: "promoted" is "a[", which breaks at character 2, "[": unterminated character set — '
+    "promoted: 'a['": '6:15: "promoted" is "a[", which lacks a ] — '
     "put a backslash before a sign meant as itself",
-    "promoted: 'a\\'": '6:15: "promoted" is "a\\", which breaks at character 2, "\\": bad escape (end of pattern) — '
+    "promoted: 'a\\'": '6:15: "promoted" is "a\\", which ends with a backslash — '
     "put a backslash before a sign meant as itself",
-    "promoted: '*'": '6:15: "promoted" is "*", which breaks at character 1, "*": nothing to repeat — '
-    "for every name write .*",
-    "promoted: 'a{99999999999}'": '6:15: "promoted" is a regular expression that is too large — make it smaller',
+    "promoted: '*'": '6:15: "promoted" is "*", which repeats nothing with * — for every name write .*',
+    "promoted: 'a{99999999999}'": '6:15: "promoted" is "a{99999999999}", which repeats more than 1,000 times — '
+    "repeat fewer times",
     "start:": '6:11: "start" has no value — '
     "give it earliest, latest, {timestamp: …} or {offsets: …}, or leave it out",
     "heartbeats: ~": '6:17: "heartbeats" has no value — give it off, or a map with every, or leave it out',

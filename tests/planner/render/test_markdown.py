@@ -84,7 +84,7 @@ def test_text_is_never_markup() -> None:
     want = wanted("orders", vendor_key="<img src=x> | *b* `c` [d](e) @all\n# title")
     body = markdown(planned(desired(want), cluster(live("orders"), owned=[owned(wanted("orders"))])))
 
-    assert r"\<img src=x\> \| \*b\* \`c\` \[d\](e) \@all \# title" in body
+    assert r"\<img src=x\> \| \*b\* \`c\` \[d\](e) `@all` \# title" in body
 
 
 def test_what_could_not_be_read_stands_at_the_top() -> None:

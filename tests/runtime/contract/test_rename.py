@@ -79,7 +79,7 @@ def test_what_could_not_have_been_a_topic_is_no_way_back() -> None:
             Table((("a", "x/y"),)),
             "a topic's name holds only letters, digits, '.', '_' and '-', 'x/y' holds '/'",
         ),
-        (Match(r"a-(.*", r"\1"), r"match: missing ), unterminated subpattern at character 3 of 'a-(.*'"),
+        (Match(r"a-(.*", r"\1"), r"match: 'a-(.*' lacks a ): put a backslash before a sign meant as itself"),
         (
             Match(r"a.(.*)", r"\1"),
             (
