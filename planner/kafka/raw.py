@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from planner.kafka.endpoint import Endpoint
+from runtime.contract.client_values import bootstrap_text, parse_bootstrap
+from runtime.contract.redaction import redacted
 
 _KAFKA_PYTHON_NAMES = {
     "security.protocol": "security_protocol",
@@ -21,6 +23,9 @@ _KAFKA_PYTHON_NAMES = {
 
 class RawFailure(Exception):
     """What kafka-python raised, in one line."""
+
+    def __str__(self) -> str:
+        return redacted(super().__str__())
 
 
 @contextmanager
@@ -43,7 +48,7 @@ def raw_admin(endpoint: Endpoint, timeout_ms: int = 10_000) -> Iterator[Any]:
 
 def _keywords(endpoint: Endpoint, timeout_ms: int) -> dict[str, Any]:
     wanted: dict[str, Any] = {
-        "bootstrap_servers": endpoint.bootstrap.split(","),
+        "bootstrap_servers": bootstrap_text(parse_bootstrap(endpoint.bootstrap)).split(","),
         "client_id": endpoint.settings.get("client.id", "repl"),
         "request_timeout_ms": timeout_ms,
         "bootstrap_timeout_ms": timeout_ms,

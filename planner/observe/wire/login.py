@@ -13,6 +13,7 @@ from planner.observe.wire import sasl
 from planner.observe.wire.failure import Refused
 from planner.observe.wire.tokens import token_of
 from runtime.contract.client_values import Password, Sasl
+from runtime.contract.redaction import redacted
 
 UNSUPPORTED_MECHANISM = 33
 ILLEGAL_STATE = 34
@@ -72,7 +73,7 @@ def _refused(where: str, settings: Sasl, mechanism: str, said: str | None) -> Re
     if isinstance(settings, Password):
         why = said or "no reason given"
         return Refused(
-            f"{where} refused the credentials of {settings.username!r} ({mechanism}: {why})",
+            f"{where} refused the credentials of {redacted(repr(settings.username))} ({mechanism}: {why})",
             "look at sasl.username and sasl.password",
         )
     return Refused(
