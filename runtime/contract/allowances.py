@@ -22,7 +22,7 @@ VARIABLES = (ALLOW_ENV, ALLOW_FILES, ALLOW_BOOTSTRAP)
 
 # Secrets are usually mounted here.
 USUAL_FOLDERS = ("/run/secrets", "/etc/repl")
-# What is below these is no file that somebody wrote.
+# What is below these is made up by the system: the environment of processes, devices.
 _NEVER_BELOW = tuple(Path(folder) for folder in ("/proc", "/sys", "/dev"))
 # Secrets of repl itself: no topology has a use for them.
 _NEVER_READ = frozenset({"REPL_PLAN_KEY"})
@@ -58,13 +58,18 @@ class Allowances:
         `defaults` are the folders that count where the operator set no list; None stands for every folder.
         """
         real = path.resolve()
-        if any(real.is_relative_to(folder) for folder in _NEVER_BELOW):
+        if is_made_up(real):
             return False
         if self.folders is not None:
             folders: Iterable[Path] | None = [Path(one) for one in self.folders]
         else:
             folders = defaults
         return folders is None or any(real.is_relative_to(folder.resolve()) for folder in folders)
+
+
+def is_made_up(path: Path) -> bool:
+    """Whether the system itself makes up what is there: processes, devices."""
+    return any(path.is_relative_to(folder) for folder in _NEVER_BELOW)
 
 
 def not_set(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """A cluster's `client:` settings, turned into what each Kafka client wants. Pure; this is the one place.
 
-The names are librdkafka's, those that `client_keys` allows. confluent-kafka gets them all; the wire (the data
-path's own client) gets a frozen value of what it understands, and notes on what it does not. A value may
-refer to a secret, `{env: VAR}` or `{file: path}`; references travel (in a topology, in a job spec) and are resolved
-where a client is made, by `client_secrets`.
+The names are librdkafka's, those that `client_keys` allows. confluent-kafka gets them all. The wire, the
+client of the data path, gets a frozen value of what it understands, and notes on what it does not.
+
+A value may refer to a secret: `{env: VAR}` or `{file: path}`. References travel, in a topology or a job spec.
+They are resolved where a client is made, by `client_secrets`.
 """
 
 from __future__ import annotations

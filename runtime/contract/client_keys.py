@@ -28,6 +28,8 @@ CREDENTIALS = frozenset(
         "ssl.key.password",
     }
 )
+# Those of them that are secret wherever they come from.
+SECRETS = frozenset({"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.pem", "ssl.key.password"})
 # Files that a client reads. OpenSSL takes a folder of certificates as an authority, too.
 LOCATIONS = frozenset(
     {

@@ -115,12 +115,15 @@ class ClientSecrets:
             raise ClientSettingsError(key, f"{path} is neither a file nor a folder", "name another")
 
     def text(self, key: str, value: Value) -> str:
-        """The setting's text, remembered as secret where it came from a reference. Call `check` first."""
+        """The setting's text. Secrets, and what references came to, are remembered. Call `check` first."""
         match value:
             case bool():
                 return "true" if value else "false"
             case str() | int() | float():
-                return str(value)
+                text = str(value)
+                if key in client_keys.SECRETS:
+                    remember(text)
+                return text
             case {"env": name}:
                 text = self._variable(key, name)
             case {"file": path}:
