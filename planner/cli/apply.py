@@ -10,7 +10,7 @@ import click
 from planner.cli.app import show
 from planner.cli.apply_view import View
 from planner.cli.applying import Applying, carry_out
-from planner.cli.endpoints import endpoints_of
+from planner.cli.endpoints import check_jobs, endpoints_of
 from planner.cli.launching import home_of, launchers
 from planner.cli.looking import Looking
 from planner.cli.options import (
@@ -110,6 +110,8 @@ def execute(
     if not auto_approve:
         approve(plan)
     endpoints = endpoints_of(plan.connections.values(), trusted)
+    if trusted is not None:
+        check_jobs(plan, trusted)
     applying = Applying(
         endpoints=endpoints,
         look=Looking(endpoints, timeout),

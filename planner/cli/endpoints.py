@@ -1,12 +1,19 @@
 """Clusters of a topology or a plan → how to reach them, secrets resolved here and now."""
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from planner.declare.secrets import resolve, token_command
 from planner.kafka import Endpoint
-from planner.model.diagnostic import Diagnostic, Failure
+from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.plan import Plan
+from planner.model.step import LaunchJob, ReconfigureJob
 from planner.model.topology import Cluster
+from runtime.contract import jobspec
+from runtime.contract.client_secrets import ClientSecrets
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.jobspec import BadJobSpec
 
 GIVEN_UP_S = 3.0  # a cluster that is to be given up is not waited for long
 
@@ -31,3 +38,22 @@ def endpoints_of(clusters: Iterable[Cluster], trusted: Sequence[Path] | None = N
     if problems:
         raise Failure(problems)
     return found
+
+
+def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
+    """The jobs of a saved plan reach clusters by their own specs: the same limits hold for them.
+
+    `trusted` are the folders whose files they may refer to where REPL_ALLOW_FILES is not set.
+    """
+    secrets = ClientSecrets(os.environ, trusted)
+    problems: list[Diagnostic] = []
+    for step in plan.steps:
+        if not isinstance(step, LaunchJob | ReconfigureJob):
+            continue
+        try:
+            for cluster in jobspec.decode(step.spec).clusters.values():
+                secrets.check_all(cluster.bootstrap, cluster.client)
+        except (ClientSettingsError, BadJobSpec) as wrong:
+            problems.append(error(str(wrong), address=str(step.address), code="secret"))
+    if problems:
+        raise Failure(problems)

@@ -45,10 +45,14 @@ class ClientSecrets:
 
     def resolve(self, bootstrap: str, client: Mapping[str, Value]) -> dict[str, str]:
         """Text for every setting. Raises ClientSettingsError for the first that can't be had."""
+        self.check_all(bootstrap, client)
+        return {key: self.text(key, value) for key, value in client.items()}
+
+    def check_all(self, bootstrap: str, client: Mapping[str, Value]) -> None:
+        """Raises ClientSettingsError for the first that is not allowed; reads nothing."""
         self.check_addresses(bootstrap, client)
         for key, value in client.items():
             self.check(key, value)
-        return {key: self.text(key, value) for key, value in client.items()}
 
     def check_addresses(self, bootstrap: str, client: Mapping[str, Value]) -> None:
         """Where credentials go: the brokers to ask first, and the endpoint that gives tokens for them."""
