@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from runtime.contract.client_keys import (
@@ -65,3 +68,13 @@ def test_the_token_command_of_one_cluster_comes_first(cluster: str, variable: st
     general = "REPL_OAUTHBEARER_TOKEN_COMMAND"
 
     assert token_command_variables(cluster) == (f"{general}_{variable}", general)
+
+
+def test_the_docs_list_what_is_taken() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    credentials, others = re.findall(
+        r"^- (?:Credentials|All others)[^:]*:((?: .*\n)(?:  .*\n)*)", page, re.MULTILINE
+    )
+    named = [set(re.findall(r"`([a-z.]+)`", text)) for text in (credentials.partition(":")[2], others)]
+
+    assert named == [CREDENTIALS, ALLOWED - CREDENTIALS]
