@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ import click
 from planner.cli.app import show
 from planner.cli.apply_view import View
 from planner.cli.applying import Applying, carry_out
-from planner.cli.endpoints import endpoints_of
+from planner.cli.endpoints import check_jobs, endpoints_of
 from planner.cli.launching import home_of, launchers
 from planner.cli.looking import Looking
 from planner.cli.options import (
@@ -67,6 +68,7 @@ def command(
             timeout=timeout,
             view=view,
             wait=not no_wait,
+            trusted=(path.resolve().parent, Path.cwd()),
         )
     loaded = checked(path, var_files)
     plan = apply_plan(see(loaded.topology, timeout), targets)
@@ -92,8 +94,12 @@ def execute(
     timeout: int,
     view: View,
     wait: bool = True,
+    trusted: Sequence[Path] | None = None,
 ) -> int:
-    """What every command does that changes clusters: refuse, or ask and carry out."""
+    """What every command does that changes clusters: refuse, or ask and carry out.
+
+    `trusted` is for a saved plan: the folder whose files it refers to counts only inside these.
+    """
     errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
     if errors:
         raise Failure(errors, worst(errors))
@@ -103,7 +109,9 @@ def execute(
         return _of_the_unknown(plan, ExitCode.DONE)
     if not auto_approve:
         approve(plan)
-    endpoints = endpoints_of(plan.connections.values())
+    endpoints = endpoints_of(plan.connections.values(), trusted)
+    if trusted is not None:
+        check_jobs(plan, trusted)
     applying = Applying(
         endpoints=endpoints,
         look=Looking(endpoints, timeout),

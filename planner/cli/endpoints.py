@@ -1,24 +1,59 @@
 """Clusters of a topology or a plan → how to reach them, secrets resolved here and now."""
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from planner.declare.secrets import resolve
+from planner.declare.secrets import resolve, token_command
 from planner.kafka import Endpoint
-from planner.model.diagnostic import Diagnostic, Failure
+from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.plan import Plan
+from planner.model.step import LaunchJob, ReconfigureJob
 from planner.model.topology import Cluster
+from runtime.contract import jobspec
+from runtime.contract.client_secrets import ClientSecrets
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.jobspec import BadJobSpec
 
 GIVEN_UP_S = 3.0  # a cluster that is to be given up is not waited for long
 
 
-def endpoints_of(clusters: Iterable[Cluster]) -> dict[str, Endpoint]:
-    """Failure names every secret that can't be had, of all clusters at once."""
+def endpoints_of(clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None) -> dict[str, Endpoint]:
+    """Failure names every secret that can't be had, of all clusters at once.
+
+    `trusted` is for clusters that a plan file names: see `resolve`.
+    """
     found: dict[str, Endpoint] = {}
     problems: list[Diagnostic] = []
     for cluster in clusters:
         try:
-            found[cluster.name] = Endpoint(cluster.name, cluster.bootstrap, resolve(cluster))
+            found[cluster.name] = Endpoint(
+                cluster.name,
+                cluster.bootstrap,
+                resolve(cluster, trusted=trusted),
+                token_command(cluster),
+            )
         except Failure as failure:
             problems += failure.diagnostics
     if problems:
         raise Failure(problems)
     return found
+
+
+def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
+    """The jobs of a saved plan reach clusters by their own specs: the same limits hold for them.
+
+    `trusted` are the folders whose files they may refer to where REPL_ALLOW_FILES is not set.
+    """
+    secrets = ClientSecrets(os.environ, trusted)
+    problems: list[Diagnostic] = []
+    for step in plan.steps:
+        if not isinstance(step, LaunchJob | ReconfigureJob):
+            continue
+        try:
+            for cluster in jobspec.decode(step.spec).clusters.values():
+                secrets.check_all(cluster.bootstrap, cluster.client)
+        except (ClientSettingsError, BadJobSpec) as wrong:
+            problems.append(error(str(wrong), address=str(step.address), code="secret"))
+    if problems:
+        raise Failure(problems)

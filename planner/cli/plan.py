@@ -13,6 +13,7 @@ from planner.cli.options import (
 )
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
+from planner.cli.untrusted import check_operator, check_options, judged
 from planner.cli.validate import checked
 from planner.model.diagnostic import Failure, error
 from planner.model.plan import Plan
@@ -38,6 +39,13 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option("--detailed-exitcode", "detailed", is_flag=True, help="Exit with 2 where there are changes.")
 @click.option("--rollback", metavar="ID", help="Plan to take back an apply; repl history tells the ids.")
+@click.option(
+    "--untrusted",
+    is_flag=True,
+    help="For a topology of a stranger, such as a pull request: demand REPL_ALLOW_ENV, REPL_ALLOW_FILES and "
+    "REPL_ALLOW_BOOTSTRAP, and refuse clear-text credentials, unchecked certificates, variables from other "
+    "folders and --rollback.",
+)
 @timeout_option
 @json_option
 def command(
@@ -49,6 +57,7 @@ def command(
     html_file: Path | None,
     detailed: bool,
     rollback: str | None,
+    untrusted: bool,
     timeout: int,
     as_json: bool,
 ) -> int:
@@ -59,7 +68,10 @@ def command(
     """
     with failing_as_json(as_json):
         with reporting_failure(markdown_file):
-            plan = _plan(path, var_files, targets, rollback, timeout)
+            if untrusted:
+                check_operator()
+                check_options(path, var_files, rollback)
+            plan = _plan(path, var_files, targets, rollback, timeout, untrusted=untrusted)
         write_reports(plan, markdown_file, html_file)
         output(plan, as_json=as_json)
         if out is not None:
@@ -68,9 +80,17 @@ def command(
 
 
 def _plan(
-    path: Path, var_files: tuple[Path, ...], targets: tuple[str, ...], rollback: str | None, timeout: int
+    path: Path,
+    var_files: tuple[Path, ...],
+    targets: tuple[str, ...],
+    rollback: str | None,
+    timeout: int,
+    *,
+    untrusted: bool,
 ) -> Plan:
     loaded = checked(path, var_files)
+    if untrusted:
+        judged(loaded.warnings)
     if rollback is not None:
         if targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))

@@ -21,6 +21,7 @@ def reaches_of(clusters: Iterable[Cluster], given_up: str | None = None) -> dict
             endpoints[one.name].settings,
             id=one.id,
             at_most_s=GIVEN_UP_S if one.name == given_up else math.inf,
+            token_command=endpoints[one.name].token_command,
         )
         for one in listed
     }

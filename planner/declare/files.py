@@ -6,6 +6,7 @@ from pathlib import Path
 
 from planner.declare.syntax import place_of
 from planner.model.diagnostic import Failure, Source, error
+from runtime.contract.allowances import ALLOW_FILES, USUAL_FOLDERS, Allowances, is_made_up
 
 MAX_BYTES = 32 * 2**20
 MAX_FILES = 2_000
@@ -30,6 +31,7 @@ def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ..
     if not path.exists():
         raise Failure(error(f"{path}: no such file or folder", "name the topology's file or folder"))
     if not path.is_dir():
+        _refuse_links_elsewhere([path], None)
         return (path,)
     excluded = {other.resolve() for other in not_these}
     found = sorted(one for one in _walk(path) if not (excluded and one.resolve() in excluded))
@@ -39,7 +41,24 @@ def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ..
     if len(found) > MAX_FILES:
         what = f"{path}: more than {MAX_FILES:,} YAML files in this folder"
         raise Failure(error(what, "name the topology's own folder"))
+    _refuse_links_elsewhere(found, (path, *(Path(folder) for folder in USUAL_FOLDERS)))
     return tuple(found)
+
+
+def _refuse_links_elsewhere(files: Iterable[Path], folders: tuple[Path, ...] | None) -> None:
+    """An error shows lines of its file: a link in a repository must not lead to a file of the machine.
+
+    `folders` are where links may lead if REPL_ALLOW_FILES is not set; None stands for every folder.
+    """
+    allowed = Allowances.of(os.environ)
+    for file in files:
+        if file.is_symlink() and not is_made_up(file.parent) and not allowed.allows_file(file, folders):
+            raise Failure(
+                error(
+                    f"{file} is a link to a file outside the topology's folder",
+                    f"put the file itself there; or the operator adds its folder to {ALLOW_FILES}",
+                )
+            )
 
 
 def _walk(folder: Path) -> Iterable[Path]:

@@ -62,8 +62,9 @@ CLUSTER = Record(
         ),
         Key(
             "client",
-            Settings(secrets=True, expected="a map of librdkafka's settings"),
-            "How to connect, by librdkafka's names. Any value may be `{env: VARIABLE}` or `{file: path}`.",
+            Settings(client=True, expected="a map of librdkafka's settings"),
+            "How to connect, by librdkafka's names; [operations.md](operations.md) lists which are taken. "
+            "Credentials may be `{env: VARIABLE}` or `{file: path}`.",
             default_doc="empty",
             example="{security.protocol: SASL_SSL, sasl.password: {env: DC1_PASSWORD}}",
         ),

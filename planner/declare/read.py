@@ -10,7 +10,7 @@ from planner.declare.expected import describe
 from planner.declare.fields import INVALID, Fields, Invalid, Placed, missing
 from planner.declare.hints import did_you_mean, nearest, prose, shown
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence
-from planner.declare.settings import setting_value
+from planner.declare.settings import check_name, setting_value
 from planner.declare.shapes import ScalarShape, Shape
 from planner.model.diagnostic import Diagnostic, Source, error
 from runtime.contract.naming import illegal_because, is_internal
@@ -191,6 +191,11 @@ class Reader:
         values: dict[str, Any] = {}
         for key, value in node.pairs:
             if isinstance(value, Scalar) and value.failed:
+                continue
+            try:
+                check_name(shape, key.text)
+            except scalars.NotReadable as not_readable:
+                self.wrong(key.source, not_readable.what, not_readable.mend)
                 continue
             try:
                 values[key.text] = setting_value(shape, key.text, value)

@@ -4,30 +4,20 @@ import re
 from collections.abc import Callable
 
 from planner.declare import scalars
-from planner.declare.hints import shown
+from planner.declare.hints import prose, shown
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence, kind_of
 from planner.declare.shapes import Settings
 from planner.diff.values import BOOLEANS, NUMBERS
 from planner.model.topology import SecretRef, Setting, looks_secret
+from runtime.contract.client_keys import CREDENTIALS, refusal
 
 NUMBER = re.compile(r"-?\d+(_\d+)*")
 # YAML's other words for true and false, which are read for Kafka's own booleans.
 WORDS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
-# What the Java clients call it → what it is called here.
-JAVA_NAMES = {
-    "sasl.jaas.config": "sasl.username and sasl.password",
-    "ssl.truststore.location": "ssl.ca.location (a PEM file)",
-    "ssl.truststore.password": "ssl.ca.location (a PEM file)",
-    "ssl.truststore.type": "ssl.ca.location (a PEM file)",
-    "bootstrap.servers": "bootstrap, beside client",
-    "group.id": "nothing: the product uses its own groups",
-    "transactional.id": "nothing: the product uses its own transactional ids",
-}
 
 
 def setting_value(shape: Settings, name: str, node: Node) -> Setting:
     """The text that Kafka gets, or the reference to a secret. NotReadable where it is neither."""
-    _check_name(shape, name)
     if isinstance(node, Mapping):
         return _reference(shape, name, node)
     if isinstance(node, Sequence):
@@ -35,26 +25,29 @@ def setting_value(shape: Settings, name: str, node: Node) -> Setting:
     return _text(name, node)
 
 
-def _check_name(shape: Settings, name: str) -> None:
+def check_name(shape: Settings, name: str) -> None:
+    """NotReadable where there is no setting of this name, or a topology may not give it."""
     if not name or any(sign.isspace() for sign in name):
         raise scalars.NotReadable("the name of a setting is empty or holds a space", "use Kafka's name of it")
     if not name.startswith(shape.prefix):
         raise scalars.NotReadable(
             f'"{name}" does not begin with "{shape.prefix}"', "use the setting's whole name"
         )
-    if shape.secrets and name in JAVA_NAMES:
-        raise scalars.NotReadable(
-            f'"{name}" is not a setting of this client (librdkafka\'s names are used)',
-            f"use {JAVA_NAMES[name]}",
-        )
+    if shape.client and (refused := refusal(name)) is not None:
+        raise scalars.NotReadable(f'"{name}" {refused.why}', refused.way_out)
 
 
 def _reference(shape: Settings, name: str, node: Mapping) -> SecretRef:
-    if not shape.secrets:
+    if not shape.client:
         raise scalars.NotReadable(f'"{name}" is a map', "it takes text, a number, a duration or a size")
     keys = [key.text for key, _ in node.pairs]
     if len(keys) != 1 or keys[0] not in ("env", "file"):
         raise scalars.NotReadable(f'"{name}" is a map', "it takes text, {env: VARIABLE} or {file: path}")
+    if name not in CREDENTIALS:
+        raise scalars.NotReadable(
+            f'"{name}" takes no reference: it carries no credential',
+            "write its value out; {env: …} and {file: …} are for " + prose(sorted(CREDENTIALS), "and"),
+        )
     kind, value = keys[0], node.pairs[0][1]
     if not isinstance(value, Scalar) or value.is_null:
         raise scalars.NotReadable(f'"{kind}" of "{name}" is {kind_of(value)}', "it takes a name")

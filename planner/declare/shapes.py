@@ -82,9 +82,12 @@ class Regex:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Kafka's settings by Kafka's names: durations and sizes are read under `….ms` and `….bytes`."""
+    """Kafka's settings by Kafka's names: durations and sizes are read under `….ms` and `….bytes`.
 
-    secrets: bool = False
+    `client` are those of a cluster's clients: an allow-list, and credentials may be references.
+    """
+
+    client: bool = False
     prefix: str = ""
     expected: str = "a map of settings"
 

@@ -8,6 +8,7 @@ from planner.expand.flows import flows_of
 from planner.expand.jobs import jobs_of
 from planner.expand.lints import loops, names, selection, states, topics
 from planner.expand.lints.jobs import jobs
+from planner.expand.lints.security import security
 from planner.expand.loops import Round, provenance_of, rounds_of
 from planner.expand.merges import Merges, merges_of
 from planner.expand.partitions import partitions_of
@@ -99,6 +100,7 @@ def _without_clusters(world: World, rounds: Sequence[Round], merges: Merges) -> 
     certain = {*world.real.nodes, *world.supposed.nodes}
     yield from states.states(world.topology)
     yield from jobs(world.topology)
+    yield from security(world.topology)
     yield from selection.reserved_names(world)
     yield from selection.flows_without_topics(world)
     yield from names.illegal_names(world, named)

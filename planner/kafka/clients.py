@@ -1,13 +1,23 @@
 """confluent-kafka, quiet: its log lines go nowhere, its errors are told by who asked."""
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from planner.kafka.endpoint import Endpoint
+from planner.kafka.token_command import run_token_command
+from planner.model.diagnostic import Failure, error
+from runtime.contract.client import confluent_config, speaks_bearer
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.redaction import without_quoted_value
+
+Client = TypeVar("Client", AdminClient, Producer, Consumer)
+
+_TOKEN_WITHIN_S = 30.0
 
 # librdkafka writes its log lines to a terminal unless somebody takes them.
 _SILENT = logging.getLogger("repl.librdkafka")
@@ -15,43 +25,71 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
-def _settings(endpoint: Endpoint, more: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "client.id": "repl",
-        **endpoint.settings,
-        "bootstrap.servers": endpoint.bootstrap,
-        **more,
-        "logger": _SILENT,
-    }
+def _made(kind: Callable[[dict[str, Any]], Client], endpoint: Endpoint, more: Mapping[str, Any]) -> Client:
+    """Failure for settings that are not allowed, or that librdkafka does not take; it quotes no value."""
+    try:
+        settings = confluent_config(endpoint.bootstrap, endpoint.settings)
+        client = kind({"client.id": "repl", **settings, **more, **_login(endpoint), "logger": _SILENT})
+    except ClientSettingsError as wrong:
+        raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.way_out) from None
+    except KafkaException as failure:
+        raise _failure(endpoint, without_quoted_value(failure.args[0].str()), "") from None
+    return client
+
+
+def _login(endpoint: Endpoint) -> dict[str, Any]:
+    command = endpoint.token_command
+    if command is None or not speaks_bearer(endpoint.settings):
+        return {}
+    return {"oauth_cb": lambda _: _token(command)}
+
+
+def _token(command: str) -> tuple[str, float]:
+    """librdkafka asks for a token, and until when it holds."""
+    token = run_token_command(command, _TOKEN_WITHIN_S)
+    return token.text, time.time() + token.lifetime_s
+
+
+def _failure(endpoint: Endpoint, why: str, way_out: str) -> Failure:
+    return Failure(
+        error(
+            f"no client for {endpoint.cluster} can be made: {why}",
+            way_out or f"look at client: of cluster {endpoint.cluster}",
+            code="client",
+        )
+    )
 
 
 def admin(endpoint: Endpoint, **more: Any) -> AdminClient:
-    return AdminClient(_settings(endpoint, {key.replace("_", "."): value for key, value in more.items()}))
+    named = {key.replace("_", "."): value for key, value in more.items()}
+    client = _made(AdminClient, endpoint, named)
+    if endpoint.token_command is not None:
+        client.poll(0)  # asks for the first token
+    return client
 
 
 def producer(endpoint: Endpoint) -> Producer:
     """Every record it acknowledges is on all in-sync replicas, once and in order."""
-    return Producer(
-        _settings(
-            endpoint, {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "compression.type": "lz4"}
-        )
+    return _made(
+        Producer,
+        endpoint,
+        {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "compression.type": "lz4"},
     )
 
 
 def consumer(endpoint: Endpoint) -> Consumer:
     """Reads by assignment; it never joins a group and never commits."""
-    return Consumer(
-        _settings(
-            endpoint,
-            {
-                "group.id": "__repl.reader",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "allow.auto.create.topics": False,
-                "fetch.wait.max.ms": 50,
-            },
-        )
+    return _made(
+        Consumer,
+        endpoint,
+        {
+            "group.id": "__repl.reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "allow.auto.create.topics": False,
+            "fetch.wait.max.ms": 50,
+        },
     )
 
 

@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Resolved: `settings` hold secrets, so they never appear in a representation of this value."""
+    """Resolved: `settings` hold secrets, so they never appear in a representation of this value.
+
+    `token_command` is the operator's command that prints OAUTHBEARER tokens.
+    """
 
     cluster: str
     bootstrap: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    token_command: str | None = field(default=None, repr=False)

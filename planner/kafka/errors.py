@@ -2,6 +2,8 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
+from runtime.contract.redaction import redacted
+
 _TRANSIENT = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -48,9 +50,9 @@ def is_transient(failure: BaseException) -> bool:
 
 
 def explain(failure: BaseException) -> str:
-    """One line for a person: the error's name and what the broker said of it."""
+    """One line for a person: the error's name and what the broker said of it, without any secret."""
     error = error_of(failure)
     if error is None:
-        return str(failure) or type(failure).__name__
-    name, text = error.name(), error.str()
+        return redacted(str(failure)) or type(failure).__name__
+    name, text = error.name(), redacted(error.str())
     return text if name.lstrip("_") in text else f"{text} ({name.lstrip('_')})"

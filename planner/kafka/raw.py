@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from planner.kafka.endpoint import Endpoint
+from planner.kafka.token_command import NoToken, run_token_command
 from runtime.contract.client import wire_settings
 from runtime.contract.client_values import (
     ClientSettingsError,
@@ -20,7 +21,9 @@ from runtime.contract.client_values import (
     TokenEndpoint,
     UnsecuredToken,
     WireSettings,
+    bootstrap_text,
 )
+from runtime.contract.redaction import redacted
 from runtime.kafka.auth.login import Exchange, LoginError, advance
 from runtime.kafka.auth.oauthbearer import request_token, unsecured_token
 from runtime.kafka.auth.sasl import exchange_of, mechanism_of
@@ -29,6 +32,9 @@ from runtime.kafka.auth.tls import tls_context
 
 class RawFailure(Exception):
     """What kafka-python raised, in one line."""
+
+    def __str__(self) -> str:
+        return redacted(super().__str__())
 
 
 class Credentials:
@@ -86,10 +92,8 @@ def _token(sasl: Sasl, timeout_s: float) -> str | None:
             return request_token(sasl, timeout_s, os.environ).text
         case UnsecuredToken():
             return unsecured_token(sasl, time.time()).text
-        case TokenCommand():
-            raise LoginError(
-                "this request cannot log in by a token command", "use sasl.oauthbearer.method: oidc"
-            )
+        case TokenCommand(command=command):
+            return run_token_command(command, timeout_s).text
 
 
 def _told(failed: LoginError) -> str:
@@ -103,12 +107,12 @@ def raw_admin(endpoint: Endpoint, timeout_ms: int = 10_000) -> Iterator[Any]:
     from kafka.errors import KafkaError
 
     try:
-        settings = wire_settings(endpoint.bootstrap, endpoint.settings)
+        settings = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
         credentials = _credentials(settings.sasl, timeout_ms / 1000)
         keywords = _keywords(endpoint, settings, credentials, timeout_ms)
     except LoginError as failure:
         raise RawFailure(_told(failure)) from None
-    except ClientSettingsError as failure:
+    except (ClientSettingsError, NoToken) as failure:
         raise RawFailure(str(failure)) from None
     try:
         client = KafkaAdminClient(**keywords)
@@ -132,7 +136,7 @@ def _keywords(
     endpoint: Endpoint, settings: WireSettings, credentials: Credentials | None, timeout_ms: int
 ) -> dict[str, Any]:
     wanted: dict[str, Any] = {
-        "bootstrap_servers": endpoint.bootstrap.split(","),
+        "bootstrap_servers": bootstrap_text(settings.bootstrap).split(","),
         "client_id": settings.client_id,
         "request_timeout_ms": timeout_ms,
         "bootstrap_timeout_ms": timeout_ms,

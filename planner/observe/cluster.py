@@ -142,7 +142,9 @@ class ClusterReader:
     def _opened(self) -> Session:
         if self._session is None:
             try:
-                settings = wire_settings(self._endpoint.bootstrap, self._endpoint.settings)
+                settings = wire_settings(
+                    self._endpoint.bootstrap, self._endpoint.settings, self._endpoint.token_command
+                )
             except ClientSettingsError as wrong:
                 raise Refused(str(wrong), f"look at client: of cluster {self.name}") from None
             self._session = Session(settings, self._timeout_s)

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
-from runtime.audit.ledger import Reach
-from runtime.contract.client import TOKEN_COMMAND, confluent_config
-from runtime.contract.client_values import TokenCommand
-from runtime.copy.wire.tokens import fetch_token
+from runtime.audit.ledger import Reach, telling
+from runtime.contract.redaction import redacted
+from runtime.copy.confluent import admin_client
 
 _AT_ONCE = 100
-_SILENT = logging.getLogger("repl.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,8 @@ def _describe(reach: Reach, names: list[str], within_s: float) -> Groups:
     groups = Groups()
     if not names:
         return groups
-    client = _client(reach)
+    with telling(reach.name):
+        client = admin_client(reach.bootstrap, reach.settings, reach.token_command)
     for start in range(0, len(names), _AT_ONCE):
         some = names[start : start + _AT_ONCE]
         asked = client.describe_consumer_groups(some, request_timeout=within_s)
@@ -63,25 +57,8 @@ def _describe(reach: Reach, names: list[str], within_s: float) -> Groups:
             try:
                 groups.found[name] = _described(future.result(within_s + 5))
             except (KafkaException, TimeoutError) as failure:
-                groups.failed[name] = str(failure.args[0]) if failure.args else "no answer in time"
+                groups.failed[name] = redacted(str(failure.args[0])) if failure.args else "no answer in time"
     return groups
-
-
-def _client(reach: Reach) -> AdminClient:
-    config: dict[str, Any] = {"client.id": "repl", **confluent_config(reach.bootstrap, reach.settings)}
-    command = reach.settings.get(TOKEN_COMMAND)
-    if command is not None:
-        config["oauth_cb"] = lambda _: _token(command)
-    config["logger"] = _SILENT
-    client = AdminClient(config)
-    if command is not None:
-        client.poll(0)
-    return client
-
-
-def _token(command: str) -> tuple[str, float]:
-    token = fetch_token(TokenCommand(command))
-    return token.text, time.time() + token.lifetime_s
 
 
 def _described(description: Any) -> Described:

@@ -72,7 +72,8 @@ class UnreadableLedger(AuditFailure):
 class Reach:
     """A cluster and how to get in. `settings` are resolved and hold secrets: they are never shown.
 
-    `id`: any other cluster is refused. `at_most_s`: it is given up anyway, and not waited for longer.
+    `token_command` is the operator's. `id`: any other cluster is refused. `at_most_s`: it is given up anyway,
+    and not waited for longer.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Reach:
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     id: str | None = None
     at_most_s: float = math.inf
+    token_command: str | None = field(default=None, repr=False)
 
     def within(self, seconds: float) -> float:
         return min(seconds, self.at_most_s)
@@ -137,7 +139,7 @@ async def open_cluster(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncIter
 async def connect(reach: Reach, within: float) -> Cluster:
     """Raises AuditFailure, WrongCluster where it is another one."""
     with telling(reach.name):
-        settings = client.wire_settings(reach.bootstrap, reach.settings)
+        settings = client.wire_settings(reach.bootstrap, reach.settings, reach.token_command)
         cluster = await in_time(Cluster.open(settings), within, f"opening {reach.name}")
     if reach.id is not None and cluster.cluster_id != reach.id:
         await cluster.close()

@@ -28,7 +28,7 @@ async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) ->
     async with open_spec(destination, name) as cluster:
         known = await cluster.topics(topics, fresh=True)
     there = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
-    settings = await asyncio.to_thread(settings_of, destination, sorted(there))
+    settings = await asyncio.to_thread(settings_of, destination, name, sorted(there))
     return {
         topic: Target(
             len(one.partitions),

@@ -7,6 +7,7 @@ transaction committed is there whole or not at all; call again for what came sin
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from runtime.audit.ledger import Reach, open_ledger
+from runtime.contract.client_keys import TOKEN_COMMAND_VARIABLE
 from runtime.contract.offsetmap import Span
 
 SCHEMA = StructType(
@@ -39,7 +41,7 @@ def offset_map(
     `destination_offset` on at the destination, whose `bootstrap` and `client` settings these are. Source
     offsets in no row were not copied. Raises AuditFailure.
     """
-    reach = Reach(bootstrap, bootstrap, client or {})
+    reach = Reach(bootstrap, bootstrap, client or {}, token_command=os.environ.get(TOKEN_COMMAND_VARIABLE))
     with ThreadPoolExecutor(1) as aside:  # a notebook has an event loop of its own in this thread
         stretches = aside.submit(asyncio.run, _stretches(reach, flow)).result()
     slices = max(1, len(stretches) // _SPANS_IN_A_TASK)

@@ -80,12 +80,12 @@ async def read_ledger(asked: VerifyRequest) -> Ledgered:
             raise NoLedger(flow.destination)
         keys = _chosen(asked, await _progress(flow.destination, opened, flow.name))
         copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
-        there = await logs_of(destination, asked.destination, copies, asked.within_s)
+        there = await logs_of(destination, flow.destination, asked.destination, copies, asked.within_s)
         progress = await _progress(flow.destination, opened, flow.name)
         maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
         with telling(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
-            here = await logs_of(source, asked.source, originals, asked.within_s)
+            here = await logs_of(source, flow.source, asked.source, originals, asked.within_s)
     return Ledgered({key: progress[key] for key in keys}, maps, orphans, here, there)
 
 

@@ -1,16 +1,19 @@
 """A cluster's `client:` settings, turned into what each Kafka client wants. Pure; this is the one place.
 
-The names are librdkafka's. confluent-kafka gets them all; the wire (the data path's own client) gets a frozen
-value of what it understands, and notes on what it does not. A value may refer to a secret, `{env: VAR}` or
-`{file: path}`; references travel (in a topology, in a job spec) and are resolved where a client is made.
+The names are librdkafka's, those that `client_keys` allows. confluent-kafka gets them all. The wire, the
+client of the data path, gets a frozen value of what it understands, and notes on what it does not.
+
+A value may refer to a secret: `{env: VAR}` or `{file: path}`. References travel, in a topology or a job spec.
+They are resolved where a client is made, by `client_secrets`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from runtime.contract.client_keys import TOKEN_COMMAND_VARIABLE, refusal
 from runtime.contract.client_values import (
     ClientSettingsError,
     Password,
@@ -21,69 +24,40 @@ from runtime.contract.client_values import (
     TokenEndpoint,
     UnsecuredToken,
     WireSettings,
+    bootstrap_text,
+    parse_bootstrap,
 )
-from runtime.contract.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
 
-Value = str | int | float | bool | Mapping[str, str]
-
-TOKEN_COMMAND = "repl.oauthbearer.token.command"  # noqa: S105 - the name of a key
-
-
-def resolve(
-    client: Mapping[str, Value],
-    environ: Mapping[str, str],
-    read_file: Callable[[str], str],
-) -> dict[str, str]:
-    """Text for every setting; `read_file` may raise OSError. A line feed at a file's end is dropped.
-
-    Every client of a job gets its settings here, so here a token endpoint without TLS is refused.
-    """
-    resolved = {key: _text(key, value, environ, read_file) for key, value in client.items()}
-    problem = token_endpoint_problem(resolved.get(TOKEN_ENDPOINT_URL), environ)
-    if problem is not None:
-        raise ClientSettingsError(TOKEN_ENDPOINT_URL, f"{problem[0]}; {problem[1]}")
-    return resolved
-
-
-def _text(key: str, value: Value, environ: Mapping[str, str], read_file: Callable[[str], str]) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str() | int() | float():
-            return str(value)
-        case {"env": str(name)} if len(value) == 1:
-            if name not in environ:
-                raise ClientSettingsError(key, f"the environment variable {name} is not set")
-            return environ[name]
-        case {"file": str(path)} if len(value) == 1:
-            try:
-                return read_file(path).removesuffix("\n")
-            except (OSError, UnicodeDecodeError) as error:
-                raise ClientSettingsError(key, f"the file {path} can't be read: {error}") from error
-    raise ClientSettingsError(key, "a reference is {env: VARIABLE} or {file: path}")
-
-
-def is_secret(key: str) -> bool:
-    """Whether a setting's value must never be shown."""
-    return any(word in key for word in ("password", "secret", "key.pem", "token")) or key in (
-        "sasl.jaas.config",
-        "sasl.oauthbearer.config",
-    )
+BEARER = "OAUTHBEARER"
 
 
 def confluent_config(bootstrap: str, resolved: Mapping[str, str]) -> dict[str, Any]:
-    """For confluent-kafka: librdkafka's own names, as they are; a token command is the edge's to call."""
-    config: dict[str, Any] = {"bootstrap.servers": bootstrap}
-    config.update({key: value for key, value in resolved.items() if key != TOKEN_COMMAND})
-    return config
+    """For confluent-kafka: librdkafka's own names. A token command is added where a client is made."""
+    _check_names(resolved)
+    return {**resolved, "bootstrap.servers": bootstrap_text(parse_bootstrap(bootstrap))}
 
 
-def wire_settings(bootstrap: str, resolved: Mapping[str, str]) -> WireSettings:
+def speaks_bearer(resolved: Mapping[str, str]) -> bool:
+    """Whether clients log in with tokens, so that a token command is of use to them."""
+    mechanism = resolved.get("sasl.mechanism") or resolved.get("sasl.mechanisms") or ""
+    return mechanism.upper() == BEARER
+
+
+def _check_names(resolved: Mapping[str, str]) -> None:
+    for name in resolved:
+        if (refused := refusal(name)) is not None:
+            raise ClientSettingsError(name, refused.why, refused.way_out)
+
+
+def wire_settings(
+    bootstrap: str, resolved: Mapping[str, str], token_command: str | None = None
+) -> WireSettings:
     """For the wire; raises `ClientSettingsError` for what it can't do, and notes what it leaves out."""
-    reader = _Reader({"bootstrap.servers": bootstrap, **resolved})
+    _check_names(resolved)
+    reader = _Reader(resolved, token_command)
     security = reader.security()
     settings = WireSettings(
-        bootstrap=parse_bootstrap(reader.text("bootstrap.servers", "metadata.broker.list") or ""),
+        bootstrap=parse_bootstrap(bootstrap),
         client_id=reader.text("client.id") or "repl",
         security=security,
         tls=reader.tls() if security.tls else None,
@@ -101,24 +75,12 @@ def wire_settings(bootstrap: str, resolved: Mapping[str, str]) -> WireSettings:
     return replace(settings, notes=reader.notes())
 
 
-def parse_bootstrap(bootstrap: str) -> tuple[tuple[str, int], ...]:
-    """`host:port,[v6]:port`; a scheme before the host is allowed, as librdkafka allows it."""
-    found = []
-    for entry in filter(None, (part.strip() for part in bootstrap.split(","))):
-        host, _, port = entry.rpartition("://")[2].rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ClientSettingsError("bootstrap.servers", f"{entry!r} is not host:port")
-        found.append((host.strip("[]"), int(port)))
-    if not found:
-        raise ClientSettingsError("bootstrap.servers", "no broker is named")
-    return tuple(found)
-
-
 class _Reader:
     """Reads the settings by name and remembers which were read: the rest is noted."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], token_command: str | None) -> None:
         self._settings = settings
+        self._token_command = token_command
         self._read: set[str] = set()
 
     def text(self, *names: str) -> str | None:
@@ -161,9 +123,6 @@ class _Reader:
             raise ClientSettingsError("security.protocol", f"{name!r} is none of {known}") from None
 
     def tls(self) -> Tls:
-        if self.text("ssl.keystore.location"):
-            why = "the data path reads PEM: use ssl.certificate.location and ssl.key.location"
-            raise ClientSettingsError("ssl.keystore.location", why)
         algorithm = (self.text("ssl.endpoint.identification.algorithm") or "https").lower()
         if algorithm not in ("https", "none"):
             raise ClientSettingsError("ssl.endpoint.identification.algorithm", "is https or none")
@@ -197,9 +156,8 @@ class _Reader:
 
     def _oauthbearer(self) -> Sasl:
         extensions = _pairs("sasl.oauthbearer.extensions", self.text("sasl.oauthbearer.extensions") or "")
-        command = self.text(TOKEN_COMMAND)
-        if command:
-            return TokenCommand(command, extensions)
+        if self._token_command:
+            return TokenCommand(self._token_command, extensions)
         if (self.text("sasl.oauthbearer.method") or "default").lower() == "oidc":
             why = "sasl.oauthbearer.method oidc needs it"
             return TokenEndpoint(
@@ -218,7 +176,10 @@ class _Reader:
             if not lifetime.isdecimal():
                 raise ClientSettingsError("sasl.oauthbearer.config", "lifeSeconds is not a whole number")
             return UnsecuredToken(given["principal"], int(lifetime), extensions)
-        why = f"OAUTHBEARER needs {TOKEN_COMMAND}, or sasl.oauthbearer.method oidc with its endpoint"
+        why = (
+            f"OAUTHBEARER needs the environment variable {TOKEN_COMMAND_VARIABLE}, or "
+            "sasl.oauthbearer.method oidc with its endpoint"
+        )
         raise ClientSettingsError("sasl.mechanism", why)
 
     def notes(self) -> tuple[str, ...]:

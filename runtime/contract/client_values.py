@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -9,10 +11,11 @@ from enum import Enum
 class ClientSettingsError(ValueError):
     """A setting that can't work: says the key, why, and the way out. Never the value of a secret."""
 
-    def __init__(self, key: str, why: str) -> None:
-        super().__init__(f"client setting {key}: {why}")
+    def __init__(self, key: str, why: str, way_out: str = "") -> None:
+        super().__init__(f"client setting {key}: {why}" + (f" ({way_out})" if way_out else ""))
         self.key = key
         self.why = why
+        self.way_out = way_out
 
 
 class SecurityProtocol(Enum):
@@ -57,7 +60,7 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class TokenCommand:
-    """A command that prints a token, or JSON with `access_token` and `expires_in`."""
+    """A command of the operator that prints a token, or JSON with `access_token` and `expires_in`."""
 
     command: str
     extensions: tuple[tuple[str, str], ...] = ()
@@ -106,3 +109,29 @@ class WireSettings:
     receive_buffer_bytes: int = 0
     keepalive: bool = True
     notes: tuple[str, ...] = ()
+
+
+# A host's name or address, without anything that one client might read otherwise than another.
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f:]+")
+
+
+def parse_bootstrap(bootstrap: str) -> tuple[tuple[str, int], ...]:
+    """`host:port,[v6]:port`; a scheme before the host is allowed, as librdkafka allows it."""
+    found = []
+    for entry in filter(None, (part.strip() for part in bootstrap.split(","))):
+        host, _, port = entry.rpartition("://")[2].rpartition(":")
+        if (
+            not _HOST.fullmatch(host)
+            or not (port.isascii() and port.isdecimal())
+            or not 0 < int(port) < 65536
+        ):
+            raise ClientSettingsError("bootstrap.servers", f"{entry!r} is not host:port")
+        found.append((host.strip("[]"), int(port)))
+    if not found:
+        raise ClientSettingsError("bootstrap.servers", "no broker is named")
+    return tuple(found)
+
+
+def bootstrap_text(brokers: Iterable[tuple[str, int]]) -> str:
+    """As every client reads it: no scheme, no spaces, brackets around an IPv6 address."""
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from runtime.contract import client
+from runtime.contract.client_secrets import ClientSecrets
 from runtime.contract.jobspec import ClusterSpec
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
@@ -24,14 +24,12 @@ def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
     return replace(spec, client={**spec.client, "client.id": client_id})
 
 
-def resolved(spec: ClusterSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """Its client settings as text, read where they are needed. Raises ClientSettingsError."""
-    return client.resolve(spec.client, environ, lambda path: Path(path).read_text())
-
-
 async def opened(name: str, spec: ClusterSpec, environ: Mapping[str, str]) -> Cluster:
     """Raises WireError, WrongCluster, ClientSettingsError."""
-    cluster = await Cluster.open(client.wire_settings(spec.bootstrap, resolved(spec, environ)))
+    secrets = ClientSecrets(environ)
+    settings = secrets.resolve(spec.bootstrap, spec.client)
+    wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
+    cluster = await Cluster.open(wire)
     if spec.id is not None and cluster.cluster_id != spec.id:
         await cluster.close()
         raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")

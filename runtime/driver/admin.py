@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,19 +19,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from runtime.contract.client import TOKEN_COMMAND
-from runtime.contract.client_values import TokenCommand
 from runtime.contract.mirror import Edit, TopicSettings
-from runtime.copy.wire.tokens import fetch_token
+from runtime.contract.redaction import redacted
 
 T = TypeVar("T")
 
 _TIMEOUT_S = 20.0
 _AT_ONCE = 200  # topics in one request
-_TOKEN_S = 300.0
-_SILENT = logging.getLogger("repl.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +39,8 @@ class Created:
 class Admin:
     """What is refused comes back by topic, in words; nothing is raised for it."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        config = {"logger": _SILENT, **settings}
-        command = config.pop(TOKEN_COMMAND, None)
-        if command is not None:
-            config["oauth_cb"] = lambda _: _token(command)
-        self._client = AdminClient(config)
-        if command is not None:
-            self._client.poll(0)
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
 
     async def create(self, topics: Sequence[Created]) -> dict[str, str]:
         """What exists already counts as created."""
@@ -136,7 +122,7 @@ def _failures(futures: Mapping[str, Any], but: int | None = None) -> dict[str, s
         except KafkaException as failure:
             error = failure.args[0]
             if but is None or error.code() != but:
-                failed[name] = error.str()
+                failed[name] = redacted(error.str())
         except TimeoutError:
             failed[name] = "no answer in time"
     return failed
@@ -144,9 +130,3 @@ def _failures(futures: Mapping[str, Any], but: int | None = None) -> dict[str, s
 
 def _groups(items: Sequence[T]) -> list[list[T]]:
     return [list(items[start : start + _AT_ONCE]) for start in range(0, len(items), _AT_ONCE)]
-
-
-def _token(command: str) -> tuple[str, float]:
-    """librdkafka asks for a token, and until when it holds."""
-    token = fetch_token(TokenCommand(command))
-    return token.text, time.time() + token.lifetime_s

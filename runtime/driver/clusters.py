@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from runtime.contract import client
+from runtime.contract.client_secrets import ClientSecrets
 from runtime.contract.jobspec import ClusterSpec
-from runtime.copy.clusters import named, opened, resolved
+from runtime.copy.clusters import named, opened
+from runtime.copy.confluent import admin_client
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.protocol.metadata import Topic
 from runtime.driver.admin import Admin
@@ -65,12 +66,15 @@ class Clusters:
             return known.cluster
 
     async def admin(self, name: str) -> Admin:
-        """Only of a cluster that was found to be the right one."""
+        """Only of a cluster that was found to be the right one. Raises WireError, ClientSettingsError."""
         known = self._known[name]
         await self._cluster(name, known)
         if known.admin is None:
-            settings = client.confluent_config(known.spec.bootstrap, resolved(known.spec, self._environ))
-            known.admin = await asyncio.to_thread(Admin, settings)
+            secrets = ClientSecrets(self._environ)
+            settings = secrets.resolve(known.spec.bootstrap, known.spec.client)
+            command = secrets.token_command(name)
+            opened_by = await asyncio.to_thread(admin_client, known.spec.bootstrap, settings, command)
+            known.admin = Admin(opened_by)
         return known.admin
 
     async def listing(self, name: str) -> dict[str, Topic]:

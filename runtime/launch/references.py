@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from runtime.contract.client_secrets import ClientSecrets
+from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.jobspec import JobSpec
 from runtime.launch.launcher import LaunchError
 
@@ -22,14 +24,25 @@ def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
                 yield from ((f"{name}: {key}", kind, what) for kind, what in value.items())
 
 
+def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
+    """The job's processes would refuse the same, but only its log would tell."""
+    secrets = ClientSecrets(environ)
+    for name, cluster in sorted(spec.clusters.items()):
+        try:
+            secrets.check_all(cluster.bootstrap, cluster.client)
+        except ClientSettingsError as wrong:
+            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.way_out) from None
+
+
 def variables(spec: JobSpec) -> list[str]:
     return sorted({name for _, kind, name in references(spec) if kind == "env"})
 
 
 def check(spec: JobSpec, environ: Mapping[str, str]) -> None:
-    """All that is missing at once, by name."""
+    """All that is missing at once, by name. Before it, what the operator does not allow."""
     missing: list[str] = []
     ways_out: set[str] = set()
+    _check_allowed(spec, environ)
     for setting, kind, name in references(spec):
         if kind == "env" and name not in environ:
             missing.append(f"{setting} wants the environment variable {name}, which is not set")

@@ -9,8 +9,8 @@ import pytest
 from planner.declare import load
 from planner.declare.secrets import resolve as planner_resolve
 from planner.model.diagnostic import Failure
-from planner.model.topology import Cluster, SecretRef
-from runtime.contract.client import resolve as job_resolve
+from planner.model.topology import Cluster
+from runtime.contract.client_secrets import ClientSecrets
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.token_endpoint import ALLOW_INSECURE
 
@@ -55,24 +55,19 @@ def test_validate_takes_https_and_what_the_operator_allows(
     assert load(topology(tmp_path, CLEAR)).clusters["dc1"].client[KEY] == CLEAR
 
 
-def test_a_referenced_address_is_checked_where_the_planner_reads_it() -> None:
-    cluster = Cluster("dc1", "a:1", client={KEY: SecretRef("env", "URL")})
+def test_the_planner_checks_it_before_it_connects() -> None:
+    clear, safe = (Cluster("dc1", "a:1", client={KEY: url}) for url in (CLEAR, SAFE))
 
     with pytest.raises(Failure) as failure:
-        planner_resolve(cluster, environment={"URL": CLEAR})
+        planner_resolve(clear, environment={})
     assert "not https" in failure.value.diagnostics[0].summary
-    assert CLEAR not in str(failure.value)
-    assert planner_resolve(cluster, environment={"URL": SAFE}) == {KEY: SAFE}
-    assert planner_resolve(cluster, environment={"URL": CLEAR, ALLOW_INSECURE: "1"}) == {KEY: CLEAR}
-
-
-def no_file(path: str) -> str:
-    raise AssertionError(f"{path} is read")
+    assert planner_resolve(safe, environment={}) == {KEY: SAFE}
+    assert planner_resolve(clear, environment={ALLOW_INSECURE: "1"}) == {KEY: CLEAR}
 
 
 def test_a_job_checks_it_again() -> None:
     """Its settings may come from a spec that no validate has seen."""
     with pytest.raises(ClientSettingsError, match=f"{KEY}: is not https.*{ALLOW_INSECURE}=1"):
-        job_resolve({KEY: CLEAR}, {}, no_file)
-    assert job_resolve({KEY: SAFE}, {}, no_file) == {KEY: SAFE}
-    assert job_resolve({KEY: CLEAR}, {ALLOW_INSECURE: "1"}, no_file) == {KEY: CLEAR}
+        ClientSecrets({}).resolve("a:1", {KEY: CLEAR})
+    assert ClientSecrets({}).resolve("a:1", {KEY: SAFE}) == {KEY: SAFE}
+    assert ClientSecrets({ALLOW_INSECURE: "1"}).resolve("a:1", {KEY: CLEAR}) == {KEY: CLEAR}

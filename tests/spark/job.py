@@ -17,6 +17,7 @@ import psutil
 from confluent_kafka import Producer
 
 from runtime.contract import client, control, job_status, jobspec, naming
+from runtime.contract.client_secrets import ClientSecrets
 from runtime.contract.control import Command
 from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
 from runtime.contract.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
@@ -252,7 +253,7 @@ def _at_destination(spec: JobSpec, work: Callable[[Cluster], Awaitable[R]]) -> R
     destination = spec.clusters[spec.destination]
 
     async def opened() -> R:
-        resolved = client.resolve(destination.client, os.environ, lambda path: Path(path).read_text())
+        resolved = ClientSecrets(os.environ).resolve(destination.bootstrap, destination.client)
         async with await Cluster.open(client.wire_settings(destination.bootstrap, resolved)) as cluster:
             return await work(cluster)
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from planner.declare.mm2.notes import Keys
 from planner.model.topology import SecretRef, Setting
+from runtime.contract.client_keys import CREDENTIALS
 
 # Java's name → librdkafka's, where the value means the same.
 _SAME = {
     "security.protocol": "security.protocol",
     "sasl.mechanism": "sasl.mechanism",
-    "sasl.kerberos.service.name": "sasl.kerberos.service.name",
     "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
     "client.id": "client.id",
     "client.rack": "client.rack",
@@ -50,7 +50,12 @@ def client_of(cluster: str, keys: Keys, names: Mapping[str, str]) -> dict[str, S
     found: dict[str, Setting] = {}
     for key, theirs in _SAME.items():
         if key in names and (value := keys.text(names[key])):
-            found[theirs] = _value(cluster, theirs, value)
+            if _REFERENCE.fullmatch(value) and theirs not in CREDENTIALS:
+                keys.say(
+                    names[key], "a config provider gives its value: write it out, for only credentials refer"
+                )
+            else:
+                found[theirs] = _value(cluster, theirs, value)
     for key, theirs in _SECRETS.items():
         if key in names and (value := keys.text(names[key])):
             found[theirs] = _secret(cluster, theirs, value)
@@ -86,7 +91,9 @@ def _login(cluster: str, keys: Keys, name: str) -> dict[str, Setting]:
             _say_secret(keys, name, secret)
             found: dict[str, Setting] = {
                 "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": _value(cluster, "client.id", options.get("clientId", "")),
+                "sasl.oauthbearer.client.id": _value(
+                    cluster, "sasl.oauthbearer.client.id", options.get("clientId", "")
+                ),
                 "sasl.oauthbearer.client.secret": secret,
             }
             if "scope" in options:

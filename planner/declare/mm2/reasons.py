@@ -39,6 +39,7 @@ _REASONS: tuple[tuple[str, str, bool], ...] = (
     (r"(.*\.)?producer\..*", _BATCHES, False),
     (r"(.*\.)?consumer\..*", "what the job reads by is chosen by itself", False),
     (r"(.*\.)?admin\..*", "--timeout and --lock-timeout are given with the command", False),
+    (r"(.*\.)?sasl\.kerberos\..*", "Kerberos is not supported: PLAIN, SCRAM and OAUTHBEARER are", True),
     (r"config\.providers.*", "a secret is {env: VARIABLE} or {file: path}", False),
     (r"metric.*|metrics\..*|auto\.include\.jmx.*", "jobs.<name>.metrics is the Prometheus endpoint", False),
     (_WORKER_KEYS, _WORKER, False),

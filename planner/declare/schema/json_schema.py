@@ -8,6 +8,7 @@ from planner.declare.parse import documents
 from planner.declare.scalars import BYTES, MILLISECONDS
 from planner.declare.shapes import Key, Plain, Record, Shape
 from planner.declare.variables import python_value
+from runtime.contract.client_keys import ALLOWED, CREDENTIALS
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -161,9 +162,16 @@ def _words(shape: shapes.Choice) -> list[Any]:
 
 
 def _settings(shape: shapes.Settings) -> Schema:
-    value = {"anyOf": [_named("setting"), _named("secret")]} if shape.secrets else _named("setting")
+    if shape.client:
+        known = {
+            name: {"anyOf": [_named("setting"), _named("secret")]}
+            if name in CREDENTIALS
+            else _named("setting")
+            for name in sorted(ALLOWED)
+        }
+        return {"type": "object", "properties": known, "additionalProperties": False}
     names = f"^{shape.prefix.replace('.', chr(92) + '.')}\\S+$"
-    return {"type": "object", "propertyNames": {"pattern": names}, "additionalProperties": value}
+    return {"type": "object", "propertyNames": {"pattern": names}, "additionalProperties": _named("setting")}
 
 
 def _listing(shape: shapes.Listing, definitions: dict[str, Schema]) -> Schema:

@@ -1,12 +1,17 @@
 """What can go wrong between us and a broker, in a person's words, each with its way out."""
 
+from runtime.contract.redaction import redacted
+
 
 class WireFailure(Exception):
-    """`why` is one clause without a full stop; `way_out` may be empty."""
+    """`why` is one clause without a full stop; `way_out` may be empty.
+
+    A secret that a broker sends back in its error is left out of `why`.
+    """
 
     def __init__(self, why: str, way_out: str = "") -> None:
-        super().__init__(why)
-        self.why = why
+        self.why = redacted(why)
+        super().__init__(self.why)
         self.way_out = way_out
 
 

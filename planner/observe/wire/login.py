@@ -11,6 +11,7 @@ from kafka.protocol.sasl import (
 
 from planner.observe.wire.failure import Refused
 from runtime.contract.client_values import Password, Sasl
+from runtime.contract.redaction import redacted
 from runtime.kafka.auth.login import LoginError, advance, quoted
 from runtime.kafka.auth.sasl import exchange_of, mechanism_of
 
@@ -65,7 +66,7 @@ def _refused(where: str, settings: Sasl, mechanism: str, said: str | None) -> Re
     if isinstance(settings, Password):
         why = quoted(said or "no reason given")
         return Refused(
-            f"{where} refused the credentials of {settings.username!r} ({mechanism}: {why})",
+            f"{where} refused the credentials of {redacted(repr(settings.username))} ({mechanism}: {why})",
             "look at sasl.username and sasl.password",
         )
     return Refused(

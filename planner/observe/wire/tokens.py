@@ -1,15 +1,14 @@
 """Where an OAUTHBEARER token comes from: a command, OpenID Connect, or nothing but a name."""
 
 import os
-import shlex
-import subprocess
 import time
 from collections.abc import Callable
 
+from planner.kafka.token_command import NoToken, run_token_command
 from planner.observe.wire.failure import Refused
 from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import LoginError
-from runtime.kafka.auth.oauthbearer import Token, parse_printed, request_token, unsecured_token
+from runtime.kafka.auth.oauthbearer import Token, request_token, unsecured_token
 
 TokenSource = TokenCommand | TokenEndpoint | UnsecuredToken
 
@@ -26,16 +25,10 @@ def token_of(source: TokenSource, timeout_s: float) -> str:
 
 
 def _printed(source: TokenCommand, timeout_s: float) -> str:
-    words = shlex.split(source.command)
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_s, check=True)
-    except subprocess.CalledProcessError as failed:
-        raise Refused(f"the token command {words[0]} failed with exit code {failed.returncode}") from None
-    except subprocess.TimeoutExpired:
-        raise Refused(f"the token command {words[0]} printed nothing within {timeout_s:g} s") from None
-    except OSError as wrong:
-        raise Refused(f"the token command {words[0]} can't be run ({wrong.strerror})") from None
-    return _of(lambda: parse_printed(done.stdout, f"the token command {words[0]}"))
+        return run_token_command(source.command, timeout_s).text
+    except NoToken as failed:
+        raise Refused(str(failed), "look at REPL_OAUTHBEARER_TOKEN_COMMAND") from None
 
 
 def _of(obtain: Callable[[], Token]) -> str:

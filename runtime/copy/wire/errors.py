@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from runtime.contract.redaction import redacted
 from runtime.copy.wire.codes import ErrorCode
 
 
 class WireError(Exception):
-    """What happened, where, and why; never a secret."""
+    """What happened, where, and why; never a secret, also where a broker sends one back."""
+
+    def __str__(self) -> str:
+        return redacted(super().__str__())
 
 
 class ConnectionFailure(WireError):
@@ -41,7 +45,7 @@ class BrokerError(WireError):
         super().__init__(f"{where}: {code.name} ({int(code)}){detail}")
         self.code = code
         self.where = where
-        self.message = message
+        self.message = message if message is None else redacted(message)
 
 
 class PartitionsRefused(BrokerError):
@@ -58,7 +62,7 @@ class AuthenticationFailed(WireError):
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
         self.where = where
-        self.why = why
+        self.why = redacted(why)
 
 
 class Unsupported(WireError):

@@ -121,7 +121,7 @@ def topologies(draw: st.DrawFn) -> dict[str, Any]:
         "vars": {"kept": "3d"},
         "clusters": {
             "dc1": {"bootstrap": "a:1"},
-            "dc2": {"bootstrap": "b:1", "client": {"x": "y", "z": {"env": "Z"}}},
+            "dc2": {"bootstrap": "b:1", "client": {"client.rack": "y", "client.id": {"env": "Z"}}},
         },
         "defaults": {
             "topic": {"config": draw(configs), "partitions": 3},

@@ -183,7 +183,7 @@ HEADS = {
     "another client's name": (
         "apiVersion: repl/v1\nname: a\nclusters: {dc1: {bootstrap: 'a:1', client: {ssl.truststore.location: x}}}\n",
         (
-            '3:70: "ssl.truststore.location" is not a setting of this client (librdkafka\'s names are used) — '
+            '3:45: "ssl.truststore.location" is not a setting of this client (librdkafka\'s names are used) — '
             "use ssl.ca.location (a PEM file)"
         ),
     ),

@@ -83,7 +83,7 @@ def test_secrets_stay_references_and_files_are_found_from_anywhere() -> None:
     client: dict[str, str | SecretRef] = {
         "security.protocol": "SASL_SSL",
         "sasl.password": SecretRef("env", "DC1_PASSWORD"),
-        "ssl.key.location": SecretRef("file", "keys/dc1.pem"),
+        "ssl.key.pem": SecretRef("file", "keys/dc1.pem"),
     }
     secured = Cluster("dc1", "dc1:9092", client=client, source=Source("shop/clusters.yaml", 1, 1))
     shop = topology(flow("dc1>dc2"), clusters={"dc1": secured, "dc2": Cluster("dc2", "dc2:9092")})
@@ -91,7 +91,7 @@ def test_secrets_stay_references_and_files_are_found_from_anywhere() -> None:
     assert spec(shop).clusters["dc1"].client == {
         "sasl.password": {"env": "DC1_PASSWORD"},
         "security.protocol": "SASL_SSL",
-        "ssl.key.location": {"file": "/home/shop/keys/dc1.pem"},
+        "ssl.key.pem": {"file": "/home/shop/keys/dc1.pem"},
     }
 
 

@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.client import (
-    TOKEN_COMMAND,
-    confluent_config,
-    is_secret,
-    parse_bootstrap,
-    resolve,
-    wire_settings,
-)
+from runtime.contract.client import confluent_config, wire_settings
+from runtime.contract.client_keys import ALLOWED
 from runtime.contract.client_values import (
     ClientSettingsError,
     Password,
@@ -23,49 +17,11 @@ from runtime.contract.client_values import (
     TokenCommand,
     TokenEndpoint,
     UnsecuredToken,
+    parse_bootstrap,
 )
 
 BOOTSTRAP = "one:9092"
 SASL = {"security.protocol": "SASL_PLAINTEXT"}
-
-
-def reads(path: str) -> str:
-    if path != "/secret":
-        raise FileNotFoundError(2, "No such file", path)
-    return "from a file\n"
-
-
-def resolved(client: dict[str, Any]) -> dict[str, str]:
-    return resolve(client, {"PASSWORD": "from the environment"}, reads)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("plain", "plain"),
-        (5, "5"),
-        (True, "true"),
-        (False, "false"),
-        ({"env": "PASSWORD"}, "from the environment"),
-        ({"file": "/secret"}, "from a file"),
-    ],
-)
-def test_values_and_references_become_text(value: object, text: str) -> None:
-    assert resolved({"key": value}) == {"key": text}
-
-
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        ({"env": "OTHER"}, "client setting key: the environment variable OTHER is not set"),
-        ({"file": "/other"}, "the file /other can't be read: .*No such file"),
-        ({"env": "PASSWORD", "file": "/secret"}, "a reference is"),
-        ({}, "a reference is"),
-    ],
-)
-def test_a_reference_that_leads_nowhere_names_the_key(value: object, why: str) -> None:
-    with pytest.raises(ClientSettingsError, match=why):
-        resolved({"key": value})
 
 
 def test_what_is_not_said_is_librdkafkas_default() -> None:
@@ -108,14 +64,6 @@ def test_times_and_sizes_are_read_by_librdkafkas_names() -> None:
         (
             {
                 "sasl.mechanism": "OAUTHBEARER",
-                TOKEN_COMMAND: "get-token dc1",
-                "sasl.oauthbearer.extensions": "a=1,b=2",
-            },
-            TokenCommand("get-token dc1", (("a", "1"), ("b", "2"))),
-        ),
-        (
-            {
-                "sasl.mechanism": "OAUTHBEARER",
                 "sasl.oauthbearer.method": "oidc",
                 "sasl.oauthbearer.token.endpoint.url": "https://id/token",
                 "sasl.oauthbearer.client.id": "me",
@@ -133,13 +81,20 @@ def test_times_and_sizes_are_read_by_librdkafkas_names() -> None:
             UnsecuredToken("app", 60),
         ),
     ],
-    ids=["scram", "plain", "token command", "token endpoint", "unsecured token"],
+    ids=["scram", "plain", "token endpoint", "unsecured token"],
 )
 def test_ways_to_say_who_we_are(client: dict[str, str], expected: Sasl) -> None:
     settings = wire_settings(BOOTSTRAP, SASL | client)
 
     assert settings.sasl == expected
     assert settings.notes == ()
+
+
+def test_a_token_command_is_given_beside_the_settings() -> None:
+    client = SASL | {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "a=1,b=2"}
+    settings = wire_settings(BOOTSTRAP, client, token_command="get-token dc1")
+
+    assert settings.sasl == TokenCommand("get-token dc1", (("a", "1"), ("b", "2")))
 
 
 @pytest.mark.parametrize(
@@ -157,12 +112,15 @@ def test_ways_to_say_who_we_are(client: dict[str, str], expected: Sasl) -> None:
         ({"security.protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         (SASL, "GSSAPI is not spoken by the data path; PLAIN, SCRAM"),
         (SASL | {"sasl.mechanism": "PLAIN"}, "sasl.username: is missing; sasl.mechanism PLAIN needs it"),
-        (SASL | {"sasl.mechanism": "OAUTHBEARER"}, f"OAUTHBEARER needs {TOKEN_COMMAND}"),
+        (
+            SASL | {"sasl.mechanism": "OAUTHBEARER"},
+            "OAUTHBEARER needs the environment variable REPL_OAUTHBEARER_TOKEN_COMMAND",
+        ),
         ({"socket.timeout.ms": "soon"}, "'soon' is not a whole number"),
         ({"socket.keepalive.enable": "maybe"}, "'maybe' is neither true nor false"),
         (
             {"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"},
-            "the data path reads PEM: use ssl.certificate.location",
+            "keys are read as PEM .use ssl.certificate.location",
         ),
     ],
 )
@@ -180,19 +138,29 @@ def test_tls_is_read_only_where_it_is_spoken() -> None:
     )
 
 
-def test_unknown_keys_go_to_librdkafka_and_are_noted() -> None:
-    client = {"statistics.interval.ms": "5000", TOKEN_COMMAND: "get-token", "client.rack": "r1"}
+def test_settings_of_the_control_plane_go_to_librdkafka_and_are_noted() -> None:
+    client = {"socket.max.fails": "5", "client.rack": "r1"}
 
     assert wire_settings(BOOTSTRAP, client).notes == (
         "client.rack is not used by the data path, only by the control plane",
-        f"{TOKEN_COMMAND} is not used by the data path, only by the control plane",
-        "statistics.interval.ms is not used by the data path, only by the control plane",
+        "socket.max.fails is not used by the data path, only by the control plane",
     )
-    assert confluent_config(BOOTSTRAP, client) == {
-        "bootstrap.servers": BOOTSTRAP,
-        "statistics.interval.ms": "5000",
-        "client.rack": "r1",
-    }
+    assert confluent_config(BOOTSTRAP, client) == {"bootstrap.servers": BOOTSTRAP, **client}
+
+
+def test_all_clients_get_the_same_addresses() -> None:
+    given = " SASL_SSL://one:1 ,[::1]:2,"
+
+    assert wire_settings(given, {}).bootstrap == (("one", 1), ("::1", 2))
+    assert confluent_config(given, {})["bootstrap.servers"] == "one:1,[::1]:2"
+
+
+@pytest.mark.parametrize("make", [wire_settings, confluent_config])
+@pytest.mark.parametrize("name", ["plugin.library.paths", "bootstrap.servers", "no.such.setting"])
+def test_a_setting_that_is_not_allowed_makes_no_client(make: Any, name: str) -> None:
+    assert name not in ALLOWED
+    with pytest.raises(ClientSettingsError, match=name):
+        make(BOOTSTRAP, {name: "x"})
 
 
 def test_no_secret_is_shown() -> None:
@@ -209,9 +177,6 @@ def test_no_secret_is_shown() -> None:
     )
 
     assert "hush" not in repr(settings)
-    assert is_secret("sasl.password")
-    assert is_secret("ssl.key.pem")
-    assert not is_secret("sasl.username")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +192,9 @@ def test_bootstrap_is_a_list_of_host_and_port(text: str, brokers: object) -> Non
     assert parse_bootstrap(text) == brokers
 
 
-@pytest.mark.parametrize("text", ["", "one", "one:", ":9092", "one:http", "one:0", "one:70000"])
+@pytest.mark.parametrize(
+    "text", ["", "one", "one:", ":9092", "one:http", "one:0", "one:70000", "a/b.c:1", "a@b:1", "a b:1"]
+)
 def test_a_bootstrap_that_names_no_broker_is_refused(text: str) -> None:
     with pytest.raises(ClientSettingsError, match="bootstrap"):
         parse_bootstrap(text)

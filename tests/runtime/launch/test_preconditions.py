@@ -50,11 +50,13 @@ def test_no_java(tmp_path: Path):
 
 
 def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
-    spec = spec_of(client={"sasl.password": {"env": "NOT_SET"}, "ssl.key": {"file": str(tmp_path / "key")}})
+    spec = spec_of(
+        client={"sasl.password": {"env": "NOT_SET"}, "ssl.key.pem": {"file": str(tmp_path / "key")}}
+    )
     with pytest.raises(LaunchError) as caught:
         check(spec, {})
     assert "dc1: sasl.password wants the environment variable NOT_SET" in caught.value.what
-    assert f"dc2: ssl.key wants the file {tmp_path / 'key'}" in caught.value.what
+    assert f"dc2: ssl.key.pem wants the file {tmp_path / 'key'}" in caught.value.what
     assert "set the variable where repl is called" in caught.value.way_out
     assert "put the file there" in caught.value.way_out
     with pytest.raises(LaunchError) as caught:
@@ -62,6 +64,22 @@ def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
     assert caught.value.way_out == "put the file there, readable by who calls repl"
     (tmp_path / "key").touch()
     check(spec, {"NOT_SET": "x"})
+
+
+@pytest.mark.parametrize(
+    ("client", "environ", "why"),
+    [
+        ({"plugin.library.paths": "/evil.so"}, {}, "load a library"),
+        ({"sasl.password": {"env": "A"}}, {"REPL_ALLOW_ENV": "B"}, "variable A is not among"),
+        ({"sasl.password": {"file": "/proc/self/environ"}}, {}, "in no folder"),
+        ({}, {"REPL_ALLOW_BOOTSTRAP": "*.example.org"}, "not among the addresses"),
+    ],
+)
+def test_a_job_that_uses_what_is_not_allowed_is_not_started(
+    client: dict[str, object], environ: dict[str, str], why: str
+):
+    with pytest.raises(LaunchError, match=why):
+        check(spec_of(client=client), {"A": "a", **environ})
 
 
 def test_yarn_wants_its_configuration(tmp_path: Path):

@@ -180,6 +180,8 @@ def test_a_java_store_is_warned_of() -> None:
         ("topic.filter.class = com.example.Mine", "include and exclude"),
         ("topics = \\\\p{Alpha}+", "regex of Java"),
         ("emit.heartbeats.interval.seconds = soon", "no number of seconds"),
+        ("A.security.protocol = ${env:SECRET}", "write it out"),
+        ("A.sasl.kerberos.service.name = kafka", "Kerberos"),
         ("A.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required;", "Krb5LoginModule"),
     ],
 )

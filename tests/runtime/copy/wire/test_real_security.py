@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.contract.client import TOKEN_COMMAND, wire_settings
-from runtime.contract.client_values import SecurityProtocol, Tls, WireSettings
+from runtime.contract.client import wire_settings
+from runtime.contract.client_values import SecurityProtocol, Tls, TokenCommand, WireSettings
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import AuthenticationFailed, Disconnected, Malformed, Unsupported, WireError
@@ -146,17 +146,16 @@ def test_every_mechanism_and_a_session_that_ends(own_lab: MakeLab, fresh: Fresh)
         '.rstrip(b"=").decode(); now = time.time(); '
         'print(e({"alg": "none"}) + "." + e({"sub": "app", "iat": now, "exp": now + 60}) + ".")'
     )
-    command = bearer | {TOKEN_COMMAND: f"{sys.executable} -c '{token}'"}
-    for client in (
-        {"sasl.mechanism": "PLAIN", "sasl.username": "app", "sasl.password": "hush"},
-        unsecured,
-        command,
-    ):
+    for client in ({"sasl.mechanism": "PLAIN", "sasl.username": "app", "sasl.password": "hush"}, unsecured):
         assert run(opens(settings_of(dc1, **client))) == dc1.cluster_id
     wrong = {"sasl.mechanism": "PLAIN", "sasl.username": "app", "sasl.password": "hush hush"}
     refused(settings_of(dc1, **wrong), AuthenticationFailed, "Invalid username or password")
-    lying = bearer | {TOKEN_COMMAND: "echo hush"}
-    refused(settings_of(dc1, **lying), AuthenticationFailed, "invalid_token")
+
+    def by_command(command: str) -> WireSettings:
+        return replace(settings_of(dc1, **unsecured), sasl=TokenCommand(command))
+
+    assert run(opens(by_command(f"{sys.executable} -c '{token}'"))) == dc1.cluster_id
+    refused(by_command("echo hush"), AuthenticationFailed, "invalid_token")
 
     async def outlive() -> None:
         async with await Cluster.open(settings_of(dc1)) as cluster:

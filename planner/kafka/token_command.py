@@ -1,0 +1,37 @@
+"""The operator's command that prints OAUTHBEARER tokens, run where the control plane opens a connection."""
+
+import shlex
+import subprocess
+
+from runtime.contract.redaction import remember
+from runtime.kafka.auth.login import LoginError
+from runtime.kafka.auth.oauthbearer import Token, parse_printed
+
+
+class NoToken(Exception):
+    """Why the command gave no token. What it printed is never repeated."""
+
+
+def run_token_command(command: str, timeout_s: float) -> Token:
+    """The command prints the token itself, or JSON with `access_token` and `expires_in`. Raises NoToken."""
+    try:
+        words = shlex.split(command)
+    except ValueError as wrong:
+        raise NoToken(f"the token command can't be split into words ({wrong})") from None
+    where = f"the token command {words[0]}"
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_s, check=True)
+    except subprocess.CalledProcessError as failed:
+        raise NoToken(f"{where} failed with exit code {failed.returncode}") from None
+    except subprocess.TimeoutExpired:
+        raise NoToken(f"{where} printed nothing within {timeout_s:g} s") from None
+    except UnicodeDecodeError:
+        raise NoToken(f"{where} printed no text") from None
+    except OSError as wrong:
+        raise NoToken(f"{where} can't be run ({wrong.strerror})") from None
+    try:
+        token = parse_printed(done.stdout, where)
+    except LoginError as failed:
+        raise NoToken(failed.why) from None
+    remember(token.text)
+    return token

@@ -1,0 +1,183 @@
+"""The client settings that a topology, a plan file or a record may give: an allow-list.
+
+The names are librdkafka's. A setting that is not listed is refused. That covers every setting that loads a
+library, an engine or a plugin, runs a command, writes a file, or belongs to the product itself. The same list
+guards the planner, which checks a topology by it, and every process that makes a client.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import NamedTuple
+
+TOKEN_COMMAND_KEY = "repl.oauthbearer.token.command"  # noqa: S105 - the name of a key
+TOKEN_COMMAND_VARIABLE = "REPL_OAUTHBEARER_TOKEN_COMMAND"  # noqa: S105 - the name of a variable
+
+# What identifies a client to a broker or proves who it is: the only settings whose value may be a reference.
+CREDENTIALS = frozenset(
+    {
+        "client.id",
+        "sasl.username",
+        "sasl.password",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "ssl.ca.pem",
+        "ssl.certificate.pem",
+        "ssl.key.pem",
+        "ssl.key.password",
+    }
+)
+# Those of them that are secret wherever they come from.
+SECRETS = frozenset({"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.pem", "ssl.key.password"})
+# Files that a client reads. OpenSSL takes a folder of certificates as an authority, too.
+LOCATIONS = frozenset(
+    {
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.crl.location",
+        "https.ca.location",
+    }
+)
+_OTHERS = frozenset(
+    {
+        "api.version.fallback.ms",
+        "api.version.request",
+        "api.version.request.timeout.ms",
+        "broker.address.family",
+        "broker.address.ttl",
+        "client.dns.lookup",
+        "client.rack",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "enable.sasl.oauthbearer.unsecure.jwt",
+        "enable.ssl.certificate.verification",
+        "message.max.bytes",
+        "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "receive.message.max.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.max.fails",
+        "socket.nagle.disable",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+        "socket.timeout.ms",
+        "ssl.cipher.suites",
+        "ssl.curves.list",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.sigalgs.list",
+        "topic.metadata.propagation.max.ms",
+        "topic.metadata.refresh.fast.interval.ms",
+        "topic.metadata.refresh.interval.ms",
+        "topic.metadata.refresh.sparse",
+    }
+)
+ALLOWED = CREDENTIALS | LOCATIONS | _OTHERS
+
+
+class Refusal(NamedTuple):
+    """Why a setting is not taken, as one clause, and the way out."""
+
+    why: str
+    way_out: str
+
+
+_LIBRARY = "would load a library into the process, and a topology must not run code"
+_LEAVE_OUT = "leave it out"
+_PEM = Refusal(
+    "is a key store, and keys are read as PEM",
+    "use ssl.certificate.location and ssl.key.location (PEM files)",
+)
+_KERBEROS = Refusal(
+    "is for Kerberos, which is not supported",
+    "use sasl.mechanism PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+)
+_JAVA_STORE = Refusal(
+    "is not a setting of this client (librdkafka's names are used)", "use ssl.ca.location (a PEM file)"
+)
+_OWN = "is set by the product itself"
+_BOOTSTRAP = Refusal("is not read here", "use bootstrap, beside client")
+_LOGS = Refusal("is for debugging librdkafka, whose log lines and statistics are not shown", _LEAVE_OUT)
+
+_BY_NAME = {
+    TOKEN_COMMAND_KEY: Refusal(
+        "would run a command, and a topology must not run code",
+        f"set the environment variable {TOKEN_COMMAND_VARIABLE}, or {TOKEN_COMMAND_VARIABLE}_<CLUSTER> for "
+        "one cluster, where repl and its jobs run",
+    ),
+    "sasl.kerberos.kinit.cmd": Refusal(
+        "would run a command, and a topology must not run code", _KERBEROS.way_out
+    ),
+    "sasl.jaas.config": Refusal(
+        "is not a setting of this client (librdkafka's names are used)", "use sasl.username and sasl.password"
+    ),
+    "bootstrap.servers": _BOOTSTRAP,
+    "metadata.broker.list": _BOOTSTRAP,
+    "group.id": Refusal("is not read here", "leave it out: the product uses its own groups"),
+    "transactional.id": Refusal(
+        "is not read here", "leave it out: the product uses its own transactional ids"
+    ),
+    "ssl.key": Refusal("is not a value that a topology can give", "use ssl.key.pem or ssl.key.location"),
+    "ssl.certificate": Refusal(
+        "is not a value that a topology can give", "use ssl.certificate.pem or ssl.certificate.location"
+    ),
+    "ssl.ca": Refusal("is not a value that a topology can give", "use ssl.ca.pem or ssl.ca.location"),
+    "debug": _LOGS,
+    "statistics.interval.ms": _LOGS,
+    "opaque": Refusal(_OWN, _LEAVE_OUT),
+    "acks": Refusal(_OWN, _LEAVE_OUT),
+    "request.required.acks": Refusal(_OWN, _LEAVE_OUT),
+    "isolation.level": Refusal(_OWN, _LEAVE_OUT),
+    "enable.idempotence": Refusal(_OWN, _LEAVE_OUT),
+    "enable.auto.commit": Refusal(_OWN, _LEAVE_OUT),
+    "enable.partition.eof": Refusal(_OWN, _LEAVE_OUT),
+    "auto.offset.reset": Refusal(_OWN, _LEAVE_OUT),
+    "allow.auto.create.topics": Refusal(_OWN, _LEAVE_OUT),
+}
+_BY_PREFIX = {
+    "plugin.": Refusal(_LIBRARY, _LEAVE_OUT),
+    "ssl.engine": Refusal(_LIBRARY, _LEAVE_OUT),
+    "ssl.providers": Refusal(_LIBRARY, _LEAVE_OUT),
+    "ssl.keystore.": _PEM,
+    "ssl.truststore.": _JAVA_STORE,
+    "sasl.kerberos.": _KERBEROS,
+    "log": _LOGS,
+}
+
+
+def refusal(name: str) -> Refusal | None:
+    """Returns why a client setting of this name is refused, or None where it is allowed."""
+    if name in ALLOWED:
+        return None
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    for prefix, found in _BY_PREFIX.items():
+        if name.startswith(prefix):
+            return found
+    if name.endswith("_cb"):
+        return Refusal("is a callback, and a topology must not run code", _LEAVE_OUT)
+    close = get_close_matches(name.casefold(), ALLOWED, n=1, cutoff=0.6)
+    return Refusal(
+        "is not among the client settings that a topology may give",
+        f'did you mean "{close[0]}"?' if close else "docs/operations.md lists them",
+    )
+
+
+def token_command_variables(cluster: str) -> tuple[str, str]:
+    """The environment variables that may hold a cluster's token command; the first that is set counts."""
+    name = cluster.upper().replace("-", "_").replace(".", "_")
+    return f"{TOKEN_COMMAND_VARIABLE}_{name}", TOKEN_COMMAND_VARIABLE

@@ -1,0 +1,122 @@
+"""A topology runs nothing: no command, no library, no plugin, on the machine that plans or in a job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.cli.app import run
+from planner.cli.endpoints import endpoints_of
+from planner.kafka import Endpoint, admin, consumer, producer
+from planner.model.diagnostic import ExitCode, Failure
+from planner.model.topology import Cluster
+from runtime.contract.client_secrets import ClientSecrets
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.jobspec import ClusterSpec
+from runtime.copy.confluent import admin_client
+
+SILENT = "127.0.0.1:1"
+MARK = "ran"
+HOSTILE = {
+    "repl.oauthbearer.token.command": "touch {mark}",
+    "sasl.kerberos.kinit.cmd": "touch {mark}",
+    "plugin.library.paths": "{library}",
+    "ssl.engine.location": "{library}",
+    "ssl.engine.id": "dynamic",
+    "ssl.providers": "default,{library}",
+    "ssl.keystore.location": "{library}",
+    "oauth_cb": "os:system",
+    "stats_cb": "os:system",
+    "statistics.interval.ms": "1",
+    "debug": "all",
+    "log_level": "7",
+    "bootstrap.servers": "evil.example.org:9092",
+    "metadata.broker.list": "evil.example.org:9092",
+    "offset.store.path": "{mark}",
+}
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> dict[str, str]:
+    library = tmp_path / "evil.so"
+    library.write_bytes(b"\x7fELF")
+    places = {"mark": str(tmp_path / MARK), "library": str(library)}
+    return {key: value.format(**places) for key, value in HOSTILE.items()}
+
+
+def topology(folder: Path, client: dict[str, Any]) -> Path:
+    file = folder / "t.yaml"
+    body = {
+        "apiVersion": "repl/v1",
+        "name": "shop",
+        "clusters": {"dc1": {"bootstrap": SILENT, "client": client}},
+        "topics": [{"name": "orders", "cluster": "dc1"}],
+    }
+    file.write_text(json.dumps(body, indent=1))
+    return file
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+@pytest.mark.parametrize("command", ["validate", "plan", "status", "drift"])
+def test_every_command_refuses_it_at_its_place(
+    command: str, key: str, hostile: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = topology(
+        tmp_path, {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", key: hostile[key]}
+    )
+    line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if f'"{key}"' in text)
+
+    assert run([command, str(file)]) == ExitCode.ERROR
+    said = capsys.readouterr().err
+    assert f"{file}:{line}:" in said
+    assert f'"{key}"' in said
+    assert not (tmp_path / MARK).exists()
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_a_cluster_out_of_a_plan_file_is_refused_before_a_client_is_made(
+    key: str, hostile: dict[str, str]
+) -> None:
+    with pytest.raises(Failure, match=key):
+        endpoints_of([Cluster("dc1", SILENT, client={key: hostile[key]})])
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+@pytest.mark.parametrize("make", [admin, consumer, producer])
+def test_no_client_of_the_control_plane_is_made_with_it(make: Any, key: str, hostile: dict[str, str]) -> None:
+    with pytest.raises(Failure, match=key):
+        make(Endpoint("dc1", SILENT, {key: hostile[key]}))
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_a_job_refuses_it_in_a_spec_or_a_record(key: str, hostile: dict[str, str]) -> None:
+    spec = ClusterSpec(bootstrap=SILENT, client={key: hostile[key]})
+
+    with pytest.raises(ClientSettingsError, match=key):
+        ClientSecrets({}).resolve(spec.bootstrap, spec.client)
+    with pytest.raises(ClientSettingsError, match=key):
+        admin_client(spec.bootstrap, {key: hostile[key]}, None)
+
+
+def test_the_operators_command_runs_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPL_OAUTHBEARER_TOKEN_COMMAND_DC1", "get-token")
+    clusters = [Cluster(name, SILENT) for name in ("dc1", "dc2")]
+
+    assert [one.token_command for one in endpoints_of(clusters).values()] == ["get-token", None]
+
+
+def test_the_operators_command_is_run_by_every_client(tmp_path: Path) -> None:
+    """librdkafka asks for a token as soon as a client is made."""
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    makers: tuple[Any, ...] = (admin, consumer, producer)
+    for number, make in enumerate(makers):
+        mark = tmp_path / str(number)
+        client: Any = make(Endpoint("dc1", SILENT, settings, f"sh -c 'touch {mark}; echo token'"))
+        client.poll(5)
+        assert mark.exists()
+    mark = tmp_path / "runtime"
+    admin_client(SILENT, settings, f"sh -c 'touch {mark}; echo token'")
+    assert mark.exists()
