@@ -19,8 +19,8 @@ MOST_NODES = 250_000  # values in all rendered lists and maps
 MOST_WORK = 5_000_000  # characters and values that all expressions read and make on their way
 MOST_SOURCE = 40_000  # characters of all different expressions; each counts as SOURCE_OF_ONE more
 SOURCE_OF_ONE = 30
-MOST_FLOWS = 500
-MOST_PAIRS = 500_000  # of a topic's name and a flow or regex
+MOST_FLOWS = 1_000
+MOST_PAIRS = 5_000_000  # of a topic's name and a flow or regex
 MOST_MISTAKES = 1_000  # that are told at once
 
 

@@ -62,7 +62,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
         "it comes to more than 100,000 characters",
     ),
     "a text in many places": (
-        f"vars:\n  l: {'x' * 900}\n" + flows(lambda _: f"topics: {{include: '{'{{ l }}' * 110}'}}"),
+        f"vars:\n  l: {'x' * 900}\n" + INCLUDE + filled(lambda _: f"      - '{'{{ l }}' * 110}'\n"),
         "10,000,000",
     ),
     "concatenation": (expression(" ~ ".join("l" * 20), f"l: {'x' * 90_000}"), "100,000 characters"),
@@ -77,7 +77,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
         'variable "l" holds more than 100,000',
     ),
     "many expressions": (
-        "vars: {a: 1}\n" + flows(lambda n: f"topics: {{include: 'x{{{{a+{n}}}}}'}}"),
+        "vars: {a: 1}\n" + INCLUDE + filled(lambda n: f"      - 'x{{{{a+{n}}}}}'\n"),
         "all different expressions together",
     ),
     "comparisons": (
@@ -107,7 +107,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
         f"{FLOW}x}}\n    rename: {{match: '{'(a)-' * 100_000}', to: '{'b' * 100_000}'}}\n",
         "is longer than 1,000 characters",
     ),
-    "many flows": (flows(lambda _: "topics: {include: 'a.*'}"), f"more than {MOST_FLOWS} flows"),
+    "many flows": (flows(lambda _: "topics: {include: 'a.*'}"), f"more than {MOST_FLOWS:,} flows"),
     "unknown keys": (filled(lambda n: f"clustersx{n}: 1\n"), "mistakes"),
     "unknown clusters": (
         "topics:\n" + filled(lambda n: f"  - {{name: t{n}, cluster: dc-number-{n}}}\n"),
