@@ -15,6 +15,7 @@ from pyspark import TaskContext
 
 from runtime.contract import control, job_status, naming
 from runtime.contract.job_status import SlotKey, SlotReport
+from runtime.contract.record_values import UnreadableValue
 from runtime.contract.status import SlotStatus
 from runtime.copy import assignment
 from runtime.copy.assignment import Assignment, SlotSpec, client_id
@@ -129,9 +130,13 @@ class _Line:
                 continue
             for record in found:
                 if record.key == self._mine and record.value is not None:
-                    self._obey(control.decode_word(record.value))
+                    try:
+                        self._obey(control.decode_word(record.value))
+                    except UnreadableValue as error:
+                        tail.skipped.add(record.offset, str(error))
 
     def _obey(self, word: control.Word) -> None:
+        """Raises UnreadableValue."""
         if word.driver != self._ticket.driver:
             return
         match word:

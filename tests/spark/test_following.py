@@ -165,27 +165,33 @@ def test_a_flow_joins_without_disturbing_the_other(
     assert {slot: report.status.process for slot, report in job.reports().items()} == workers
 
 
-def test_a_flow_from_a_new_cluster_joins_without_disturbing_the_other(
+def test_an_edit_of_a_cluster_or_of_an_address_is_refused_and_disturbs_nothing(
     job: Running, dc1: dict[str, Any], dc2: dict[str, Any], fresh: Callable[[str], str]
 ):
-    """No slot was started with a word of dc3; later it is reached in another way. The destination is not."""
+    """The spec that the job was started with says which clusters are reached; a control record does not."""
 
     def slots() -> dict[int, tuple[int, int]]:
         return {slot: (report.attempt, report.status.process) for slot, report in job.reports().items()}
 
-    workers, before = slots(), generations(job.spec)["main"]
-    topic = fresh("third")
-    create_topic(dc1, topic, 2)
-    write(dc1, topic, [b"old"] * 10)
-    there = job.spec.clusters["dc1"]
-    told(job, flow_of("third", [topic], source="dc3"), clusters={**job.spec.clusters, "dc3": there})
-    wait_for(lambda: arrived(dc2, topic) == 10, _FOLLOWS_S)
-    edited, before_it = replace(there, client={**there.client, "client.id": "edited"}), job.spec
-    told(job, clusters={**job.spec.clusters, "dc3": edited, "dc2": replace(edited, bootstrap="127.0.0.1:9")})
-    job.spec = before_it
+    workers, before, spec = slots(), generations(job.spec)["main"], job.spec
+    there = spec.clusters["dc1"]
+    asking = replace(there, client={**there.client, "sasl.password": {"file": "/etc/passwd"}})
+    for edited in (
+        {**spec.clusters, "dc3": there},
+        {**spec.clusters, "dc1": replace(there, bootstrap="127.0.0.1:9")},
+        {**spec.clusters, "dc1": asking},
+        {**spec.clusters, "dc2": replace(spec.clusters["dc2"], bootstrap="127.0.0.1:9")},
+    ):
+        told(job, clusters=edited)
+        job.spec = spec
+        job.wait_for(lambda status: "an edit was refused: clusters.dc" in status.trouble)
+        assert "an edit was refused" in job.log.read_text()
+    topic = fresh("after")
+    create_topic(dc1, topic)
     write(dc1, topic, [b"later"] * 5)
-    wait_for(lambda: arrived(dc2, topic) == 15, _FOLLOWS_S)
-    assert remembered(job.spec).clusters == {**job.spec.clusters, "dc3": edited}
+    told(job, flow_of("after", [topic]))
+    wait_for(lambda: arrived(dc2, topic) == 5, _FOLLOWS_S)
+    assert remembered(job.spec).clusters == spec.clusters
     assert generations(job.spec)["main"] == before
     assert slots() == workers
 
