@@ -1,4 +1,4 @@
-"""Hostile records in the control and status topics, on real brokers, are skipped and said, and end nothing."""
+"""Hostile records in the control and status topics are skipped and said, and end nothing: on real brokers."""
 
 import asyncio
 import zlib
