@@ -43,7 +43,7 @@ QUIET = {
 SECURED = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
-    # Spark's own words, and those of Kafka's clients: what the UI and the event log show as *********(redacted).
+    # Spark's own words and those of Kafka's clients: the UI and the event log hide what they match.
     "spark.redaction.regex": "(?i)secret|pass[wp]|token|credential|access[.]?key|sasl|jaas|[.]pem|ssl[.]key",
 }
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a setting

@@ -13,7 +13,7 @@ from runtime.contract.control import Assign, StopSlot
 from runtime.contract.job_status import JobKey, JobStatus
 from runtime.contract.jobspec import JobSpec
 from runtime.copy.assignment import Assignment, SlotSpec
-from runtime.copy.records import Record
+from runtime.copy.records import Record, StoredRecord
 from runtime.copy.slot import Slot
 from runtime.copy.wire.cluster import Cluster
 from runtime.driver.channel import Skipped, Tail, end_of, post
@@ -63,8 +63,9 @@ def test_a_slot_skips_what_it_cannot_read_and_obeys_the_next_word(dc2: Side, fre
 
     async def work(cluster: Cluster) -> None:
         ticket = Ticket("d", 1, spec, Assignment(1), await end_of(cluster, naming.CONTROL))
-        slot, told = Slot(spec, ticket.first), []
-        slot.assign = told.append  # type: ignore[method-assign]  # it would open its destination
+        told: list[Assignment] = []
+        slot = Slot(spec, ticket.first)
+        slot.assign = told.append  # type: ignore[method-assign, assignment]  # it would open its destination
         ended = asyncio.Event()
         slot.stop = ended.set  # type: ignore[method-assign]
         tail = Tail(cluster, naming.CONTROL, ticket.control_offset)
@@ -94,7 +95,7 @@ def test_a_batch_that_unpacks_past_the_bound_is_skipped(dc2: Side, fresh: Fresh)
         producer.produce(topic, b"x" * (64 << 20), partition=0)
         assert await asyncio.to_thread(producer.flush, 60) == 0
         await post(cluster, topic, [Record(b"k", b"next")])
-        found = []
+        found: list[StoredRecord] = []
         while not found:
             found = await tail.read()
         assert [one.value for one in found] == [b"next"]

@@ -87,9 +87,8 @@ def standalone(folder: Path, environ: Mapping[str, str], workers: int = 2) -> It
         ]
         address = f"http://127.0.0.1:{ui}"
         wait_for(lambda: _alive(address) == workers, 240)
-        yield Standalone(
-            master, address, tuple(psutil.Process(one.pid) for one in own), folder, folder / "conf"
-        )
+        yield Standalone(master, address, tuple(psutil.Process(one.pid) for one in own), folder, conf, secret)
+
     finally:
         for process in started:
             process.send_signal(signal.SIGKILL)
