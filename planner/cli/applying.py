@@ -129,7 +129,9 @@ def _leased(applied: Applied, applying: Applying, cluster: str) -> Lease:
 
 def _earlier(plan: Plan, applying: Applying, written: Sequence[str]) -> Applied | None:
     """An apply of this very plan that began before and did not get to its end."""
-    told = [read_history(applying.endpoints[cluster], step_of) for cluster in written]
+    told = [
+        read_history(applying.endpoints[cluster], step_of, lambda one: show([one])) for cluster in written
+    ]
     same = [one for one in merge(told) if one.plan == digest(plan)]
     if not same:
         return None

@@ -57,7 +57,7 @@ def histories(clusters: Mapping[str, Cluster], endpoints: Mapping[str, Endpoint]
             problems.append(error(f"{name} can't be read: {one.why}", one.way_out))
             continue
         try:
-            told.append(read_history(endpoints[name], step_of))
+            told.append(read_history(endpoints[name], step_of, lambda one: show([one])))
         except Failure as failure:
             problems += list(failure.diagnostics)
     if not told and problems:

@@ -7,11 +7,11 @@ from planner.diff.moving import moved_job
 from planner.diff.record import LAUNCH, STATE, job_entry
 from planner.diff.running import Standing, blocked, elsewhere, left_over, standings, wanted_jobs
 from planner.diff.spec_fields import (
-    destination_fields,
+    NOT_SET,
     launch_fields,
     moved,
+    reached_fields,
     running_fields,
-    variables,
 )
 from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
@@ -110,9 +110,8 @@ def _running(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob)
     notes: tuple[str, ...] = ()
     if forced:
         action = Action.REPLACE
-        what = ", ".join(one.key for one in forced)
-        reason = f"{what}: a running job can't take that over, so it is stopped and started again"
-        notes = (f"nothing is copied while it restarts{_lag(live)}; then {EXACTLY}",)
+        reason = f"will be restarted: {_named(forced)}: a running job can't take that over"
+        notes = (f"all its flows pause for seconds while it restarts{_lag(live)}; then {EXACTLY}",)
     elif before != spec:
         action = Action.UPDATE
         reason = _without_restart(before, spec)
@@ -138,14 +137,27 @@ def _running(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob)
 
 
 def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
-    """What only a new start brings."""
-    known, wanted = variables(before), variables(after)
-    missing = set(wanted) - set(known)
+    """What only a new start brings: what Spark is started with, and how clusters are reached.
+
+    A cluster that no flow names any more forces nothing.
+    """
+    names = after.clusters.keys()
     return (
         *moved(launch_fields(before), launch_fields(after)),
-        *moved(destination_fields(before), destination_fields(after)),
-        *((FieldChange(("variables",), known, wanted),) if missing else ()),
+        *moved(reached_fields(before, names), reached_fields(after)),
     )
+
+
+def _named(forced: Sequence[FieldChange]) -> str:
+    """Each key once; of a cluster that is new to the job its name alone."""
+    keys = [one.key for one in forced]
+    added = {one.key.removesuffix(".bootstrap") for one in forced if _is_added(one)}
+    shown = [next((name for name in added if key.startswith(f"{name}.")), key) for key in keys]
+    return ", ".join(dict.fromkeys(shown))
+
+
+def _is_added(field: FieldChange) -> bool:
+    return field.key.startswith("clusters.") and field.key.endswith(".bootstrap") and field.old == NOT_SET
 
 
 def _lag(live: LiveJob) -> str:
@@ -177,4 +189,4 @@ def _stopped(name: str, standing: Standing, why: str) -> Change:
 
 
 def _state(spec: JobSpec) -> dict[str, object]:
-    return {**launch_fields(spec), **destination_fields(spec), **running_fields(spec)}
+    return {**launch_fields(spec), **reached_fields(spec), **running_fields(spec)}

@@ -93,15 +93,13 @@ def launch_fields(spec: JobSpec) -> dict[str, Value]:
     }
 
 
-def destination_fields(spec: JobSpec) -> dict[str, Value]:
-    """How the destination is reached. Everything of a job hangs on it, so it can't change either."""
-    return _reached(spec, [spec.destination])
+def reached_fields(spec: JobSpec, names: Iterable[str] | None = None) -> dict[str, Value]:
+    """How clusters are reached, all or those of these names.
 
-
-def variables(spec: JobSpec) -> tuple[str, ...]:
-    """What secrets refer to in the job's environment. A process never gets another than it started with."""
-    values = [value for cluster in spec.clusters.values() for value in cluster.client.values()]
-    return tuple(sorted({value["env"] for value in values if isinstance(value, dict) and "env" in value}))
+    A running job trusts no record about that, so none of it can change while the job runs.
+    """
+    wanted = spec.clusters if names is None else spec.clusters.keys() & set(names)
+    return _reached(spec, sorted(wanted))
 
 
 def metrics_fields(spec: JobSpec) -> dict[str, Value]:
@@ -116,7 +114,6 @@ def running_fields(spec: JobSpec) -> dict[str, Value]:
     return {
         **metrics_fields(spec),
         "flows": tuple(f"{flow.name} ({flow.state})" for flow in spec.flows),
-        **_reached(spec, sorted(spec.clusters.keys() - {spec.destination})),
         **_timestamps(spec.internal.timestamps),
         "declared": tuple(f"{topic}: {', '.join(keys)}" for topic, keys in sorted(spec.declared.items())),
     }

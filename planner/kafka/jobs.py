@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
 from planner.kafka.log import Record
 from runtime.contract import job_status
 from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
-from runtime.contract.jobspec import BadJobSpec, JobSpec
+from runtime.contract.jobspec import JobSpec
+from runtime.contract.record_values import UnreadableValue
 from runtime.contract.status import PartitionStatus
 
 
@@ -39,7 +38,7 @@ class Board:
                     self.slots[job, slot] = job_status.decode_slot(value)
                 case None:
                     pass
-        except (msgspec.DecodeError, BadJobSpec, ValueError):
+        except UnreadableValue:
             return  # of a newer release: what it says is not ours to guess
 
     def partitions(self, job: str) -> list[PartitionStatus]:

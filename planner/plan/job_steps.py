@@ -86,18 +86,33 @@ def _of_wanted(
             # by a new one that does nothing else.
             last: tuple[JobStep, ...] = ()
             if standing.runs(name):
+                told = jobspec.encode(_as_reached(spec, standing)).decode()
                 last = (
-                    ReconfigureJob(f"reconfigure:{address}", address, cluster, name, text, needs, topics),
+                    ReconfigureJob(f"reconfigure:{address}", address, cluster, name, told, needs, topics),
                 )
             elif any(_ends(flow_changes.get(flow_address(one))) for one in job.flows):
                 last = (LaunchJob(f"launch:{address}", address, cluster, name, text, needs, topics),)
             yield from last
-            told = tuple(one.id for one in last)
+            ended = tuple(one.id for one in last)
             yield StopJob(
-                f"stop:{address}", address, cluster, name, told, _stop_by(last, spec, standing, name)
+                f"stop:{address}", address, cluster, name, ended, _stop_by(last, spec, standing, name)
             )
         case _:
             pass
+
+
+def _as_reached(spec: JobSpec, standing: Standing) -> JobSpec:
+    """The spec with clusters as the running job reaches them, which is all that it takes over before it ends.
+
+    A flow from a cluster that it does not know was never copied by it: nothing of that flow is to be ended.
+    """
+    live = standing.job(spec.job)
+    if live is None or live.spec is None:
+        return spec
+    known = live.spec.clusters
+    flows = [flow for flow in spec.flows if flow.source in known]
+    clusters = {name: known[name] for name in spec.clusters if name in known}
+    return msgspec.structs.replace(spec, flows=flows, clusters=clusters)
 
 
 def _ends(change: Change | None) -> bool:

@@ -1,6 +1,9 @@
-"""Pure: the records of the registry, the lease and the history as bytes: versioned, readable JSON."""
+"""Pure: the records of the registry, the lease and the history as bytes: versioned, readable JSON.
 
-from typing import Any
+Anything that may write these topics decides what a record holds, so what is read is held to its shape.
+"""
+
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -9,8 +12,12 @@ from planner.model.diagnostic import Failure, error
 from planner.model.owned import Owned
 from planner.model.topology import OnRemove
 from planner.store.lease_log import Entry, Holder, Verb
+from runtime.contract import record_values
+from runtime.contract.record_values import UnreadableValue
 
 VERSION = 1
+_LONGEST_TTL_MS = 3_600_000  # a lease that nothing renews ends by then, whatever a record says
+_T = TypeVar("_T")
 
 
 class UnknownVersion(Failure):
@@ -29,11 +36,43 @@ def encode(body: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"v": VERSION, **body})
 
 
+class _OwnedBody(msgspec.Struct, frozen=True):
+    topology: str
+    spec: dict[str, str]
+    protect: bool
+    on_remove: OnRemove
+    origin: str
+    created: bool
+    plan: str
+    at: int
+
+
+class _LeaseBody(msgspec.Struct, frozen=True):
+    verb: Verb
+    holder: Holder
+    ttl: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST_TTL_MS)]
+
+
+_body = msgspec.json.Decoder(dict[str, Any])
+
+
 def decode(what: str, data: bytes) -> dict[str, Any]:
-    body = msgspec.json.decode(data)
-    if not isinstance(body, dict) or body.get("v") != VERSION:
-        raise UnknownVersion(what, body.get("v") if isinstance(body, dict) else body)
+    """Raises UnknownVersion for a newer format, UnreadableValue for what no release writes."""
+    body = record_values.decode(_body, data)
+    version = body.get("v")
+    if isinstance(version, int) and version > VERSION:
+        raise UnknownVersion(what, version)
+    if version != VERSION:
+        raise UnreadableValue(f"{what} has the format {version!r}, which no release of repl writes")
     return body
+
+
+def shaped(body: object, shape: type[_T]) -> _T:
+    """Raises UnreadableValue where a field is missing or of another type."""
+    try:
+        return msgspec.convert(body, shape)
+    except (msgspec.ValidationError, RecursionError) as wrong:
+        raise UnreadableValue(str(wrong)) from None
 
 
 def registry_key(address: Address) -> bytes:
@@ -57,17 +96,22 @@ def encode_owned(entry: Owned) -> bytes:
 
 
 def decode_owned(key: bytes, data: bytes) -> Owned:
-    body = decode(f"the registry entry of {key.decode()}", data)
+    """Raises UnknownVersion, UnreadableValue."""
+    try:
+        address = Address.parse(key.decode())
+    except ValueError as wrong:
+        raise UnreadableValue(str(wrong)) from None
+    body = shaped(decode(f"the registry entry of {address}", data), _OwnedBody)
     return Owned(
-        address=Address.parse(key.decode()),
-        topology=body["topology"],
-        spec=body["spec"],
-        protect=body["protect"],
-        on_remove=OnRemove(body["on_remove"]),
-        origin=body["origin"],
-        created=body["created"],
-        plan=body["plan"],
-        at_ms=body["at"],
+        address=address,
+        topology=body.topology,
+        spec=body.spec,
+        protect=body.protect,
+        on_remove=body.on_remove,
+        origin=body.origin,
+        created=body.created,
+        plan=body.plan,
+        at_ms=body.at,
     )
 
 
@@ -76,5 +120,6 @@ def encode_lease(verb: Verb, holder: Holder, ttl_ms: int) -> bytes:
 
 
 def decode_lease(data: bytes, at_ms: int) -> Entry:
-    body = decode("the lease", data)
-    return Entry(Verb(body["verb"]), msgspec.convert(body["holder"], Holder), at_ms, body["ttl"])
+    """Raises UnknownVersion, UnreadableValue."""
+    body = shaped(decode("the lease", data), _LeaseBody)
+    return Entry(body.verb, body.holder, at_ms, body.ttl)

@@ -8,9 +8,11 @@ from confluent_kafka import Producer
 from planner.kafka import Endpoint
 from planner.kafka.log import append, read
 from planner.model.applied import Applied, StepResult
+from planner.model.diagnostic import Diagnostic, warning
 from planner.model.step import Step
 from planner.store import history_log
 from runtime.contract.naming import HISTORY
+from runtime.contract.record_values import UnreadableValue
 
 WRITE_SECONDS = 60.0
 
@@ -48,10 +50,26 @@ class Journal:
         append(self._producers[cluster], HISTORY, [(key, value) for value in values], WRITE_SECONDS)
 
 
-def read_history(endpoint: Endpoint, decode_step: history_log.DecodeStep) -> tuple[Applied, ...]:
-    """What this cluster remembers; an apply over several clusters is told in part by each."""
+def read_history(
+    endpoint: Endpoint, decode_step: history_log.DecodeStep, report: Callable[[Diagnostic], None]
+) -> tuple[Applied, ...]:
+    """What this cluster remembers; an apply over several clusters is told in part by each.
+
+    A record that can't be read is passed over; `report` hears of all of them at once.
+    """
     records = [(record.key, record.value) for record in read(endpoint, HISTORY) if record.value is not None]
-    return history_log.fold(records, decode_step)
+    skipped: list[UnreadableValue] = []
+    found = history_log.fold(records, decode_step, skipped.append)
+    if skipped:
+        report(
+            warning(
+                f"{HISTORY} at {endpoint.cluster}: {len(skipped)} records can't be read and are passed over, "
+                f"the last one: {skipped[-1]}",
+                "only repl may write there: see which principals have WRITE on it",
+                code="history-record",
+            )
+        )
+    return found
 
 
 def merge(histories: Iterable[Iterable[Applied]]) -> tuple[Applied, ...]:

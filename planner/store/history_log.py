@@ -12,12 +12,44 @@ import msgspec
 
 from planner.model.applied import Applied, StepResult
 from planner.model.step import Step
-from planner.store.codec import decode, encode
+from planner.store.codec import decode, encode, shaped
+from runtime.contract.record_values import UnreadableValue
 
 # Well below the 1 MB that a client sends in one record by default.
 RECORD_BYTES = 256 * 1024
 
 DecodeStep = Callable[[Mapping[str, Any]], Step]
+Unreadable = Callable[[UnreadableValue], None]  # hears of each record that is passed over
+
+
+class _Started(msgspec.Struct, frozen=True):
+    topology: str
+    mode: str
+    plan: str
+    user: str
+    host: str
+    pid: int
+    git: str | None
+    clusters: dict[str, str]
+    total: int
+    at: int
+
+
+class _Planned(msgspec.Struct, frozen=True):
+    steps: list[dict[str, Any]]
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    steps: list[str]
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    steps: dict[str, tuple[str, str, float]]
+
+
+class _Finished(msgspec.Struct, frozen=True):
+    result: str
+    at: int
 
 
 def started(applied: Applied) -> bytes:
@@ -70,46 +102,65 @@ def finished(result: str, at_ms: int) -> bytes:
     return encode({"event": "finished", "result": result, "at": at_ms})
 
 
-def fold(records: Iterable[tuple[bytes, bytes]], decode_step: DecodeStep) -> tuple[Applied, ...]:
+def fold(
+    records: Iterable[tuple[bytes, bytes]], decode_step: DecodeStep, unreadable: Unreadable
+) -> tuple[Applied, ...]:
     """Every apply in the log, oldest first. Events of an apply whose beginning is gone are passed over."""
     applies: dict[str, Applied] = {}
     for key, value in records:
-        apply_id = key.decode()
-        event = decode("the history", value)
-        if event["event"] == "started":
-            applies[apply_id] = _begun(apply_id, event)
-        elif apply_id in applies:
-            applies[apply_id] = _after(applies[apply_id], event, decode_step)
+        apply_id = key.decode(errors="backslashreplace")
+        try:
+            event = decode("the history", value)
+            if event.get("event") == "started":
+                applies[apply_id] = _begun(apply_id, shaped(event, _Started))
+            elif apply_id in applies:
+                applies[apply_id] = _after(applies[apply_id], event, decode_step)
+        except UnreadableValue as wrong:
+            unreadable(wrong)
     return tuple(applies.values())
 
 
-def _begun(apply_id: str, event: Mapping[str, Any]) -> Applied:
+def _begun(apply_id: str, event: _Started) -> Applied:
     return Applied(
         id=apply_id,
-        topology=event["topology"],
-        mode=event["mode"],
-        plan=event["plan"],
-        user=event["user"],
-        host=event["host"],
-        pid=event["pid"],
-        git=event["git"],
-        clusters=event["clusters"],
-        total=event["total"],
-        started_ms=event["at"],
+        topology=event.topology,
+        mode=event.mode,
+        plan=event.plan,
+        user=event.user,
+        host=event.host,
+        pid=event.pid,
+        git=event.git,
+        clusters=event.clusters,
+        total=event.total,
+        started_ms=event.at,
     )
 
 
 def _after(applied: Applied, event: Mapping[str, Any], decode_step: DecodeStep) -> Applied:
-    match event["event"]:
+    """Raises UnreadableValue."""
+    match event.get("event"):
         case "planned":
-            return replace(applied, steps=(*applied.steps, *map(decode_step, event["steps"])))
+            steps = _steps(shaped(event, _Planned).steps, decode_step)
+            return replace(applied, steps=(*applied.steps, *steps))
         case "sent":
-            unanswered = dict.fromkeys(event["steps"], StepResult("sent", "the answer was not noted"))
+            unanswered = dict.fromkeys(
+                shaped(event, _Sent).steps, StepResult("sent", "the answer was not noted")
+            )
             return replace(applied, outcomes={**applied.outcomes, **unanswered})
         case "ended":
-            results = {step_id: StepResult(*told) for step_id, told in event["steps"].items()}
+            told = shaped(event, _Ended).steps
+            results = {step_id: StepResult(*one) for step_id, one in told.items()}
             return replace(applied, outcomes={**applied.outcomes, **results})
         case "finished":
-            return replace(applied, result=event["result"], finished_ms=event["at"])
+            finished = shaped(event, _Finished)
+            return replace(applied, result=finished.result, finished_ms=finished.at)
         case _:
             return applied
+
+
+def _steps(bodies: Iterable[Mapping[str, Any]], decode_step: DecodeStep) -> list[Step]:
+    """Raises UnreadableValue where a body is no step."""
+    try:
+        return [decode_step(body) for body in bodies]
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as wrong:
+        raise UnreadableValue(f"no step: {wrong}") from wrong

@@ -7,6 +7,7 @@ through a SIGSTOP and a suspended laptop: a holder that slept past its time find
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 from confluent_kafka import KafkaException, Producer
@@ -17,6 +18,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.store.codec import decode_lease, encode_lease
 from planner.store.lease_log import TTL_MS, Entry, Held, Holder, Verb, fold
 from runtime.contract.naming import LEASE
+from runtime.contract.record_values import UnreadableValue
 
 _KEY = b"lease"
 _ASK_AGAIN_SECONDS = 1.0
@@ -34,11 +36,13 @@ def current(endpoint: Endpoint) -> Held | None:
 
 
 def _entries(endpoint: Endpoint) -> list[Entry]:
-    return [
-        decode_lease(record.value, record.at_ms)
-        for record in read(endpoint, LEASE)
-        if record.value is not None
-    ]
+    """A record that is no word of a lease grants nothing: every reader passes over the same ones."""
+    found: list[Entry] = []
+    for record in read(endpoint, LEASE):
+        if record.value is not None:
+            with suppress(UnreadableValue):
+                found.append(decode_lease(record.value, record.at_ms))
+    return found
 
 
 class Lease:

@@ -7,18 +7,42 @@ from confluent_kafka import Producer
 from planner.kafka import Endpoint
 from planner.kafka.log import append, latest, read
 from planner.model.address import Address
+from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.owned import Owned
 from planner.store.codec import decode_owned, encode_owned, registry_key
 from runtime.contract.naming import REGISTRY
+from runtime.contract.record_values import UnreadableValue
 
 WRITE_SECONDS = 60.0
+_SHOWN = 200  # bytes of a key
 
 
 def read_registry(endpoint: Endpoint) -> tuple[Owned, ...]:
-    """Every entry, sorted by address. A cluster that was never applied to owns nothing."""
-    records = latest(read(endpoint, REGISTRY))
-    entries = [decode_owned(key, record.value) for key, record in records.items() if record.value is not None]
+    """Every entry, sorted by address. A cluster that was never applied to owns nothing.
+
+    One that can't be read is a Failure: what it owned is unknown, not unowned.
+    """
+    entries: list[Owned] = []
+    problems: list[Diagnostic] = []
+    for key, record in latest(read(endpoint, REGISTRY)).items():
+        if record.value is None:
+            continue
+        try:
+            entries.append(decode_owned(key, record.value))
+        except UnreadableValue as wrong:
+            problems.append(_unreadable(endpoint, key, record.offset, wrong))
+    if problems:
+        raise Failure(problems)
     return tuple(sorted(entries, key=lambda entry: entry.address))
+
+
+def _unreadable(endpoint: Endpoint, key: bytes, offset: int, wrong: UnreadableValue) -> Diagnostic:
+    name = repr(key[:_SHOWN])[1:]
+    return error(
+        f"{REGISTRY} at {endpoint.cluster}: the entry {name} at offset {offset} can't be read: {wrong}",
+        "only repl may write there: see which principals have WRITE on it; then delete the entry by a record "
+        "with its key and no value, and run repl import --adopt for what it owned",
+    )
 
 
 class RegistryWriter:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
-
 from runtime.audit.ledger import OpenLedger, ledger_of
 from runtime.audit.status_facts import LedgerFacts
 from runtime.contract import job_status, naming
 from runtime.contract.job_status import EndsKey, JobKey, JobStatus, SlotKey, SlotReport, SourceEnds
+from runtime.contract.record_values import UnreadableValue
 from runtime.copy.scan import Scan
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
@@ -71,5 +70,5 @@ class LedgerDesk:
                     self._ends[job, flow] = job_status.decode_ends(value)
                 case _:
                     pass
-        except (ValueError, msgspec.DecodeError):
+        except UnreadableValue:
             return

@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from runtime.contract import record_values
+from runtime.contract.record_values import UnreadableValue
+
 _VERSION = b"\x01"
 
 
@@ -64,7 +67,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
         return frozenset(offset for offset in (self.written, self.before) if offset >= 0)
 
 
-class UnreadableCheckpoint(ValueError):
+class UnreadableCheckpoint(UnreadableValue):
     """Of a version that this one does not know."""
 
 
@@ -74,12 +77,9 @@ def encode_key(key: CheckpointKey) -> bytes:
 
 def decode_key(key: bytes | None) -> CheckpointKey | None:
     """None for a key of a newer version: a reader ignores what it does not know."""
-    try:
-        match msgspec.json.decode(key or b""):
-            case ["checkpoint", str(flow), str(group), str(topic), int(partition)]:
-                return CheckpointKey(flow, group, topic, partition)
-    except msgspec.DecodeError:
-        pass
+    match record_values.key_parts(key):
+        case ["checkpoint", str(flow), str(group), str(topic), int(partition)]:
+            return CheckpointKey(flow, group, topic, partition)
     return None
 
 
@@ -96,6 +96,6 @@ def decode(value: bytes) -> Checkpoint:
             f"checkpoint of version {value[:1].hex() or 'none'}, this runtime reads 01"
         )
     try:
-        return _decoder.decode(value[1:])
-    except msgspec.DecodeError as error:
+        return record_values.decode(_decoder, value[1:])
+    except UnreadableValue as error:
         raise UnreadableCheckpoint(f"checkpoint: {error}") from error

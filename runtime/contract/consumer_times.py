@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from runtime.contract import record_values
+from runtime.contract.record_values import UnreadableValue
+
 _VERSION = b"\x01"
 NO_TIME = -1  # the record has no timestamp
 
@@ -48,7 +51,7 @@ class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
         return ConsumerTimes((*kept, moment)[-most:], now_ms)
 
 
-class UnreadableTimes(ValueError):
+class UnreadableTimes(UnreadableValue):
     """Of a version that this one does not know."""
 
 
@@ -62,12 +65,9 @@ def encode_key(key: TimesKey) -> bytes:
 
 def decode_key(key: bytes | None) -> TimesKey | None:
     """None for a key of a newer version: a reader ignores what it does not know."""
-    try:
-        match msgspec.json.decode(key or b""):
-            case ["timestamp", str(flow), str(group), str(topic), int(partition)]:
-                return TimesKey(flow, group, topic, partition)
-    except msgspec.DecodeError:
-        pass
+    match record_values.key_parts(key):
+        case ["timestamp", str(flow), str(group), str(topic), int(partition)]:
+            return TimesKey(flow, group, topic, partition)
     return None
 
 
@@ -83,6 +83,6 @@ def decode(value: bytes) -> ConsumerTimes:
         found = value[:1].hex() or "none"
         raise UnreadableTimes(f"consumer timestamps of version {found}, this runtime reads 01")
     try:
-        return _decoder.decode(value[1:])
-    except msgspec.DecodeError as error:
+        return record_values.decode(_decoder, value[1:])
+    except UnreadableValue as error:
         raise UnreadableTimes(f"consumer timestamps: {error}") from error

@@ -4,34 +4,43 @@ Words to slots carry the driver's name: a slot listens to the one that started i
 begin with a version byte; large ones are compressed.
 """
 
-import zlib
+from typing import Annotated
 
 import msgspec
 
-from runtime.contract import jobspec
+from runtime.contract import jobspec, record_values
 from runtime.contract.jobspec import BadJobSpec, JobSpec
+from runtime.contract.record_values import UnreadableValue
 
 _VERSION = b"\x01"
 _KEEP_PLAIN = 1_000
 
 
+# The job says in every heartbeat which command it carried out last.
+CommandId = Annotated[str, msgspec.Meta(max_length=200)]
+
+
 class StopJob(msgspec.Struct, frozen=True, tag="stop"):
     """Transactions end, slots end, the job says goodbye."""
 
-    id: str
+    id: CommandId
 
 
 class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
-    """From now on the job is this: flows come, go and change without a restart. `slots` needs one."""
+    """From now on the job has these flows: they come, go and change without a restart.
 
-    id: str
+    It takes over no cluster that it was not started with, and no other address, pin or client setting of one
+    that it was. `slots` and what Spark is started with need a new start, too.
+    """
+
+    id: CommandId
     spec: JobSpec
 
 
 class AcceptLoss(msgspec.Struct, frozen=True, tag="accept_loss"):
     """An operator said: these partitions of the flow, which stand still over lost records, go on (R4)."""
 
-    id: str
+    id: CommandId
     flow: str
     partitions: list[tuple[str, int]]
 
@@ -53,8 +62,8 @@ class StopSlot(msgspec.Struct, frozen=True, tag="stop_slot"):
 Word = Assign | StopSlot
 
 
-class UnreadableControl(ValueError):
-    """A control record that this version can't read: whoever wrote it is told in the job's status."""
+class UnreadableControl(UnreadableValue):
+    """A control record that this version can't read: the job's status says so."""
 
 
 def command_key(job: str) -> bytes:
@@ -67,7 +76,7 @@ def slot_key(job: str, slot: int) -> bytes:
 
 def encode(message: Command | Word) -> bytes:
     text = msgspec.json.encode(message)
-    return _VERSION + (text if len(text) < _KEEP_PLAIN else zlib.compress(text, 1))
+    return _VERSION + (text if len(text) < _KEEP_PLAIN else record_values.compress(text))
 
 
 _command = msgspec.json.Decoder(Command)
@@ -75,29 +84,26 @@ _word = msgspec.json.Decoder(Word)
 
 
 def decode_command(value: bytes) -> Command:
+    """Raises UnreadableControl. A spec in a command is held to all that a spec in a file is."""
     try:
-        command: Command = _command.decode(_text(value))
+        command: Command = record_values.decode(_command, _text(value))
         if isinstance(command, Reconfigure):
             jobspec.check(command.spec)
-    except (msgspec.DecodeError, BadJobSpec) as error:
+    except (UnreadableValue, BadJobSpec) as error:
         raise UnreadableControl(f"control: {error}") from error
     return command
 
 
 def decode_word(value: bytes) -> Word:
+    """Raises UnreadableControl."""
     try:
-        word: Word = _word.decode(_text(value))
-    except msgspec.DecodeError as error:
+        word: Word = record_values.decode(_word, _text(value))
+    except UnreadableValue as error:
         raise UnreadableControl(f"control: {error}") from error
     return word
 
 
 def _text(value: bytes) -> bytes:
     if value[:1] != _VERSION:
-        raise UnreadableControl(f"control: version {value[:1].hex() or 'none'}, this runtime reads 01")
-    if value[1:2] == b"{":
-        return value[1:]
-    try:
-        return zlib.decompress(value[1:])
-    except zlib.error as error:
-        raise UnreadableControl(f"control: {error}") from error
+        raise UnreadableValue(f"version {value[:1].hex() or 'none'}, this runtime reads 01")
+    return value[1:] if value[1:2] == b"{" else record_values.decompress(value[1:])

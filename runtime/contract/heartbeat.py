@@ -6,7 +6,8 @@ two flows between the same clusters would otherwise both write the same one.
 
 import msgspec
 
-from runtime.contract import naming
+from runtime.contract import naming, record_values
+from runtime.contract.record_values import UnreadableValue
 
 _VERSION = b"\x01"
 
@@ -16,6 +17,10 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     job: str
     source_cluster_id: str
     at_ms: int
+
+
+class UnreadableHeartbeat(UnreadableValue):
+    """A heartbeat that this version can't read."""
 
 
 def topic_there(flow: str) -> str:
@@ -33,5 +38,11 @@ def encode(heartbeat: Heartbeat) -> bytes:
 
 def decode(value: bytes) -> Heartbeat:
     if value[:1] != _VERSION:
-        raise ValueError(f"heartbeat of version {value[:1].hex() or 'none'}, this runtime reads 01")
-    return msgspec.json.decode(value[1:], type=Heartbeat)
+        raise UnreadableHeartbeat(f"heartbeat of version {value[:1].hex() or 'none'}, this runtime reads 01")
+    try:
+        return record_values.decode(_heartbeat, value[1:])
+    except UnreadableValue as error:
+        raise UnreadableHeartbeat(f"heartbeat: {error}") from error
+
+
+_heartbeat = msgspec.json.Decoder(Heartbeat)

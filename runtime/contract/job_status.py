@@ -5,16 +5,17 @@ heartbeat. `["spec", job]` → the JobSpec that the job runs by. `["slot", job, 
 job, flow]` → SourceEnds of a paused flow. The topic is compacted, so one read gives the newest of everything.
 """
 
-import zlib
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
-from runtime.contract import jobspec
-from runtime.contract.jobspec import JobSpec
+from runtime.contract import jobspec, record_values
+from runtime.contract.jobspec import BadJobSpec, JobSpec
+from runtime.contract.record_values import Decoder, UnreadableValue
 from runtime.contract.status import SlotStatus
 
 _VERSION = b"\x01"
+_T = TypeVar("_T")
 
 JobState = Literal["starting", "running", "stopping", "stopped"]
 SlotState = Literal["idle", "waiting", "submitted", "unscheduled", "running"]
@@ -123,43 +124,63 @@ def encode_key(key: StatusKey) -> bytes:
 
 def decode_key(key: bytes | None) -> StatusKey | None:
     """None for a key of a newer version: a reader ignores what it does not know."""
-    try:
-        match msgspec.json.decode(key or b""):
-            case ["job", str(job)]:
-                return JobKey(job)
-            case ["spec", str(job)]:
-                return SpecKey(job)
-            case ["slot", str(job), int(slot)]:
-                return SlotKey(job, slot)
-            case ["ends", str(job), str(flow)]:
-                return EndsKey(job, flow)
-    except msgspec.DecodeError:
-        pass
+    match record_values.key_parts(key):
+        case ["job", str(job)]:
+            return JobKey(job)
+        case ["spec", str(job)]:
+            return SpecKey(job)
+        case ["slot", str(job), int(slot)]:
+            return SlotKey(job, slot)
+        case ["ends", str(job), str(flow)]:
+            return EndsKey(job, flow)
     return None
 
 
 def encode(value: JobStatus | SlotReport | JobSpec | SourceEnds) -> bytes:
     """Compressed: a slot with a thousand partitions says a lot, and says it again every second."""
-    return _VERSION + zlib.compress(msgspec.json.encode(value), 1)
+    return _VERSION + record_values.compress(msgspec.json.encode(value))
+
+
+class UnreadableStatus(UnreadableValue):
+    """A status record that this version can't read."""
+
+
+_job = msgspec.json.Decoder(JobStatus)
+_slot = msgspec.json.Decoder(SlotReport)
+_ends = msgspec.json.Decoder(SourceEnds)
 
 
 def decode_job(value: bytes) -> JobStatus:
-    return msgspec.json.decode(_text(value), type=JobStatus)
+    """Raises UnreadableStatus."""
+    return _read(_job, value)
 
 
 def decode_slot(value: bytes) -> SlotReport:
-    return msgspec.json.decode(_text(value), type=SlotReport)
+    """Raises UnreadableStatus."""
+    return _read(_slot, value)
 
 
 def decode_ends(value: bytes) -> SourceEnds:
-    return msgspec.json.decode(_text(value), type=SourceEnds)
+    """Raises UnreadableStatus."""
+    return _read(_ends, value)
 
 
 def decode_spec(value: bytes) -> JobSpec:
-    return jobspec.decode(_text(value))
+    """Raises UnreadableStatus, also for a spec that no job could start with."""
+    try:
+        return jobspec.decode(_text(value))
+    except (UnreadableValue, BadJobSpec) as error:
+        raise UnreadableStatus(f"status: {error}") from error
+
+
+def _read(decoder: Decoder[_T], value: bytes) -> _T:
+    try:
+        return record_values.decode(decoder, _text(value))
+    except UnreadableValue as error:
+        raise UnreadableStatus(f"status: {error}") from error
 
 
 def _text(value: bytes) -> bytes:
     if value[:1] != _VERSION:
-        raise ValueError(f"status of version {value[:1].hex() or 'none'}, this runtime reads 01")
-    return zlib.decompress(value[1:])
+        raise UnreadableValue(f"version {value[:1].hex() or 'none'}, this runtime reads 01")
+    return record_values.decompress(value[1:])

@@ -5,17 +5,36 @@ runs. Durations are milliseconds, sizes are bytes, rates are bytes per second. A
 its interval.
 """
 
-from typing import Literal
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Literal
 
 import msgspec
 
+from runtime.contract import record_values, rename_match
+from runtime.contract.record_values import UnreadableValue
 from runtime.contract.rename import Match, Rename, Table, Template
+from runtime.contract.selection import Names
 
 VERSION = 1
+LARGEST = 2**63 - 1
+_CENTURY_MS = 100 * 365 * 24 * 3_600_000
+_PIECE_BYTES = 1 << 30  # of what a slot holds in memory
 
 Setting = str | dict[str, str]  # text, or {"env": VAR}, or {"file": path}
 ProvenanceMode = Literal["off", "batch", "headers"]
 State = Literal["active", "paused", "promoted", "failed_over"]
+
+# What a number may be, wherever a spec is read from: a file, a command, a status record.
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Several = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Duration = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Interval = Annotated[int, msgspec.Meta(ge=1, le=_CENTURY_MS)]
+Size = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+Held = Annotated[int, msgspec.Meta(ge=1, le=_PIECE_BYTES)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+PartitionText = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,10}$")]
+Regex = Annotated[str, msgspec.Meta(max_length=65_536)]
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -35,8 +54,8 @@ class TemplateRule(
 class MatchRule(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="match"
 ):
-    match: str
-    to: str
+    match: Regex
+    to: Regex
 
 
 class TableRule(
@@ -63,7 +82,7 @@ class Latest(
 class AtTimestamp(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="timestamp"
 ):
-    timestamp_ms: int
+    timestamp_ms: Offset
 
 
 class AtOffsets(
@@ -73,7 +92,7 @@ class AtOffsets(
     restart_from stay where they are.
     """
 
-    offsets: dict[str, dict[str, int]]
+    offsets: dict[str, dict[PartitionText, Offset]]
 
 
 Start = Earliest | Latest | AtTimestamp | AtOffsets
@@ -84,28 +103,28 @@ class SelectionSpec(
 ):
     """Whole-name regexes: include, less exclude, less the default denials where they are on."""
 
-    include: list[str]
-    exclude: list[str] = []
+    include: list[Regex]
+    exclude: list[Regex] = []
     default_exclude: bool = True
 
 
 class GroupsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     selection: SelectionSpec = SelectionSpec(include=[".*"])
     sync: bool = True
-    every_ms: int = 5_000
+    every_ms: Interval = 5_000
     mode: Literal["exact", "timestamp"] = "exact"
 
 
 class ConfigsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     sync: Literal["off", "set", "all"] = "set"
-    exclude: list[str] = []
+    exclude: list[Regex] = []
 
 
 class OriginCommitsSpec(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     group: str
-    every_ms: int = 5_000
+    every_ms: Interval = 5_000
 
 
 class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -127,15 +146,15 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     restart_from: Start | None = None
     state: State = "active"
     reverse_of: str | None = None
-    promoted: list[str] = []
+    promoted: list[Regex] = []
     configs: ConfigsSpec = ConfigsSpec()
     groups: GroupsSpec = GroupsSpec()
     acls_sync: bool = False
-    rpo_ms: int | None = None
-    rate_limit: int | None = None
-    follow_every_ms: int | None = 5_000
-    heartbeats_every_ms: int | None = 1_000
-    checkpoints_every_ms: int | None = 60_000
+    rpo_ms: Duration | None = None
+    rate_limit: Size | None = None
+    follow_every_ms: Interval | None = 5_000
+    heartbeats_every_ms: Interval | None = 1_000
+    checkpoints_every_ms: Interval | None = 60_000
     origin_commits: OriginCommitsSpec | None = None
     on_source_delete: Literal["keep", "delete"] = "keep"
     on_data_loss: Literal["stop", "skip"] = "stop"
@@ -162,17 +181,17 @@ class TimestampsSpec(
     of one group are remembered of each partition.
     """
 
-    replication: int | None = None
-    retention_ms: int | None = None
-    partitions: int = 1
-    max_per_partition: int = 10
+    replication: Several | None = None
+    retention_ms: Duration | None = None
+    partitions: Several = 1
+    max_per_partition: Several = 10
 
 
 class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The product's own topics. None means: what the cluster can."""
 
-    replication: int | None = None
-    retention_ms: int | None = None
+    replication: Several | None = None
+    retention_ms: Duration | None = None
     timestamps: TimestampsSpec = TimestampsSpec()
 
 
@@ -185,21 +204,21 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `transaction_timeout_ms`.
     """
 
-    lanes: int = 2
-    spare_lanes: int = 2
-    buffer_bytes: int = 96 << 20
-    fetch_bytes: int = 16 << 20
-    partition_fetch_bytes: int = 4 << 20
-    fetch_wait_ms: int = 500
-    linger_ms: int = 5
-    transaction_ms: int = 2_000
-    transaction_bytes: int = 256 << 20
-    transaction_timeout_ms: int = 30_000
-    request_bytes: int = 8 << 20
-    tail_every_ms: int = 1_000
-    retry_ms: int = 200
-    retry_max_ms: int = 5_000
-    stop_retry_ms: int = 60_000
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
+    spare_lanes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 2
+    buffer_bytes: Size = 96 << 20
+    fetch_bytes: Held = 16 << 20
+    partition_fetch_bytes: Held = 4 << 20
+    fetch_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=_CENTURY_MS)] = 500
+    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=_CENTURY_MS)] = 5
+    transaction_ms: Interval = 2_000
+    transaction_bytes: Size = 256 << 20
+    transaction_timeout_ms: Interval = 30_000
+    request_bytes: Held = 8 << 20
+    tail_every_ms: Interval = 1_000
+    retry_ms: Interval = 200
+    retry_max_ms: Interval = 5_000
+    stop_retry_ms: Interval = 60_000
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -229,15 +248,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     destination: str
     clusters: dict[str, ClusterSpec]
     flows: list[FlowSpec]
-    slots: int = 0
+    slots: Count = 0
     launch: LaunchSpec = LaunchSpec()
     copy: CopySettings = CopySettings()
     internal: InternalSpec = InternalSpec()
     routes: list[RouteSpec] = []
     declared: dict[str, list[str]] = {}
     metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = 9404
-    metrics_partitions: int = 2_000
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = 9404
+    metrics_partitions: Count = 2_000
 
     def flow(self, name: str) -> FlowSpec:
         return next(flow for flow in self.flows if flow.name == name)
@@ -251,17 +270,21 @@ def encode(spec: JobSpec) -> bytes:
     return msgspec.json.format(msgspec.json.encode(spec), indent=2)
 
 
+_decoder = msgspec.json.Decoder(JobSpec)
+
+
 def decode(text: bytes | str) -> JobSpec:
+    """Raises BadJobSpec for all that no job could start with."""
     try:
-        spec = msgspec.json.decode(text, type=JobSpec)
-    except msgspec.DecodeError as error:
+        spec = record_values.decode(_decoder, text.encode() if isinstance(text, str) else text)
+    except UnreadableValue as error:
         raise BadJobSpec(f"not a job spec: {error}") from error
     check(spec)
     return spec
 
 
 def check(spec: JobSpec) -> None:
-    """Raises BadJobSpec for another version, and for clusters that are named and not there."""
+    """Raises BadJobSpec for another version, a cluster that is named and not there, a regex that is none."""
     if spec.version != VERSION:
         raise BadJobSpec(f"job spec version {spec.version}: this runtime reads version {VERSION}")
     for flow in spec.flows:
@@ -273,6 +296,55 @@ def check(spec: JobSpec) -> None:
             )
     if spec.destination not in spec.clusters:
         raise BadJobSpec(f"the destination {spec.destination} is not in clusters")
+    for where, patterns in _patterns(spec):
+        try:
+            Names(patterns)
+        except (re.error, ValueError, RecursionError, OverflowError) as error:
+            raise BadJobSpec(f"{where}: not a regular expression: {error}") from error
+    renames = [(flow.name, flow.rename) for flow in spec.flows]
+    renames += [(route.name, route.rename) for route in spec.routes]
+    for name, rule in renames:
+        if isinstance(rule, MatchRule) and (why := rename_match.problem(rule.match, rule.to)):
+            raise BadJobSpec(f"{name}: rename: {why}")
+
+
+def _patterns(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
+    """Every list of regexes, with the place where it stands."""
+    for flow in spec.flows:
+        for key, selection in (("topics", flow.topics), ("groups", flow.groups.selection)):
+            yield f"flow {flow.name}: {key}", (*selection.include, *selection.exclude)
+        yield f"flow {flow.name}: promoted", flow.promoted
+        yield f"flow {flow.name}: configs.exclude", flow.configs.exclude
+    for route in spec.routes:
+        undoes = route.undoes
+        more = (*undoes.include, *undoes.exclude) if undoes is not None else ()
+        yield f"route {route.name}: topics", (*route.topics.include, *route.topics.exclude, *more)
+
+
+def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[str]:
+    """What of a spec only a new start of the job brings, because it says whom the job trusts: by key.
+
+    `known` are the clusters of the spec that the job was started with. A cluster that is not among them is
+    such, and so is another address, pin or client setting of one that is.
+    """
+    found: list[str] = []
+    for name, cluster in sorted(spec.clusters.items()):
+        before = known.get(name)
+        if before is None:
+            found.append(f"clusters.{name}")
+            continue
+        found += [
+            f"clusters.{name}.{key}"
+            for key in ("bootstrap", "id")
+            if getattr(before, key) != getattr(cluster, key)
+        ]
+        keys = sorted({*before.client, *cluster.client})
+        found += [
+            f"clusters.{name}.client.{key}"
+            for key in keys
+            if before.client.get(key) != cluster.client.get(key)
+        ]
+    return found
 
 
 def rename_rule(rename: Rename) -> RenameRule:

@@ -10,7 +10,9 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from runtime.contract import record_values
 from runtime.contract.offsetmap import Span
+from runtime.contract.record_values import Decoder, UnreadableValue
 
 _VERSION = b"\x01"
 _T = TypeVar("_T")
@@ -185,7 +187,7 @@ class Replayed(msgspec.Struct, frozen=True, array_like=True):
 LedgerValue = Progress | Generation | Segment | Orphaned | Replayed
 
 
-class UnreadableRecord(ValueError):
+class UnreadableRecord(UnreadableValue):
     """A ledger record that this version cannot read; guessing would break R1."""
 
 
@@ -210,20 +212,18 @@ def encode_key(key: LedgerKey) -> bytes:
 
 
 def decode_key(key: bytes | None) -> LedgerKey:
-    try:
-        match msgspec.json.decode(key or b""):
-            case ["progress", str(flow), str(topic), int(partition)]:
-                return ProgressKey(PartitionKey(flow, topic, partition))
-            case ["generation", str(flow)]:
-                return GenerationKey(flow)
-            case ["segment", str(flow), str(topic), int(partition), int(incarnation), int(number)]:
-                return SegmentKey(PartitionKey(flow, topic, partition), incarnation, number)
-            case ["orphaned", str(flow), str(topic), int(partition), int(low)]:
-                return OrphanedKey(PartitionKey(flow, topic, partition), low)
-            case ["replayed", str(flow), str(topic), int(partition), int(low)]:
-                return ReplayedKey(PartitionKey(flow, topic, partition), low)
-    except msgspec.DecodeError:
-        pass
+    """Raises UnreadableRecord."""
+    match record_values.key_parts(key):
+        case ["progress", str(flow), str(topic), int(partition)]:
+            return ProgressKey(PartitionKey(flow, topic, partition))
+        case ["generation", str(flow)]:
+            return GenerationKey(flow)
+        case ["segment", str(flow), str(topic), int(partition), int(incarnation), int(number)]:
+            return SegmentKey(PartitionKey(flow, topic, partition), incarnation, number)
+        case ["orphaned", str(flow), str(topic), int(partition), int(low)]:
+            return OrphanedKey(PartitionKey(flow, topic, partition), low)
+        case ["replayed", str(flow), str(topic), int(partition), int(low)]:
+            return ReplayedKey(PartitionKey(flow, topic, partition), low)
     raise UnreadableRecord(f"ledger: unknown key {key!r}")
 
 
@@ -260,10 +260,10 @@ def decode_replayed(value: bytes) -> Replayed:
     return _read(_replayed, value)
 
 
-def _read(decoder: "msgspec.msgpack.Decoder[_T] | msgspec.json.Decoder[_T]", value: bytes) -> _T:
+def _read(decoder: Decoder[_T], value: bytes) -> _T:
     if value[:1] != _VERSION:
         raise UnreadableRecord(f"ledger: value of version {value[:1].hex() or 'none'}, this runtime reads 01")
     try:
-        return decoder.decode(value[1:])
-    except msgspec.DecodeError as error:
+        return record_values.decode(decoder, value[1:])
+    except UnreadableValue as error:
         raise UnreadableRecord(f"ledger: {error}") from error

@@ -161,6 +161,9 @@ class OffsetMap:
         return None
 
 
+_LONGEST_SHIFT = 62  # 9 bytes of 7 bits hold every offset
+
+
 def _source_end(run: Run) -> int:
     return run.source_end
 
@@ -219,6 +222,8 @@ def _varints(encoded: bytes) -> Iterator[int]:
         value |= (byte & 0x7F) << shift
         if byte & 0x80:
             shift += 7
+            if shift > _LONGEST_SHIFT:
+                raise ValueError("a number of more than 63 bits")
         else:
             yield value
             value = shift = 0

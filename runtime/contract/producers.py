@@ -8,11 +8,12 @@ topic.
 
 import msgspec
 
-from runtime.contract import rename
+from runtime.contract import record_values, rename
 from runtime.contract.jobspec import RenameRule
 from runtime.contract.jobspec import rename as as_rename
 from runtime.contract.ledger import UnreadableRecord
 from runtime.contract.provenance import Home
+from runtime.contract.record_values import UnreadableValue
 
 _VERSION = b"\x01"
 
@@ -48,12 +49,9 @@ def encode_key(producer_id: int) -> bytes:
 
 
 def decode_key(key: bytes | None) -> int:
-    try:
-        match msgspec.json.decode(key or b""):
-            case ["producer", int(producer_id)]:
-                return producer_id
-    except msgspec.DecodeError:
-        pass
+    match record_values.key_parts(key):
+        case ["producer", int(producer_id)]:
+            return producer_id
     raise UnreadableRecord(f"producers: unknown key {key!r}")
 
 
@@ -67,6 +65,9 @@ def decode(value: bytes) -> Producer:
             f"producers: value of version {value[:1].hex() or 'none'}, this runtime reads 01"
         )
     try:
-        return msgspec.json.decode(value[1:], type=Producer)
-    except msgspec.DecodeError as error:
+        return record_values.decode(_producer, value[1:])
+    except UnreadableValue as error:
         raise UnreadableRecord(f"producers: {error}") from error
+
+
+_producer = msgspec.json.Decoder(Producer)

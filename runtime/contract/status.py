@@ -8,6 +8,9 @@ from enum import StrEnum
 
 import msgspec
 
+from runtime.contract import record_values
+from runtime.contract.record_values import UnreadableValue
+
 VERSION = 1
 
 
@@ -129,5 +132,8 @@ def encode(status: SlotStatus) -> bytes:
 
 def decode(value: bytes) -> SlotStatus:
     if value[:1] != b"\x01":
-        raise ValueError(f"status of version {value[:1].hex() or 'none'}, this runtime reads 01")
-    return msgspec.json.decode(value[1:], type=SlotStatus)
+        raise UnreadableValue(f"status of version {value[:1].hex() or 'none'}, this runtime reads 01")
+    return record_values.decode(_status, value[1:])
+
+
+_status = msgspec.json.Decoder(SlotStatus)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from runtime.contract import record_values
 from runtime.contract.jobspec import ClusterSpec, CopySettings, FlowSpec
 from runtime.contract.ledger import PartitionKey
 
@@ -29,13 +30,11 @@ class AssignedPartition(msgspec.Struct, frozen=True):
 class AssignedFlow(msgspec.Struct, frozen=True):
     """A flow as this slot copies it: its generation (R3), its share of the rate limit in bytes a second.
 
-    `source` is how its source is reached. It comes with each assignment, because it may be edited while the
-    slot runs; secrets are still references here.
+    An assignment names the source cluster and never says how it is reached: `SlotSpec.sources` does.
     """
 
     spec: FlowSpec
     generation: int
-    source: ClusterSpec
     rate_limit: int | None = None
 
 
@@ -48,8 +47,10 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class SlotSpec(msgspec.Struct, frozen=True):
-    """Who a slot is. `cluster` is how its destination is reached, as long as it lives; secrets are still
-    references here.
+    """A slot's identity and the clusters that it may reach, fixed as long as it lives.
+
+    `cluster` is how its destination is reached, `sources` how each source is, by name. They are those of the
+    spec that the job was started with; secrets are still references here.
     """
 
     job: str
@@ -57,6 +58,7 @@ class SlotSpec(msgspec.Struct, frozen=True):
     destination: str
     cluster: ClusterSpec
     copy: CopySettings = CopySettings()
+    sources: dict[str, ClusterSpec] = {}
 
 
 def transactional_ids(job: str, slot: int, flow: str, settings: CopySettings) -> list[str]:
@@ -82,5 +84,9 @@ def encode(assignment: Assignment) -> bytes:
     return msgspec.json.encode(assignment)
 
 
+_decoder = msgspec.json.Decoder(Assignment)
+
+
 def decode(text: bytes) -> Assignment:
-    return msgspec.json.decode(text, type=Assignment)
+    """Raises UnreadableValue."""
+    return record_values.decode(_decoder, text)

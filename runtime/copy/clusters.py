@@ -17,6 +17,16 @@ class WrongCluster(WireError):
     """Another cluster answers than the one that is pinned: nothing is done there."""
 
 
+class UnknownCluster(WireError):
+    """A record names a cluster that is not in the spec that the job was started with."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the cluster {name!r} is not in the spec that this job was started with: it is not reached; "
+            "an apply that starts the job anew brings it"
+        )
+
+
 def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
     """The cluster with a client id that tells who asks, unless the topology chose one."""
     if "client.id" in spec.client:

@@ -111,7 +111,7 @@ class FlowRun:
         wanted = self._wanted
         if self.flow is not None and (wanted is None or _begins_anew(self.flow.assigned, wanted)):
             await self._end_flow()
-        if self._source is not None and (wanted is None or wanted.source != self._source.spec):
+        if self._source is not None and (wanted is None or wanted.spec.source != self._source.name):
             await self._leave_source()
         if wanted is None:
             return
@@ -129,7 +129,7 @@ class FlowRun:
 
     async def _begun(self, wanted: AssignedFlow) -> FlowCopy:
         if self._source is None:
-            self._source = await self._sources.take(wanted.spec.source, wanted.source)
+            self._source = await self._sources.take(wanted.spec.source)
         source = self._source
         batch = wanted.spec.provenance == "batch" or (
             wanted.spec.native_only and wanted.spec.provenance != "headers"

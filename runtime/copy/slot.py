@@ -68,7 +68,7 @@ class Slot:
         self._assignment = first
         self._runs: dict[str, FlowRun] = {}
         self._destination: Cluster | None = None
-        self._sources = Sources(self._cluster)
+        self._sources = Sources(self._cluster, spec.sources)
         self._budget = ByteBudget(spec.copy.buffer_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
         self._around: Surroundings | None = None

@@ -1,14 +1,13 @@
-"""The source clusters of a slot: flows with the same settings share one, and the last to leave closes it."""
+"""The source clusters of a slot: flows of one cluster share a connection, and the last to leave closes it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
 from runtime.contract.jobspec import ClusterSpec
+from runtime.copy.clusters import UnknownCluster
 from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.wire.cluster import Cluster
 
@@ -17,9 +16,9 @@ Opening = Callable[[str, ClusterSpec], Awaitable[Cluster]]
 
 @dataclass(eq=False, slots=True)
 class Source:
-    """`spec` is what it was opened with; `users` have taken it and not left yet."""
+    """An open source cluster; `users` counts the flows that have taken it and not left yet."""
 
-    spec: ClusterSpec
+    name: str
     cluster: Cluster
     directory: ProducerDirectory
     users: int = 0
@@ -34,25 +33,33 @@ class _Place:
 
 
 class Sources:
-    """Each `take` is followed by one `leave`. `opening` raises WireError, ClientSettingsError."""
+    """The sources that the slot may reach, by name: no assignment adds one or changes how one is reached.
 
-    def __init__(self, opening: Opening) -> None:
+    Each `take` is followed by one `leave`. `opening` raises WireError, ClientSettingsError.
+    """
+
+    def __init__(self, opening: Opening, specs: Mapping[str, ClusterSpec]) -> None:
         self._opening = opening
-        self._places: dict[bytes, _Place] = {}
+        self._specs = dict(specs)
+        self._places: dict[str, _Place] = {}
 
-    async def take(self, name: str, spec: ClusterSpec) -> Source:
-        place = self._places.setdefault(_key(spec), _Place())
+    async def take(self, name: str) -> Source:
+        """Raises UnknownCluster for a name that the slot was not started with."""
+        spec = self._specs.get(name)
+        if spec is None:
+            raise UnknownCluster(name)
+        place = self._places.setdefault(name, _Place())
         async with place.opening:
             if place.source is None:
                 cluster = await self._opening(name, spec)
-                place.source = Source(spec, cluster, ProducerDirectory(cluster))
+                place.source = Source(name, cluster, ProducerDirectory(cluster))
             place.source.users += 1
             return place.source
 
     async def leave(self, source: Source) -> None:
         source.users -= 1
         if not source.users:
-            self._places[_key(source.spec)].source = None
+            self._places[source.name].source = None
             await source.cluster.close()
 
     async def close(self) -> None:
@@ -60,7 +67,3 @@ class Sources:
         for place in self._places.values():
             if place.source is not None:
                 await place.source.cluster.close()
-
-
-def _key(spec: ClusterSpec) -> bytes:
-    return msgspec.json.encode(spec, order="deterministic")

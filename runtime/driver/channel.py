@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from runtime.batch import Batch, Where, walk
+from runtime.batch import Batch, BatchFailure, Where, walk
 from runtime.copy.ledger_writer import BATCH_BYTES, send
 from runtime.copy.records import Record, StoredRecord, build, chunks, plain, read
 from runtime.copy.wire.asking import offsets_of
@@ -20,9 +20,11 @@ from runtime.copy.wire.errors import BrokerError
 from runtime.copy.wire.once import fetch_once
 from runtime.copy.wire.protocol.fetch import Isolation
 from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
+from runtime.driver.log import say
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20
+_NOTED_S = 300.0
 _PARTITION = 0  # control and status have one
 
 
@@ -49,14 +51,42 @@ async def end_of(cluster: Cluster, topic: str) -> int:
     return (await offsets_of(cluster, {at(topic): LATEST}))[at(topic)]
 
 
+class Skipped:
+    """Counts the records of a topic that can't be read, for the status and for the log.
+
+    A record that can't be read ends nothing: anything that may write the topic could write one.
+    """
+
+    def __init__(self, topic: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.count = 0
+        self._topic = topic
+        self._clock = clock
+        self._note = ""
+        self._noted_at = 0.0
+
+    @property
+    def note(self) -> str:
+        """What was skipped last, for some minutes; empty when nothing was."""
+        return self._note if self._clock() - self._noted_at < _NOTED_S else ""
+
+    def add(self, offset: int, why: str) -> None:
+        """The log gets a line for every power of two, so that a flood of such records does not fill it."""
+        self.count += 1
+        self._noted_at = self._clock()
+        self._note = f"{self._topic}: skipped the record at offset {offset}, which can't be read: {why}"
+        if self.count & (self.count - 1) == 0:
+            say(f"{self._note} ({self.count} in all)")
+
+
 class Tail:
     """Reads a topic on from an offset, as it grows: what is not transactional, which all words are."""
 
-    def __init__(self, cluster: Cluster, topic: str, offset: int) -> None:
+    def __init__(self, cluster: Cluster, topic: str, offset: int, skipped: Skipped | None = None) -> None:
         self._cluster = cluster
         self._topic = topic
         self._offset = offset
         self._purpose = f"tail {topic}"
+        self.skipped = skipped if skipped is not None else Skipped(topic)
 
     async def read(self) -> list[StoredRecord]:
         """What is new, or nothing after half a second. Raises WireError; then try again."""
@@ -81,9 +111,17 @@ class Tail:
         for batch in walked.sets:
             if isinstance(batch, Batch) and batch.next_offset > self._offset:
                 if not (batch.control or batch.transactional):
-                    found.extend(one for one in read(batch) if one.offset >= self._offset)
+                    found.extend(one for one in self._records(batch) if one.offset >= self._offset)
                 self._offset = batch.next_offset
         return found
+
+    def _records(self, batch: Batch) -> list[StoredRecord]:
+        """None of a batch that unpacks past the bound of memory, or not at all."""
+        try:
+            return read(batch, Where(self._topic, _PARTITION))
+        except BatchFailure as failure:
+            self.skipped.add(batch.base_offset, failure.why)
+            return []
 
 
 async def pause(seconds: float, until: asyncio.Event) -> None:

@@ -1,4 +1,7 @@
-"""The clusters of a job as its driver sees them: one wire client and one admin client each, kept."""
+"""The clusters of a job as its driver sees them: one wire client and one admin client each, kept.
+
+They are those of the spec that the job was started with. No record adds one or changes how one is reached.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass, field
 
 from runtime.contract.client_secrets import ClientSecrets
 from runtime.contract.jobspec import ClusterSpec
-from runtime.copy.clusters import named, opened
+from runtime.copy.clusters import UnknownCluster, named, opened
 from runtime.copy.confluent import admin_client
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.protocol.metadata import Topic
@@ -19,7 +22,7 @@ _LISTING_S = 0.5  # flows that ask for the same cluster's topics at the same tim
 
 @dataclass(eq=False, slots=True)
 class _Known:
-    """One cluster by one version of its settings: what is opened by an older one never serves the newer."""
+    """A cluster with what is open of it."""
 
     spec: ClusterSpec
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -30,34 +33,25 @@ class _Known:
 
 class Clusters:
     def __init__(self, job: str, specs: Mapping[str, ClusterSpec], environ: Mapping[str, str]) -> None:
-        self._client_id = f"repl.{job}.driver"
+        client_id = f"repl.{job}.driver"
         self._environ = environ
-        self._known: dict[str, _Known] = {}
-        self._former: list[_Known] = []
-        self.know(specs)
+        self._known = {name: _Known(named(spec, client_id)) for name, spec in specs.items()}
 
-    def know(self, specs: Mapping[str, ClusterSpec]) -> None:
-        """From now on these are reached by these settings. What was opened by others stays open for who uses
-        it still, until `forget_others`.
-        """
-        for name, spec in specs.items():
-            given = named(spec, self._client_id)
-            known = self._known.get(name)
-            if known is not None and known.spec == given:
-                continue
-            if known is not None:
-                self._former.append(known)
-            self._known[name] = _Known(given)
-
-    async def forget_others(self, names: Collection[str]) -> None:
-        """Nobody uses any but these any more, nor what older settings opened."""
-        former, self._former = self._former, []
-        former += [self._known.pop(name) for name in list(self._known) if name not in names]
-        await _closed(former)
+    async def close_others(self, names: Collection[str]) -> None:
+        """Closes what is open of all clusters but these; one that is used again later is opened anew."""
+        former = {name: known for name, known in self._known.items() if name not in names}
+        self._known |= {name: _Known(known.spec) for name, known in former.items()}
+        await _closed(former.values())
 
     async def cluster(self, name: str) -> Cluster:
-        """Raises WireError, ClientSettingsError."""
-        return await self._cluster(name, self._known[name])
+        """Raises WireError, ClientSettingsError; UnknownCluster for one that the job was not started with."""
+        return await self._cluster(name, self._of(name))
+
+    def _of(self, name: str) -> _Known:
+        known = self._known.get(name)
+        if known is None:
+            raise UnknownCluster(name)
+        return known
 
     async def _cluster(self, name: str, known: _Known) -> Cluster:
         async with known.opening:
@@ -67,7 +61,7 @@ class Clusters:
 
     async def admin(self, name: str) -> Admin:
         """Only of a cluster that was found to be the right one. Raises WireError, ClientSettingsError."""
-        known = self._known[name]
+        known = self._of(name)
         await self._cluster(name, known)
         if known.admin is None:
             secrets = ClientSecrets(self._environ)
@@ -79,7 +73,7 @@ class Clusters:
 
     async def listing(self, name: str) -> dict[str, Topic]:
         """All topics, asked for now."""
-        known = self._known[name]
+        known = self._of(name)
         cluster = await self._cluster(name, known)
         now = asyncio.get_running_loop().time()
         if known.listing is not None and now - known.listing[0] < _LISTING_S:
@@ -94,10 +88,10 @@ class Clusters:
 
     def stale(self, name: str) -> None:
         """Something was changed there: the next listing is asked for."""
-        self._known[name].listing = None
+        self._of(name).listing = None
 
     async def close(self) -> None:
-        await _closed([*self._former, *self._known.values()])
+        await _closed(self._known.values())
 
 
 async def _closed(clusters: Collection[_Known]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runtime.contract import internal_topics, job_status, naming
 from runtime.contract.internal_topics import InternalTopic
-from runtime.contract.job_status import JobKey, JobStatus
+from runtime.contract.job_status import JobKey, JobStatus, UnreadableStatus
 from runtime.contract.jobspec import JobSpec
 from runtime.copy.ledger import Ledger
 from runtime.copy.scan import Scan
@@ -17,6 +17,7 @@ from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, WireError
 from runtime.driver.admin import Created
 from runtime.driver.clusters import Clusters
+from runtime.driver.log import say
 
 _REPLICAS = 3
 _APPEAR_S = 20.0
@@ -90,4 +91,8 @@ async def last_status(cluster: Cluster, job: str) -> JobStatus | None:
 
 def _status(scan: Scan, job: str) -> JobStatus | None:
     value = scan.fold.get(job_status.encode_key(JobKey(job)))
-    return job_status.decode_job(value) if value is not None else None
+    try:
+        return job_status.decode_job(value) if value is not None else None
+    except UnreadableStatus as error:
+        say(f"the last heartbeat of {job} was skipped: {error}")
+        return None

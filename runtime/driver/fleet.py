@@ -6,17 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-import msgspec
 from msgspec.structs import replace
 
 from runtime.contract import job_status, naming
-from runtime.contract.job_status import SlotKey, SlotReport, SlotView
+from runtime.contract.job_status import SlotKey, SlotReport, SlotView, UnreadableStatus
 from runtime.contract.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import PartitionState
 from runtime.copy.assignment import AssignedFlow
 from runtime.copy.wire.errors import WireError
-from runtime.driver.channel import Tail
+from runtime.driver.channel import Skipped, Tail
 from runtime.driver.flow import FlowWork
 from runtime.driver.keeper import SlotKeeper, Surroundings
 from runtime.driver.rates import Rates
@@ -48,6 +47,7 @@ class Fleet:
         self._rates = Rates()
         self._releasing_since: dict[int, float] = {}
         self._without_core: dict[int, float] = {}
+        self.skipped = Skipped(naming.STATUS)
 
     def start(self, status_offset: int) -> None:
         for keeper in self.keepers:
@@ -76,10 +76,7 @@ class Fleet:
             await self._dirty.wait()
             self._dirty.clear()
             active = [flow for flow in self._flows() if flow.active]
-            flows = {
-                flow.name: AssignedFlow(for_slots(flow.spec), flow.generation or 0, flow.source)
-                for flow in active
-            }
+            flows = {flow.name: AssignedFlow(for_slots(flow.spec), flow.generation or 0) for flow in active}
             rates = {flow.name: flow.spec.rate_limit for flow in active}
             partitions = {key: one for flow in active for key, one in flow.partitions.items()}
             membership.want(flows, rates, partitions)
@@ -91,7 +88,7 @@ class Fleet:
                 self._dirty.set()
 
     async def _listen(self, offset: int) -> None:
-        tail = Tail(self._around.cluster, naming.STATUS, offset)
+        tail = Tail(self._around.cluster, naming.STATUS, offset, self.skipped)
         while True:
             try:
                 found = await tail.read()
@@ -101,14 +98,15 @@ class Fleet:
             for record in found:
                 key = job_status.decode_key(record.key)
                 if isinstance(key, SlotKey) and key.job == self._around.job and record.value is not None:
-                    self._hear(key.slot, record.value)
+                    self._hear(key.slot, record.value, record.offset)
 
-    def _hear(self, slot: int, value: bytes) -> None:
+    def _hear(self, slot: int, value: bytes, offset: int) -> None:
         try:
             report = job_status.decode_slot(value)
-        except (msgspec.DecodeError, ValueError):
+        except UnreadableStatus as error:
+            self.skipped.add(offset, str(error))
             return
-        if report.driver != self._around.driver or slot >= len(self.keepers):
+        if report.driver != self._around.driver or not 0 <= slot < len(self.keepers):
             return
         self.reports[slot] = report
         self.keepers[slot].heard(report)

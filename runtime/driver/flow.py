@@ -33,7 +33,7 @@ _NEVER_FOLLOW_S = 3600.0
 
 class FlowWork:
     """`run` until cancelled. `generation` is set once the flow is this driver's; `partitions` are to be
-    copied, from where `source` says.
+    copied.
     """
 
     def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: Shared) -> None:
@@ -42,7 +42,6 @@ class FlowWork:
         self.partitions: dict[PartitionKey, AssignedPartition] = {}
         self.accepted: frozenset[PartitionKey] = frozenset()
         self.draining = Draining()
-        self.source = self._declared = job.clusters[spec.source]
         self._router = router
         self._opposite = opposite_of(job, spec)
         self._shared = shared
@@ -62,7 +61,6 @@ class FlowWork:
         self.partitions = before.partitions
         self.accepted = before.accepted
         self.draining = before.draining
-        self.source = before.source
         self._cluster_ids = before._cluster_ids
         self._ledger_lost, self._superseded = before._ledger_lost, before._superseded
         self._mirrors.done = before._mirrors.done
@@ -158,18 +156,13 @@ class FlowWork:
                 return
 
     async def _source(self) -> Cluster:
-        """A paused flow, or one that failed over, needs no source to be told so. Settings that were edited
-        are the slots' once they lead to it: a wrong one stops nothing that is being copied.
-        """
+        """A paused flow, or one that failed over, needs no source to be told so."""
         try:
             cluster = await self._shared.clusters.cluster(self.spec.source)
         except WireError:
             self._answers = False
             raise
         self._answers = True
-        if self.source != self._declared:
-            self.source = self._declared
-            self._shared.changed()
         return cluster
 
     async def _take_over(self) -> None:

@@ -8,12 +8,10 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
-from runtime.contract import control, job_status, naming
+from runtime.contract import control, job_status, jobspec, naming
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.exits import JobExit
 from runtime.contract.job_status import JobState, JobStatus, SlotReport, SpecKey
@@ -21,7 +19,7 @@ from runtime.contract.jobspec import JobSpec
 from runtime.copy.records import Record
 from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
-from runtime.driver.channel import Tail, end_of, pause, post
+from runtime.driver.channel import Skipped, Tail, end_of, pause, post
 from runtime.driver.clusters import Clusters
 from runtime.driver.destination import Destination, last_status, open_destination
 from runtime.driver.fleet import Fleet
@@ -39,19 +37,30 @@ from runtime.observe.picture import Picture
 
 _PAUSE_S = 1.0
 _GOODBYE_S = 10.0
+_NAMED, _NAME_SIGNS = 5, 100  # of what a refused edit brought
+
+
+class RefusedCommand(Exception):
+    """A command that this job does not carry out; the text says why, and the way out."""
 
 
 class Job:
-    """`run` until `stop`, a command, or a fence; it says how the process is to end."""
+    """`run` until `stop`, a command, or a fence; it says how the process is to end.
+
+    The clusters that it reaches, and how, are those of the spec that it was started with: only the launcher
+    writes that file. No record adds one or changes how one is reached.
+    """
 
     def __init__(self, spec: JobSpec, environ: Mapping[str, str]) -> None:
         self.spec = spec
+        self._trusted = spec.clusters
         self.driver = uuid.uuid4().hex
         self._clusters = Clusters(spec.job, spec.clusters, environ)
         self._state: JobState = "starting"
         self._started = time.time()
         self._heard = ""
         self._trouble = ""
+        self._skipped = Skipped(naming.CONTROL)
         self._stopping = asyncio.Event()
         self._tasks = Tasks()
         self._application: Application | None = None
@@ -109,7 +118,10 @@ class Job:
             host=socket.gethostname(),
             process=os.getpid(),
             heard=self._heard,
-            trouble=self._trouble or self._metrics.trouble,
+            trouble=self._trouble
+            or self._skipped.note
+            or self._unreadable_reports()
+            or self._metrics.trouble,
             slots=self._fleet.views() if self._fleet is not None else [],
             flows=self._duties.noted(self._flows.views()) if self._flows is not None else [],
         )
@@ -126,6 +138,9 @@ class Job:
             clusters=self._replicas.of(self._clusters.listed()),
             groups=self._duties.groups(),
         )
+
+    def _unreadable_reports(self) -> str:
+        return self._fleet.skipped.note if self._fleet is not None else ""
 
     def _reports(self) -> list[SlotReport]:
         return list(self._fleet.reports.values()) if self._fleet is not None else []
@@ -175,7 +190,7 @@ class Job:
             driver=self.driver,
             destination=spec.destination,
             settings=spec.copy,
-            reached=spec.clusters[spec.destination],
+            reached=self._trusted,
             cluster=destination.cluster,
             application=application,
             membership=membership,
@@ -219,7 +234,7 @@ class Job:
 
     async def _obey(self, destination: Destination, offset: int) -> None:
         """Commands, one after the other, each until it is carried out."""
-        tail = Tail(destination.cluster, naming.CONTROL, offset)
+        tail = Tail(destination.cluster, naming.CONTROL, offset, self._skipped)
         mine = control.command_key(self.spec.job)
         while True:
             try:
@@ -229,15 +244,15 @@ class Job:
                 continue
             for record in found:
                 if record.key == mine and record.value is not None:
-                    await self._carry_out(record.value, destination)
+                    try:
+                        command = control.decode_command(record.value)
+                    except control.UnreadableControl as error:
+                        self._skipped.add(record.offset, str(error))
+                        continue
+                    await self._carry_out(command, destination)
 
-    async def _carry_out(self, value: bytes, destination: Destination) -> None:
+    async def _carry_out(self, command: control.Command, destination: Destination) -> None:
         assert self._flows is not None
-        try:
-            command = control.decode_command(value)
-        except control.UnreadableControl as error:
-            self._trouble = str(error)
-            return
         while True:
             try:
                 match command:
@@ -252,6 +267,8 @@ class Job:
                 self._trouble = str(error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
+            except RefusedCommand as error:
+                self._refused(str(error))
             except ClientSettingsError as error:
                 self._trouble = str(error)
             else:
@@ -262,15 +279,21 @@ class Job:
     async def _reconfigure(self, spec: JobSpec, destination: Destination) -> None:
         assert self._flows is not None
         if (spec.job, spec.destination) != (self.spec.job, self.spec.destination):
-            raise ClientSettingsError("job", f"{spec.job} into {spec.destination} is another job")
-        # Everything here hangs on the destination: it is reached as it was at the start.
-        kept = {spec.destination: self.spec.clusters[spec.destination]}
-        self.spec = spec = replace(spec, clusters={**spec.clusters, **kept})
-        self._clusters.know(spec.clusters)
+            raise RefusedCommand(
+                f"an edit was refused: {spec.job!r} into {spec.destination!r} is another job"
+            )
+        if unexpected := jobspec.not_started_with(self._trusted, spec):
+            raise RefusedCommand(_refusal(unexpected))
+        self.spec = spec
         await self._flows.run_by(spec)
         self._duties.keep(self._flows.by_name)
-        await self._clusters.forget_others(spec.clusters)
+        await self._clusters.close_others(spec.clusters)
         await self._remember(destination)
+
+    def _refused(self, why: str) -> None:
+        """For the status, until the next command is carried out, and for the log."""
+        self._trouble = why
+        say(why)
 
     async def _goodbye(self) -> None:
         """Transactions end, the ledger says that nobody copies, the heartbeat says goodbye."""
@@ -296,3 +319,13 @@ class Job:
                 if last is not None and last.driver == self.driver:
                     return JobExit.FAILED
         return JobExit.FENCED
+
+
+def _refusal(unexpected: Sequence[str]) -> str:
+    named = [repr(one)[1:-1][:_NAME_SIGNS] for one in unexpected[:_NAMED]]
+    more = f" and {len(unexpected) - _NAMED} more" if len(unexpected) > _NAMED else ""
+    return (
+        f"an edit was refused: {', '.join(named)}{more} differ from the spec that this job was started with. "
+        "No control record changes which clusters are reached, or how: "
+        "repl plan and repl apply start the job anew for that"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -31,13 +31,13 @@ _PAUSE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every slot needs. `reached` is how slots reach the destination, as the driver does."""
+    """What every slot needs. `reached` is how slots reach each cluster, by the spec of the job's start."""
 
     job: str
     driver: str
     destination: str
     settings: CopySettings
-    reached: ClusterSpec
+    reached: Mapping[str, ClusterSpec]
     cluster: Cluster
     application: Application
     membership: Membership
@@ -192,8 +192,9 @@ class SlotKeeper:
             job=around.job,
             slot=self.slot,
             destination=around.destination,
-            cluster=around.reached,
+            cluster=around.reached[around.destination],
             copy=around.settings,
+            sources={name: one for name, one in around.reached.items() if name != around.destination},
         )
 
     @property

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -15,6 +15,7 @@ from pyspark import TaskContext
 
 from runtime.contract import control, job_status, naming
 from runtime.contract.job_status import SlotKey, SlotReport
+from runtime.contract.record_values import UnreadableValue
 from runtime.contract.status import SlotStatus
 from runtime.copy import assignment
 from runtime.copy.assignment import Assignment, SlotSpec, client_id
@@ -96,6 +97,39 @@ def _ended(end: SlotEnd) -> Ended:
             return Ended("outdated", why)
 
 
+async def listen(tail: Tail, ticket: Ticket, slot: Slot, heard: Callable[[int], None]) -> None:
+    """The driver's words to the slot are carried out as they come; a record that can't be read is skipped.
+
+    `heard` gets the version of each assignment before the slot does.
+    """
+    mine = control.slot_key(ticket.spec.job, ticket.spec.slot)
+    while True:
+        try:
+            found = await tail.read()
+        except WireError:
+            await asyncio.sleep(_PAUSE_S)
+            continue
+        for record in found:
+            if record.key == mine and record.value is not None:
+                try:
+                    _obey(control.decode_word(record.value), ticket.driver, slot, heard)
+                except UnreadableValue as error:
+                    tail.skipped.add(record.offset, str(error))
+
+
+def _obey(word: control.Word, driver: str, slot: Slot, heard: Callable[[int], None]) -> None:
+    """Raises UnreadableValue. A word of another driver is none to this slot."""
+    if word.driver != driver:
+        return
+    match word:
+        case control.Assign(assignment=text):
+            given = assignment.decode(bytes(text))
+            heard(given.version)
+            slot.assign(given)
+        case control.StopSlot():
+            slot.stop()
+
+
 class _Line:
     """The slot's end of the channel. What goes wrong here is tried again and never disturbs the copying."""
 
@@ -103,7 +137,6 @@ class _Line:
         self._ticket = ticket
         self._slot = slot
         spec = ticket.spec
-        self._mine = control.slot_key(spec.job, spec.slot)
         self._key = job_status.encode_key(SlotKey(spec.job, spec.slot))
         self._newest = ticket.first.version
         self._told = asyncio.Event()
@@ -121,27 +154,11 @@ class _Line:
 
     async def _listen(self, cluster: Cluster) -> None:
         tail = Tail(cluster, naming.CONTROL, self._ticket.control_offset)
-        while True:
-            try:
-                found = await tail.read()
-            except WireError:
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            for record in found:
-                if record.key == self._mine and record.value is not None:
-                    self._obey(control.decode_word(record.value))
+        await listen(tail, self._ticket, self._slot, self._heard)
 
-    def _obey(self, word: control.Word) -> None:
-        if word.driver != self._ticket.driver:
-            return
-        match word:
-            case control.Assign(assignment=text):
-                given = assignment.decode(bytes(text))
-                self._newest = max(self._newest, given.version)
-                self._told.set()
-                self._slot.assign(given)
-            case control.StopSlot():
-                self._slot.stop()
+    def _heard(self, version: int) -> None:
+        self._newest = max(self._newest, version)
+        self._told.set()
 
     async def _report(self, cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()

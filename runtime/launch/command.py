@@ -6,13 +6,14 @@ Settings go into a file that only the owner can read, not on the command line, w
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import runtime
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.jobspec import JobSpec, LaunchSpec
 from runtime.launch.folder import Folder
 from runtime.launch.launcher import LaunchError
 
@@ -37,6 +38,15 @@ QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# Whatever connects to the ports of driver and executors shows that it knows the application's secret. Spark
+# makes one itself on local, YARN and Kubernetes; a standalone cluster has one that its operator gave it.
+SECURED = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    # Spark's own words and those of Kafka's clients: the UI and the event log hide what they match.
+    "spark.redaction.regex": "(?i)secret|pass[wp]|token|credential|access[.]?key|sasl|jaas|[.]pem|ssl[.]key",
+}
+_SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
 
 _EXECUTORS = "spark.executor.extraJavaOptions"
 
@@ -86,6 +96,7 @@ def _properties(spec: JobSpec, folder: Folder) -> dict[str, str]:
     launch = spec.launch
     ours = {
         **QUIET,
+        **SECURED,
         "spark.driver.memory": HEAP,
     }
     if launch.launcher != "local":
@@ -128,6 +139,28 @@ def spark_home(environ: Mapping[str, str]) -> Path:
     if not (home / "bin" / "spark-submit").is_file():
         raise LaunchError(f"there is no bin/spark-submit in {home}", "correct or unset SPARK_HOME")
     return home
+
+
+def check_secret(launch: LaunchSpec, spark: Path, environ: Mapping[str, str]) -> None:
+    """Raises LaunchError where a standalone cluster's secret is not in spark-defaults.conf.
+
+    Spark reads it there by itself, on each machine, so no plan, no YAML and no command line ever holds it.
+    """
+    switched_off = launch.conf.get("spark.authenticate", "true").strip().lower() == "false"
+    if launch.launcher != "standalone" or switched_off:
+        return
+    file = Path(environ.get("SPARK_CONF_DIR") or spark / "conf") / "spark-defaults.conf"
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    if not any(re.match(rf"\s*{re.escape(_SECRET)}\s*[\s=:]\s*\S", line) for line in lines):
+        raise LaunchError(
+            f"a job on a standalone cluster authenticates itself, and {_SECRET} is not in {file}",
+            "put the secret of the Master and the Workers there, readable by the user alone that calls repl, "
+            "or name another folder with SPARK_CONF_DIR; on a network of its own a job goes without by "
+            "conf: {spark.authenticate: false} (docs/launch.md, Between Spark's processes)",
+        )
 
 
 def properties_file(properties: Mapping[str, str]) -> bytes:

@@ -21,7 +21,7 @@ import jinja2
 from runtime.contract import jobspec
 from runtime.contract.jobspec import JobSpec, LaunchSpec
 from runtime.launch import references
-from runtime.launch.command import HEAP, QUIET
+from runtime.launch.command import HEAP, QUIET, SECURED
 from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState
 
 OPTIONS = {
@@ -152,7 +152,7 @@ def manifest(spec: JobSpec) -> str:
         image=options["image"],
         main=f"local://{path}/runtime/driver/main.py",
         path=path,
-        conf={**QUIET, **spec.launch.conf},
+        conf={**QUIET, **SECURED, **spec.launch.conf},
         heap=HEAP,
         memory=spec.launch.memory,
         slots=spec.slots or 1,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runtime.contract.jobspec import JobSpec
-from runtime.launch.command import ROOT, Submission, properties_file, spark_home, submission
+from runtime.launch.command import ROOT, Submission, check_secret, properties_file, spark_home, submission
 from runtime.launch.folder import Folder, write
 from runtime.launch.java import find_java
 from runtime.launch.launcher import LaunchError
@@ -40,6 +40,7 @@ def run_once(
     """
     find_java(environ)
     spark = spark_home(environ)
+    check_secret((where or HERE).launch, spark, environ)
     with tempfile.TemporaryDirectory(prefix="repl-") as scratch:
         submitted = _submitted(Path(scratch), spark, (str(main), *arguments), where)
         parent, libc = os.getpid(), ctypes.CDLL(None)

@@ -17,7 +17,7 @@ from pathlib import Path
 from runtime.contract.jobspec import JobSpec, LaunchSpec
 from runtime.launch import log, processes, references
 from runtime.launch.application import marked
-from runtime.launch.command import ROOT, spark_home, submission
+from runtime.launch.command import ROOT, check_secret, spark_home, submission
 from runtime.launch.folder import Folder, Supervision, hold
 from runtime.launch.java import find_java
 from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState
@@ -86,7 +86,9 @@ class Supervised:
         if not hasattr(os, "pidfd_open"):
             raise LaunchError("jobs run on Linux 5.4 or newer", "call repl there")
         find_java(self.environ)
-        submission(spec, self._folder(spec.job), spark_home(self.environ))
+        spark = spark_home(self.environ)
+        submission(spec, self._folder(spec.job), spark)
+        check_secret(spec.launch, spark, self.environ)
         references.check(spec, self.environ)
         _check_cluster(spec.launch, self.environ)
 

@@ -27,7 +27,7 @@ from runtime.launch import folder as folders
 from runtime.launch import processes, watchman
 from runtime.launch.application import Application, marked, new_mark
 from runtime.launch.backoff import Backoff
-from runtime.launch.command import properties_file, spark_home, submission
+from runtime.launch.command import check_secret, properties_file, spark_home, submission
 from runtime.launch.folder import Folder, Phase, Supervision
 from runtime.launch.launcher import LaunchError
 from runtime.launch.log import LogFile
@@ -115,7 +115,9 @@ class Supervisor:
     def _start(self, mark: str) -> Application:
         """By the spec as it is now: it may have been written anew since the last start."""
         folder, spec = self._folder, self._folder.read_spec()
-        submitted = submission(spec, folder, spark_home(os.environ))
+        spark = spark_home(os.environ)
+        submitted = submission(spec, folder, spark)
+        check_secret(spec.launch, spark, os.environ)
         shutil.rmtree(folder.scratch, ignore_errors=True)
         folder.scratch.mkdir(mode=0o700)
         folders.write(folder.properties, properties_file(submitted.properties))

@@ -25,12 +25,17 @@ _MARK = "REPL_TEST_CLUSTER"
 
 @dataclass(frozen=True)
 class Standalone:
-    """`workers` are the JVMs of the Workers; what they start dies with them."""
+    """`workers` are the JVMs of the Workers; what they start dies with them.
+
+    `conf` is the SPARK_CONF_DIR that holds the cluster's `secret`: nothing connects to it without.
+    """
 
     master: str
     ui: str
     workers: tuple[psutil.Process, ...]
     folder: Path
+    conf: Path
+    secret: str
 
     def executors(self, worker: psutil.Process) -> list[psutil.Process]:
         return worker.children(recursive=True)
@@ -46,11 +51,14 @@ def fetched(url: str) -> str:
 def standalone(folder: Path, environ: Mapping[str, str], workers: int = 2) -> Iterator[Standalone]:
     """`environ` is what the workers have, and hand on to executors: there a job's secrets come from."""
     port, ui, mark = free_port(), free_port(), uuid.uuid4().hex
+    secret = uuid.uuid4().hex
+    conf = _conf(folder.with_name(f"{folder.name}-conf"), secret)
     variables = {
         **os.environ,
         **environ,
         _MARK: mark,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONF_DIR": str(conf),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": " ".join(JVM),
         "PYSPARK_PYTHON": sys.executable,
@@ -79,12 +87,27 @@ def standalone(folder: Path, environ: Mapping[str, str], workers: int = 2) -> It
         ]
         address = f"http://127.0.0.1:{ui}"
         wait_for(lambda: _alive(address) == workers, 240)
-        yield Standalone(master, address, tuple(psutil.Process(one.pid) for one in own), folder)
+        yield Standalone(master, address, tuple(psutil.Process(one.pid) for one in own), folder, conf, secret)
+
     finally:
         for process in started:
             process.send_signal(signal.SIGKILL)
             process.wait(120)
         assert processes.sweep(f"{_MARK}={mark}")
+
+
+def _conf(folder: Path, secret: str) -> Path:
+    """As docs/launch.md says, under "Between Spark's processes"."""
+    folder.mkdir(mode=0o700)
+    settings = {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.authenticate.secret": secret,
+    }
+    file = folder / "spark-defaults.conf"
+    file.touch(0o600)
+    file.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    return folder
 
 
 def _alive(address: str) -> int:

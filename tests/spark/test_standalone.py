@@ -86,6 +86,7 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
     launch = LaunchSpec(launcher="standalone", master=cluster.master, conf=conf)
     spec = job_of(lab_sasl, fresh("job"), fresh("flow"), topic, launch)
     home = tmp_path / "jobs"
+    monkeypatch.setenv("SPARK_CONF_DIR", str(cluster.conf))
     launcher = Supervised(home, {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
     job = Seen(spec)
 
@@ -100,7 +101,7 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
                 cluster, f"http://127.0.0.1:{ui}", home, tmp_path / "events", there
             )
             assert spec.job in known  # the search sees what there is
-            for password in passwords.values():
+            for password in (*passwords.values(), cluster.secret):
                 assert [where for where, text in shown.items() if password in text] == []
 
             assert_verified_on_the_cluster(spec, tmp_path)

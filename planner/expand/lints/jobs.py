@@ -1,10 +1,12 @@
-"""Jobs: one destination each, for a transaction cannot span clusters."""
+"""Jobs: one destination each, for a transaction cannot span clusters; and ports that ask for a secret."""
 
 from collections.abc import Iterator
 
 from planner.model.address import job_address
-from planner.model.diagnostic import Diagnostic, error
-from planner.model.topology import Topology
+from planner.model.diagnostic import Diagnostic, error, note, warning
+from planner.model.topology import Job, Topology
+
+_SECURED = ("spark.authenticate", "spark.network.crypto.enabled")
 
 
 def jobs(topology: Topology) -> Iterator[Diagnostic]:
@@ -22,3 +24,30 @@ def jobs(topology: Topology) -> Iterator[Diagnostic]:
                 source=topology.flows[second].source,
                 code="job-destinations",
             )
+    for job in sorted(topology.jobs.values(), key=lambda one: one.name):
+        yield from _unauthenticated(job)
+
+
+def _unauthenticated(job: Job) -> Iterator[Diagnostic]:
+    """A job runs code for whatever can connect to its Spark ports, unless Spark asks for a secret there."""
+    settings = {key: value.strip().lower() for key, value in job.conf.items()}
+    off = [key for key in _SECURED if settings.get(key, "true") == "false"]
+    if off:
+        yield warning(
+            f"{' and '.join(off)}: off; whatever reaches the ports of its driver and executors may read what "
+            "they send, and run code in them",
+            "take it out of conf; on a standalone cluster give Master, Workers and the job's machine "
+            "a secret (docs/launch.md, Between Spark's processes)",
+            address=str(job_address(job.name)),
+            source=job.source,
+            code="spark-unauthenticated",
+        )
+    elif job.launcher == "standalone" and "spark.authenticate" not in settings:
+        yield note(
+            "it starts only where spark-defaults.conf has the secret of its standalone cluster",
+            "write conf: {spark.authenticate: true} once Master, Workers and the job's machine have it "
+            "(docs/launch.md, Between Spark's processes)",
+            address=str(job_address(job.name)),
+            source=job.source,
+            code="spark-secret",
+        )

@@ -88,4 +88,6 @@ def registry(lab: Lab, topology: Topology, cluster: str = "dc1") -> dict[str, Ow
 
 
 def history(lab: Lab, topology: Topology, cluster: str = "dc1") -> list[Applied]:
-    return [one for one in read_history(endpoint(lab, cluster), step_of) if one.topology == topology.name]
+    return [
+        one for one in read_history(endpoint(lab, cluster), step_of, print) if one.topology == topology.name
+    ]

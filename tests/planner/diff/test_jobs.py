@@ -134,7 +134,8 @@ def test_what_spark_was_started_with_needs_a_new_start(
     found = changes(shop, applied(topology(ORDERS), lag={"orders": 12}))["job.dc2"]
 
     assert (found.action, moved(found)) == (Action.REPLACE, what)
-    assert found.reason.startswith(f"{next(iter(what))}: a running job can't take that over")
+    assert found.reason == f"will be restarted: {next(iter(what))}: a running job can't take that over"
+    assert found.notes[0].startswith("all its flows pause for seconds while it restarts")
     assert "12 records are waiting" in found.notes[0]
     assert "resumes exactly" in found.notes[0]
 
@@ -149,8 +150,21 @@ def secret(cluster: Cluster, variable: str) -> Cluster:
 @pytest.mark.parametrize(
     ("before", "after", "what"),
     [
-        ((DC1, DC2), (replace(DC1, bootstrap="moved:9092"), DC2), {}),
-        ((secret(DC1, "A"), secret(DC2, "B")), (secret(DC1, "B"), secret(DC2, "B")), {}),
+        (
+            (DC1, DC2),
+            (replace(DC1, bootstrap="moved:9092"), DC2),
+            {"clusters.dc1.bootstrap": ("dc1:9092", "moved:9092")},
+        ),
+        (
+            (secret(DC1, "A"), secret(DC2, "B")),
+            (secret(DC1, "B"), secret(DC2, "B")),
+            {"clusters.dc1.client.sasl.password": ("{env: A}", "{env: B}")},
+        ),
+        (
+            (DC1, DC2),
+            (replace(DC1, client={"sasl.username": "other"}), DC2),
+            {"clusters.dc1.client.sasl.username": ("not set", "other")},
+        ),
         (
             (DC1, DC2),
             (DC1, replace(DC2, bootstrap="moved:9092")),
@@ -161,27 +175,39 @@ def secret(cluster: Cluster, variable: str) -> Cluster:
             (DC1, replace(DC2, client={"sasl.username": "other"})),
             {"clusters.dc2.client.sasl.username": ("not set", "other")},
         ),
-        (
-            (secret(DC1, "A"), DC2),
-            (secret(DC1, "NEW"), DC2),
-            {
-                "variables": (("A",), ("NEW",)),
-                "clusters.dc1.client.sasl.password": ("{env: A}", "{env: NEW}"),
-            },
-        ),
     ],
-    ids=["source", "known variable", "destination", "credentials there", "new variable"],
+    ids=["source", "reference", "client key", "destination", "client key there"],
 )
-def test_a_source_is_reached_anew_without_a_restart_and_a_destination_is_not(
+def test_how_a_cluster_is_reached_needs_a_new_start(
     before: tuple[Cluster, ...], after: tuple[Cluster, ...], what: dict[str, tuple[object, object]]
 ) -> None:
+    """A running job trusts no record that says so."""
     found = changes(topology(ORDERS, clusters=after), applied(topology(ORDERS, clusters=before)))["job.dc2"]
 
-    assert found.action is (Action.REPLACE if what else Action.UPDATE)
-    if what:
-        assert moved(found) == what
-    else:
-        assert found.reason == "reconfigured without a restart"
+    assert (found.action, moved(found)) == (Action.REPLACE, what)
+    assert found.reason == f"will be restarted: {next(iter(what))}: a running job can't take that over"
+
+
+def test_a_flow_from_a_cluster_that_the_job_does_not_know_needs_a_new_start() -> None:
+    dc3 = secret(Cluster("dc3", "dc3:9092"), "DC3")
+    clusters, third = (DC1, DC2, dc3), flow("third", source_cluster="dc3")
+
+    found = changes(topology(ORDERS, third, clusters=clusters), applied(topology(ORDERS)))["job.dc2"]
+    assert found.action is Action.REPLACE
+    assert found.reason == "will be restarted: clusters.dc3: a running job can't take that over"
+    assert moved(found)["clusters.dc3.bootstrap"] == ("not set", "dc3:9092")
+
+    both = topology(ORDERS, third, clusters=clusters)
+    leaves = changes(topology(ORDERS, clusters=clusters), applied(both))["job.dc2"]
+    assert (leaves.action, set(moved(leaves))) == (Action.UPDATE, {"flows"})
+    assert leaves.reason == "reconfigured without a restart: flow.third"
+
+
+def test_a_flow_between_clusters_that_the_job_knows_joins_without_a_restart() -> None:
+    found = changes(topology(ORDERS, PAYMENTS), applied(topology(ORDERS)))["job.dc2"]
+
+    assert found.action is Action.UPDATE
+    assert found.reason.startswith("reconfigured without a restart: ")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,22 @@ def test_a_failover_is_told_before_its_job_goes() -> None:
     assert next(step for step in made.steps if isinstance(step, StopJob)).needs == ("reconfigure:job.dc2",)
 
 
+def test_a_job_that_ends_is_told_nothing_of_clusters_that_it_would_refuse() -> None:
+    before = topology(X, clusters=(Cluster("dc1", "dc1:9092"), Cluster("dc2", "dc2:9092")))
+    moved = (Cluster("dc1", "moved:9092"), Cluster("dc2", "dc2:9092"), Cluster("dc3", "dc3:9092"))
+    new = flow("new", source_cluster="dc3", state=FlowState.FAILED_OVER)
+    after = topology(replace(X, state=FlowState.FAILED_OVER), new, clusters=moved)
+
+    told = next(step for step in plan(after, applied(before)).steps if isinstance(step, ReconfigureJob))
+
+    spec = jobspec.decode(told.spec)
+    assert {name: one.bootstrap for name, one in spec.clusters.items()} == {
+        "dc1": "dc1:9092",
+        "dc2": "dc2:9092",
+    }
+    assert [(one.name, one.state) for one in spec.flows] == [("x", "failed_over")]
+
+
 @pytest.mark.parametrize("state", [FlowState.FAILED_OVER, FlowState.PROMOTED])
 def test_where_the_job_is_dead_a_new_one_ends_the_flow(state: FlowState) -> None:
     made = plan(topology(replace(X, state=state)), dead(applied(topology(X))))

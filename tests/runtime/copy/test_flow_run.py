@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from msgspec.structs import replace
 
 from runtime.contract.client_values import WireSettings
 from runtime.contract.jobspec import ClusterSpec, CopySettings
@@ -22,8 +21,8 @@ from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import Disconnected
 from tests.runtime.copy.world import assigned, flow_spec
 
-THERE, MOVED = ClusterSpec(bootstrap="there:1"), ClusterSpec(bootstrap="moved:1")
-FLOW = AssignedFlow(flow_spec("flow"), 1, THERE)
+THERE = ClusterSpec(bootstrap="there:1")
+FLOW = AssignedFlow(flow_spec("flow"), 1)
 PARTITIONS = {one.key: one for one in assigned("flow", "orders")}
 
 
@@ -42,7 +41,7 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         passing=failpoints.from_environment({}),
         spawn=asyncio.create_task,
     )
-    run = FlowRun("flow", around, Sources(opening))
+    run = FlowRun("flow", around, Sources(opening, {"dc1": THERE}))
     run.want(1, FLOW, PARTITIONS)
     task = asyncio.create_task(run.run())
     try:
@@ -96,7 +95,7 @@ def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> N
     assert len(asked) == 2
 
 
-def test_a_source_is_reached_as_the_newest_assignment_says() -> None:
+def test_a_source_is_reached_as_the_slot_was_started_and_no_assignment_adds_one() -> None:
     asked: list[ClusterSpec] = []
 
     async def notes(name: str, spec: ClusterSpec) -> Cluster:
@@ -106,9 +105,10 @@ def test_a_source_is_reached_as_the_newest_assignment_says() -> None:
     async def work() -> None:
         async with running(notes) as run:
             await until(lambda: asked == [THERE])
-            run.want(2, replace(FLOW, source=MOVED), PARTITIONS)
-            await until(lambda: asked[-1] == MOVED)
+            run.want(2, AssignedFlow(flow_spec("flow", source="elsewhere"), 1), PARTITIONS)
+            await until(lambda: "not in the spec" in run.partitions()[0].why)
             (status,) = run.partitions()
             assert (status.state, run.version) == (State.RETRYING, 2)
+            assert set(map(id, asked)) == {id(THERE)}
 
     asyncio.run(work())

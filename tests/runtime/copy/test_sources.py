@@ -1,20 +1,19 @@
-"""Flows share a source as long as they reach it in the same way."""
+"""Flows of one source share its connection; the sources are those that the slot was started with."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from msgspec.structs import replace
 
 from runtime.contract.client_values import WireSettings
 from runtime.contract.jobspec import ClusterSpec
+from runtime.copy.clusters import UnknownCluster
 from runtime.copy.sources import Sources
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import Disconnected
 
 DC1 = ClusterSpec(bootstrap="dc1:1", client={"sasl.username": "u", "sasl.password": {"env": "DC1"}})
-SAME = ClusterSpec(bootstrap="dc1:1", client={"sasl.password": {"env": "DC1"}, "sasl.username": "u"})
-EDITED = replace(DC1, client={**DC1.client, "sasl.password": {"env": "NEW"}})
+DC3 = ClusterSpec(bootstrap="dc3:1")
 
 
 class Opened(Cluster):
@@ -52,14 +51,14 @@ class Door:
 def given(work: Callable[[Sources, Door], Awaitable[None]]) -> None:
     async def scenario() -> None:
         door = Door()
-        await work(Sources(door), door)
+        await work(Sources(door, {"dc1": DC1, "dc3": DC3}), door)
 
     asyncio.run(scenario())
 
 
 def test_flows_that_come_at_once_share_what_the_first_one_opens() -> None:
     async def work(sources: Sources, door: Door) -> None:
-        one, other = await asyncio.gather(sources.take("dc1", DC1), sources.take("dc1", SAME))
+        one, other = await asyncio.gather(sources.take("dc1"), sources.take("dc1"))
         assert one is other
         assert door.asked == [DC1]
 
@@ -68,27 +67,22 @@ def test_flows_that_come_at_once_share_what_the_first_one_opens() -> None:
 
 def test_the_last_flow_to_leave_closes_it_and_the_next_one_opens_it_anew() -> None:
     async def work(sources: Sources, door: Door) -> None:
-        one, other = [await sources.take("dc1", DC1) for _ in range(2)]
+        one, other = [await sources.take("dc1") for _ in range(2)]
         await sources.leave(one)
         assert door.closed == [False]
         await sources.leave(other)
         assert door.closed == [True]
-        assert (await sources.take("dc1", DC1)).cluster is door.made[1]
+        assert (await sources.take("dc1")).cluster is door.made[1]
         assert door.closed == [True, False]
 
     given(work)
 
 
-def test_other_settings_are_another_connection_and_the_old_one_stays_for_who_uses_it() -> None:
+def test_a_cluster_that_the_slot_was_not_started_with_is_not_opened() -> None:
     async def work(sources: Sources, door: Door) -> None:
-        before = [await sources.take("dc1", DC1) for _ in range(2)]
-        await sources.leave(before[0])
-        after = await sources.take("dc1", EDITED)
-        assert after.directory is not before[1].directory
-        assert door.asked == [DC1, EDITED]
-        assert door.closed == [False, False]
-        await sources.leave(before[1])
-        assert door.closed == [True, False]
+        with pytest.raises(UnknownCluster, match="'attacker' is not in the spec"):
+            await sources.take("attacker")
+        assert door.asked == []
 
     given(work)
 
@@ -97,9 +91,9 @@ def test_what_could_not_be_opened_is_tried_again() -> None:
     async def work(sources: Sources, door: Door) -> None:
         door.refuses = True
         with pytest.raises(Disconnected):
-            await sources.take("dc1", DC1)
+            await sources.take("dc1")
         door.refuses = False
-        source = await sources.take("dc1", DC1)
+        source = await sources.take("dc1")
         await sources.leave(source)
         assert (len(door.asked), door.closed) == (2, [True])
 
@@ -108,8 +102,8 @@ def test_what_could_not_be_opened_is_tried_again() -> None:
 
 def test_at_the_end_all_are_closed() -> None:
     async def work(sources: Sources, door: Door) -> None:
-        for spec in (DC1, EDITED):
-            await sources.take("dc1", spec)
+        for name in ("dc1", "dc3"):
+            await sources.take(name)
         await sources.close()
         assert door.closed == [True, True]
 

@@ -230,9 +230,13 @@ class Driver:
         self.version = 0
 
     def spec(self, slot: int = 0) -> SlotSpec:
-        cluster = self.sides[self.destination].spec()
         return SlotSpec(
-            job=self.job, slot=slot, destination=self.destination, cluster=cluster, copy=self.settings
+            job=self.job,
+            slot=slot,
+            destination=self.destination,
+            cluster=self.sides[self.destination].spec(),
+            copy=self.settings,
+            sources={name: side.spec() for name, side in self.sides.items() if name != self.destination},
         )
 
     async def take_over(
@@ -278,8 +282,7 @@ class Driver:
             await source.close()
             await destination.close()
         self.version += 1
-        reached = self.sides[flow.source].spec()
-        flows = {flow.name: AssignedFlow(flow, number, reached, flow.rate_limit)}
+        flows = {flow.name: AssignedFlow(flow, number, flow.rate_limit)}
         return Assignment(self.version, flows, list(partitions))
 
     async def progress(self, flow: str) -> dict[PartitionKey, Progress]:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from runtime.contract.jobspec import (
     AtOffsets,
-    ClusterSpec,
     Earliest,
     FlowSpec,
     JobSpec,
@@ -21,6 +20,7 @@ from runtime.contract.jobspec import (
     SelectionSpec,
 )
 from runtime.contract.ledger import Generation
+from runtime.copy.clusters import UnknownCluster
 from runtime.copy.ledger import Ledger, Undecided
 from runtime.copy.wire.errors import Disconnected
 from runtime.copy.wire.protocol.metadata import MetadataRequest
@@ -55,11 +55,11 @@ class Life:
         (work,) = self.flows.all()
         return work
 
-    async def edit(self, flow: FlowSpec, **reached: ClusterSpec) -> None:
-        spec = replace(self.spec, flows=[flow], routes=[], clusters={**self.spec.clusters, **reached})
-        self.clusters.know(spec.clusters)
+    async def edit(self, flow: FlowSpec) -> None:
+        used = {name: self.spec.clusters[name] for name in (flow.source, flow.destination)}
+        spec = replace(self.spec, flows=[flow], routes=[], clusters=used)
         await self.flows.run_by(spec)
-        await self.clusters.forget_others(spec.clusters)
+        await self.clusters.close_others(spec.clusters)
 
     async def until(self, holds: Callable[[FlowWork], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -237,54 +237,40 @@ def test_a_flow_that_starts_over_stays_its_driver_s_however_late_its_generation_
     asyncio.run(scenario())
 
 
-def test_edited_settings_of_a_source_are_the_slots_once_they_lead_to_it(
+def test_a_flow_comes_from_another_cluster_of_the_start_and_goes(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
-    """Wrong ones are said, and stop nothing that is being copied."""
-    base = fresh("shop")
-    flow, orders = flow_of(fresh, base), written(sides, f"{base}.orders")
-    right = sides["dc1"].spec()
-    edited = replace(right, client={**right.client, "client.id": "edited"})
-    wrong = {
-        "no bootstrap broker answers": replace(right, bootstrap="127.0.0.1:9"),
-        "pinned is another": replace(right, id="another"),
-        "REPL_NOWHERE is not set": replace(right, client={"client.id": {"env": "REPL_NOWHERE"}}),
-    }
-
-    async def scenario() -> None:
-        async with life(sides, flow) as driver:
-            await driver.assigned(orders)
-            before = await driver.clusters.cluster("dc1")
-            for why, spec in wrong.items():
-                await driver.edit(flow, dc1=spec)
-                await driver.said(why)
-                assert driver.work.source == right
-                await driver.assigned(orders)
-            await driver.edit(flow, dc1=edited)
-            await driver.until(lambda work: work.source == edited)
-            await driver.assigned(orders, written(sides, f"{base}.later"))
-            with pytest.raises(Disconnected, match="closed by this client"):
-                await before.call(next(iter(before.brokers)), MetadataRequest(()))
-
-    asyncio.run(scenario())
-
-
-def test_a_flow_comes_from_a_cluster_that_nobody_named_before_and_goes(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
+    """What no flow uses any more is closed, and is opened again for a flow that comes back."""
     base = fresh("shop")
     flow, orders = flow_of(fresh, base), written(sides, f"{base}.orders")
     other = replace(flow, name=fresh("other"), source="dc3")
 
     async def scenario() -> None:
-        async with life(sides, flow) as driver:
+        async with life({**sides, "dc3": sides["dc1"]}, flow) as driver:
             await driver.assigned(orders)
-            await driver.edit(other, dc3=sides["dc1"].spec())
+            before = await driver.clusters.cluster("dc1")
+            await driver.edit(other)
             await driver.assigned(orders)
-            assert driver.work.source == sides["dc1"].spec()
-            assert {"dc1", "dc3"} <= driver.clusters.listed().keys()
+            assert "dc1" not in driver.clusters.listed()
+            with pytest.raises(Disconnected, match="closed by this client"):
+                await before.call(next(iter(before.brokers)), MetadataRequest(()))
             await driver.edit(flow)
             await driver.assigned(orders)
             assert "dc3" not in driver.clusters.listed()
+
+    asyncio.run(scenario())
+
+
+def test_a_cluster_that_the_job_was_not_started_with_is_not_reached(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    flow, orders = flow_of(fresh, base), written(sides, f"{base}.orders")
+
+    async def scenario() -> None:
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders)
+            with pytest.raises(UnknownCluster, match="not in the spec"):
+                await driver.clusters.cluster("dc3")
 
     asyncio.run(scenario())

@@ -3,9 +3,8 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from msgspec.structs import replace
 
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, SelectionSpec
+from runtime.contract.jobspec import FlowSpec, SelectionSpec
 from runtime.contract.ledger import PartitionKey
 from runtime.copy.assignment import AssignedFlow, AssignedPartition, Assignment
 from runtime.driver.membership import Membership
@@ -15,7 +14,7 @@ SLOTS = range(3)
 
 def flow(name: str) -> AssignedFlow:
     spec = FlowSpec(name=name, source="a", destination="b", topics=SelectionSpec(include=["t"]))
-    return AssignedFlow(spec, generation=1, source=ClusterSpec(bootstrap="a:1"))
+    return AssignedFlow(spec, generation=1)
 
 
 def partitions(*numbers: int, of: str = "f") -> dict[PartitionKey, AssignedPartition]:
@@ -94,24 +93,6 @@ def test_a_new_flow_disturbs_only_the_slots_that_get_some_of_it():
     changed = next(one for one in after if one is not None)
     assert {one.flow for one in changed.partitions} == {"f", "g"}
     assert all(one is not None for one in before)
-
-
-def test_an_edited_source_is_told_to_the_slots_that_copy_the_flow():
-    membership = Membership(range(2))
-    both = {"f": flow("f"), "g": flow("g")}
-    wanted = {**partitions(0), **partitions(1, of="g")}
-    membership.want(both, {}, wanted)
-    before = {slot: membership.next(slot) for slot in range(2)}
-    moved = replace(both["g"], source=ClusterSpec(bootstrap="b:1"))
-    membership.want({**both, "g": moved}, {}, wanted)
-    for slot in range(2):
-        news, older = membership.next(slot), before[slot]
-        assert older is not None
-        if "g" in older.flows:
-            assert news is not None
-            assert (news.flows["g"], news.partitions) == (moved, older.partitions)
-        else:
-            assert news is None
 
 
 def test_a_rate_is_shared_by_the_slots_that_copy_the_flow():

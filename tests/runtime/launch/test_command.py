@@ -1,10 +1,12 @@
 """What spark-submit is called with: nothing that anybody may not see."""
 
+import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from runtime.launch.command import properties_file, spark_home, submission
+from runtime.launch.command import check_secret, properties_file, spark_home, submission
 from runtime.launch.folder import Folder
 from runtime.launch.launcher import LaunchError
 from tests.runtime.launch.specs import spec_of
@@ -40,6 +42,58 @@ def test_standalone(tmp_path: Path):
     assert found.variables["PYSPARK_PYTHON"] == "./env/bin/python"
     assert "SPARK_LOCAL_IP" not in found.variables  # the workers must reach the driver
     assert (found.properties["spark.cores.max"], found.properties["spark.executor.cores"]) == ("3", "1")
+
+
+@pytest.mark.parametrize("launcher", ["local", "standalone", "yarn"])
+def test_sparks_processes_authenticate_each_other_unless_the_topology_says_no(tmp_path: Path, launcher: str):
+    folder = Folder(tmp_path, "dc2")
+    found = submission(spec_of(launcher=launcher), folder, SPARK).properties
+    assert found["spark.authenticate"] == "true"
+    assert found["spark.network.crypto.enabled"] == "true"
+    off = spec_of(launcher=launcher, conf={"spark.authenticate": "false"})
+    assert submission(off, folder, SPARK).properties["spark.authenticate"] == "false"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.x.sasl.password",
+        "spark.x.sasl.jaas.config",
+        "sasl.username",
+        "ssl.key.pem",
+        "ssl.key.password",
+        "ssl.keystore.location",
+        "my.token",
+        "spark.authenticate.secret",
+        "spark.hadoop.fs.s3a.access.key",
+    ],
+)
+def test_what_sparks_ui_shows_leaves_out_what_may_hold_a_secret(tmp_path: Path, key: str):
+    pattern = submission(spec_of(), Folder(tmp_path, "dc2"), SPARK).properties["spark.redaction.regex"]
+    assert re.search(pattern, key)
+    assert not re.search(pattern, "spark.executor.cores")
+
+
+def test_a_standalone_cluster_has_a_secret_of_its_own(tmp_path: Path):
+    """Spark reads it from spark-defaults.conf by itself: it is in no plan, no YAML and no command line."""
+    launch = spec_of(launcher="standalone", master="spark://h:7077").launch
+    environ = {"SPARK_CONF_DIR": str(tmp_path)}
+    for text in (None, "", "# spark.authenticate.secret x", "spark.authenticate true"):
+        if text is not None:
+            (tmp_path / "spark-defaults.conf").write_text(text)
+        with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret is not in") as caught:
+            check_secret(launch, SPARK, environ)
+        assert "SPARK_CONF_DIR" in caught.value.way_out
+    for text in (
+        "spark.authenticate.secret x",
+        "a b\n  spark.authenticate.secret = x",
+        "spark.authenticate.secret:x",
+    ):
+        (tmp_path / "spark-defaults.conf").write_text(text)
+        check_secret(launch, SPARK, environ)
+    check_secret(replace(launch, conf={"spark.authenticate": "false"}), SPARK, {})
+    for launcher in ("local", "yarn", "kubernetes"):  # Spark makes one there
+        check_secret(spec_of(launcher=launcher).launch, SPARK, {})
 
 
 def test_yarn(tmp_path: Path):

@@ -88,3 +88,13 @@ def test_yarn_wants_its_configuration(tmp_path: Path):
     with pytest.raises(LaunchError, match="HADOOP_CONF_DIR"):
         Supervised(tmp_path / "home", environ).launch(spec_of(launcher="yarn", master="yarn"))
     assert not (tmp_path / "home").exists()
+
+
+def test_a_standalone_cluster_wants_its_secret(tmp_path: Path):
+    java = java_of(tmp_path, "17.0.1")
+    environ = {"PATH": str(java.parent), "SPARK_HOME": str(FakeSpark(tmp_path).home)}
+    spec = spec_of(launcher="standalone", master="spark://h:7077")
+    with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret is not in") as caught:
+        Supervised(tmp_path / "home", environ).launch(spec)
+    assert "spark.authenticate: false" in caught.value.way_out
+    assert not (tmp_path / "home").exists()

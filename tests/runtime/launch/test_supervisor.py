@@ -188,3 +188,20 @@ def test_one_that_another_machine_looks_after_is_left_to_it(launcher: Supervised
     with pytest.raises(LaunchError, match="elsewhere"):
         launcher.launch(SPEC)
     folder.state.unlink()
+
+
+def test_a_standalone_cluster_without_its_secret_gets_no_application(tmp_path: Path, spark: FakeSpark):
+    """Also at a later start: the job waits, says what is missing, and runs again once it is there."""
+    secret = tmp_path / "spark-defaults.conf"
+    secret.write_text("spark.authenticate.secret x")
+    environ = {**os.environ, "SPARK_HOME": str(spark.home), "SPARK_CONF_DIR": str(tmp_path)}
+    launcher = Supervised(tmp_path / "home", environ)
+    try:
+        launcher.launch(spec_of(launcher="standalone", master="spark://h:7077"))
+        secret.unlink()
+        kill(state(launcher).application)
+        wait_for(lambda: any("spark.authenticate.secret is not in" in one for one in launcher.tail("dc2")))
+        secret.write_text("spark.authenticate.secret x")
+        wait_for(again(launcher, 1))
+    finally:
+        launcher.stop("dc2", 0)

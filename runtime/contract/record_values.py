@@ -1,0 +1,77 @@
+"""Decodes the keys and values of internal records within bounds: reading a record never costs more than that.
+
+A record may come from anything that has the right to write the topic. Text that is cut off, too long, too
+deeply nested or of another shape is an `UnreadableValue`, and so is compressed text that unpacks past
+`MAX_TEXT_BYTES`. Each codec has an error of its own that is derived from it.
+"""
+
+import zlib
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+# Brokers take records of 1 MB by default, and what the product writes packs by 10 to 20.
+MAX_TEXT_BYTES: Final = 32 << 20
+_SHOWN: Final = 300
+
+_T_co = TypeVar("_T_co", covariant=True)
+_T = TypeVar("_T")
+
+
+class UnreadableValue(ValueError):
+    """A record that can't be read. Its text is short and printable, whatever the record holds."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(_printable(why))
+
+
+class Decoder(Protocol[_T_co]):
+    """A decoder of msgspec, for JSON or MessagePack."""
+
+    def decode(self, buf: bytes, /) -> _T_co: ...
+
+
+def decode(decoder: Decoder[_T], text: bytes) -> _T:
+    """Decodes text that is already unpacked. Raises UnreadableValue."""
+    if len(text) > MAX_TEXT_BYTES:
+        raise UnreadableValue(f"it has {len(text)} bytes, at most {MAX_TEXT_BYTES} are read")
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        raise UnreadableValue("it is nested too deeply") from None
+    except ValueError as error:  # msgspec's own, and text that is not UTF-8
+        raise UnreadableValue(str(error)) from None
+
+
+def compress(text: bytes) -> bytes:
+    return zlib.compress(text, 1)
+
+
+def decompress(packed: bytes) -> bytes:
+    """Unpacks at most `MAX_TEXT_BYTES`. Raises UnreadableValue."""
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(packed, MAX_TEXT_BYTES + 1)
+    except zlib.error as error:
+        raise UnreadableValue(f"it does not unpack: {error}") from None
+    if len(text) > MAX_TEXT_BYTES:
+        raise UnreadableValue(f"it unpacks to more than {MAX_TEXT_BYTES} bytes")
+    if not unpacker.eof:
+        raise UnreadableValue("it does not unpack: it is cut off")
+    return text
+
+
+def key_parts(key: bytes | None) -> list[Any] | None:
+    """The parts of a record's key, which is a JSON array; None for any other key."""
+    try:
+        return decode(_parts, key or b"")
+    except UnreadableValue:
+        return None
+
+
+_parts = msgspec.json.Decoder(list[Any])
+
+
+def _printable(text: str) -> str:
+    shown = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text[:_SHOWN])
+    return shown + ("…" if len(text) > _SHOWN else "")

@@ -1,0 +1,138 @@
+"""Hostile records in the control and status topics are skipped and said, and end nothing: on real brokers."""
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+
+from runtime.contract import control, job_status, naming
+from runtime.contract.control import Assign, StopSlot
+from runtime.contract.job_status import JobKey, JobStatus
+from runtime.contract.jobspec import JobSpec
+from runtime.copy.assignment import Assignment, SlotSpec
+from runtime.copy.records import Record, StoredRecord
+from runtime.copy.slot import Slot
+from runtime.copy.wire.cluster import Cluster
+from runtime.driver.channel import Skipped, Tail, end_of, post
+from runtime.driver.clusters import Clusters
+from runtime.driver.destination import last_status, open_destination
+from runtime.driver.task import Ticket, listen
+from tests.records import PATIENCE_S
+from tests.runtime.conftest import sides_of
+from tests.runtime.copy.world import Side
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+DEEP = b"[" * 100_000
+HOSTILE = [
+    b"",
+    b"\x02{}",
+    b"\x01junk",
+    b"\x01" + DEEP,
+    b"\x01" + zlib.compress(DEEP),
+    b"\x01" + zlib.compress(b" " * (64 << 20)),
+    b'\x01{"type": "assign", "driver": "d", "assignment": {"version": "x"}}',
+    b'\x01{"type": "assign", "driver": "d", "assignment": ' + DEEP + b"}",
+]
+
+
+@pytest.fixture(scope="module")
+def dc2(lab) -> Side:
+    return sides_of(lab)["dc2"]
+
+
+def at(side: Side, work: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        cluster = await side.open()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await work(cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_slot_skips_what_it_cannot_read_and_obeys_the_next_word(dc2: Side, fresh: Fresh) -> None:
+    spec = SlotSpec(job=fresh("job"), slot=0, destination="dc2", cluster=dc2.spec())
+    mine = control.slot_key(spec.job, 0)
+
+    async def work(cluster: Cluster) -> None:
+        ticket = Ticket("d", 1, spec, Assignment(1), await end_of(cluster, naming.CONTROL))
+        told: list[Assignment] = []
+        slot = Slot(spec, ticket.first)
+        slot.assign = told.append  # type: ignore[method-assign, assignment]  # it would open its destination
+        ended = asyncio.Event()
+        slot.stop = ended.set  # type: ignore[method-assign]
+        tail = Tail(cluster, naming.CONTROL, ticket.control_offset)
+        listening = asyncio.create_task(listen(tail, ticket, slot, lambda _: None))
+        for value in HOSTILE:
+            await post(cluster, naming.CONTROL, [Record(mine, value)])
+        for word in (Assign("d", msgspec.Raw(b'{"version": 2}')), StopSlot("d")):
+            await post(cluster, naming.CONTROL, [Record(mine, control.encode(word))])
+        await ended.wait()
+        listening.cancel()
+        assert [one.version for one in told] == [2]
+        assert tail.skipped.count == len(HOSTILE)
+        assert f"{naming.CONTROL}: skipped the record at offset" in tail.skipped.note
+
+    at(dc2, work)
+
+
+def test_a_batch_that_unpacks_past_the_bound_is_skipped(dc2: Side, fresh: Fresh) -> None:
+    """64 MB in a batch of some KB: brokers take it."""
+    topic = fresh("words")
+    dc2.create(topic)
+
+    async def work(cluster: Cluster) -> None:
+        tail = Tail(cluster, topic, 0)
+        large = {"compression.type": "zstd", "message.max.bytes": 100_000_000}
+        producer = Producer({**dc2.client, **large})
+        producer.produce(topic, b"x" * (64 << 20), partition=0)
+        assert await asyncio.to_thread(producer.flush, 60) == 0
+        await post(cluster, topic, [Record(b"k", b"next")])
+        found: list[StoredRecord] = []
+        while not found:
+            found = await tail.read()
+        assert [one.value for one in found] == [b"next"]
+        assert "unpacks to more than" in tail.skipped.note
+
+    at(dc2, work)
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_last_heartbeat_that_cannot_be_read_keeps_no_driver_from_starting(
+    dc2: Side, fresh: Fresh, value: bytes
+) -> None:
+    job = fresh("job")
+    key = job_status.encode_key(JobKey(job))
+    spec = JobSpec(job=job, topology="t", destination="dc2", clusters={"dc2": dc2.spec()}, flows=[])
+
+    async def work(cluster: Cluster) -> None:
+        good = job_status.encode(JobStatus(job, "t", "d", "running", 1, 1))
+        await post(cluster, naming.STATUS, [Record(key, good)])
+        assert await last_status(cluster, job) is not None
+        await post(cluster, naming.STATUS, [Record(key, value)])
+        assert await last_status(cluster, job) is None
+        clusters = Clusters(job, spec.clusters, {})
+        try:
+            assert (await open_destination(spec, clusters)).generations == {}
+        finally:
+            await clusters.close()
+
+    at(dc2, work)
+
+
+def test_a_flood_is_said_in_few_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    skipped = Skipped("__repl.control", lambda: now)
+    for offset in range(1_000):
+        skipped.add(offset, "junk")
+    assert "offset 999, which can't be read: junk" in skipped.note
+    assert len(capfd.readouterr().err.splitlines()) == 10
+    now = 3_600.0
+    assert skipped.note == ""

@@ -1,0 +1,295 @@
+"""Hostile records of every internal topic are each codec's own error, in bounded time and memory."""
+
+import contextlib
+import json
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.contract import (
+    checkpoint,
+    consumer_times,
+    control,
+    heartbeat,
+    job_status,
+    jobspec,
+    ledger,
+    offsetmap,
+    producers,
+    record_values,
+    status,
+)
+from runtime.contract.checkpoint import Checkpoint, CheckpointState, UnreadableCheckpoint
+from runtime.contract.consumer_times import ConsumerTimes, Moment, UnreadableTimes
+from runtime.contract.control import UnreadableControl
+from runtime.contract.heartbeat import Heartbeat, UnreadableHeartbeat
+from runtime.contract.job_status import JobStatus, SlotReport, SourceEnds, UnreadableStatus
+from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, TemplateRule
+from runtime.contract.ledger import Generation, Orphaned, Progress, Replayed, Segment, UnreadableRecord
+from runtime.contract.producers import Producer
+from runtime.contract.record_values import UnreadableValue
+from runtime.contract.status import SlotStatus
+from runtime.copy import assignment
+from runtime.copy.assignment import Assignment
+
+_SECONDS, _BYTES = 5.0, 400 << 20
+_DEEP = 100_000
+
+SPEC = JobSpec(
+    job="j",
+    topology="t",
+    destination="dc2",
+    clusters={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
+    flows=[FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=["x"]))],
+)
+PROGRESS = Progress(1, b"s" * 16, "x", b"d" * 16, 5, 0, 5, 0, 0, 0, 5)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """One kind of value: how it is read, the error that it answers with, and a value that it reads."""
+
+    name: str
+    read: Callable[[bytes], object]
+    error: type[UnreadableValue]
+    sample: bytes
+
+
+CODECS = [
+    Codec("stop", control.decode_command, UnreadableControl, control.encode(control.StopJob("1"))),
+    Codec("edit", control.decode_command, UnreadableControl, control.encode(control.Reconfigure("1", SPEC))),
+    Codec("word", control.decode_word, UnreadableControl, control.encode(control.StopSlot("d"))),
+    Codec("assignment", assignment.decode, UnreadableValue, assignment.encode(Assignment(1))),
+    Codec(
+        "job",
+        job_status.decode_job,
+        UnreadableStatus,
+        job_status.encode(JobStatus("j", "t", "d", "running", 1, 1)),
+    ),
+    Codec(
+        "slot",
+        job_status.decode_slot,
+        UnreadableStatus,
+        job_status.encode(SlotReport("d", 1, SlotStatus(0, 1, 1))),
+    ),
+    Codec("ends", job_status.decode_ends, UnreadableStatus, job_status.encode(SourceEnds(1, {"x": {0: 1}}))),
+    Codec("spec", job_status.decode_spec, UnreadableStatus, job_status.encode(SPEC)),
+    Codec("slot status", status.decode, UnreadableValue, status.encode(SlotStatus(0, 1, 1))),
+    Codec("heartbeat", heartbeat.decode, UnreadableHeartbeat, heartbeat.encode(Heartbeat("f", "j", "id", 7))),
+    Codec(
+        "checkpoint",
+        checkpoint.decode,
+        UnreadableCheckpoint,
+        checkpoint.encode(Checkpoint(1, 2, 3, CheckpointState.OURS, "x")),
+    ),
+    Codec(
+        "times",
+        consumer_times.decode,
+        UnreadableTimes,
+        consumer_times.encode(ConsumerTimes((Moment(1, 2),), 3)),
+    ),
+    Codec(
+        "producer",
+        producers.decode,
+        UnreadableRecord,
+        producers.encode(Producer("f", "dc1", "id", TemplateRule(text="{topic}"))),
+    ),
+    Codec("progress", ledger.decode_progress, UnreadableRecord, ledger.encode_value(PROGRESS)),
+    Codec(
+        "segment",
+        ledger.decode_segment,
+        UnreadableRecord,
+        ledger.encode_value(Segment(0, 1, 0, 1, b"\0\0\1")),
+    ),
+    Codec(
+        "generation",
+        ledger.decode_generation,
+        UnreadableRecord,
+        ledger.encode_value(Generation(1, "j", "active", "d", [], "a", "b", 1)),
+    ),
+    Codec(
+        "orphaned",
+        ledger.decode_orphaned,
+        UnreadableRecord,
+        ledger.encode_value(Orphaned(1, b"s" * 16, 1, "why")),
+    ),
+    Codec(
+        "replayed",
+        ledger.decode_replayed,
+        UnreadableRecord,
+        ledger.encode_value(Replayed(1, b"s" * 16, "x", 1, 1)),
+    ),
+]
+each_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+
+
+def packed(sign: bytes, unpacked: int) -> bytes:
+    """So many bytes, compressed a thousandfold."""
+    packer = zlib.compressobj(9)
+    piece = sign * (1 << 20)
+    parts = [packer.compress(piece) for _ in range(unpacked >> 20)]
+    return b"".join((*parts, packer.flush()))
+
+
+BOMB = packed(b" ", 512 << 20)
+TEXTS = {
+    "nothing": b"",
+    "an array": b"[]",
+    "an object": b"{}",
+    "null": b"null",
+    "a number": b"1",
+    "a text": b'"text"',
+    "not JSON": b"junk",
+    "not UTF-8": b'{"\xff": "\xff"}',
+    "another tag": b'{"type": "dance"}',
+    "a wrong type": b'{"type": "stop", "id": 7, "job": 7, "driver": [], "slot": "x", "number": "x"}',
+    "a long number": b'{"type": "stop", "number": 1' + b"0" * 100_000 + b"}",
+    "deep arrays": b"[" * _DEEP,
+    "deep objects": b'{"spec":' * _DEEP,
+    "deep arrays in a field not known": b'{"weather": ' + b"[" * _DEEP,
+    "deep arrays in MessagePack": b"\x91" * _DEEP,
+    "a huge array in MessagePack": b"\xdd\x7f\xff\xff\xff",
+    "a huge text in MessagePack": b"\xdb\x7f\xff\xff\xff",
+    "nil in MessagePack": b"\xc0",
+    "a long command id": b'{"type": "stop", "id": "' + b"x" * 10_000 + b'"}',
+    "a long name that is not known": b'{"type": "reconfigure", "' + b"\\u001b" * 100_000 + b'": 1}',
+    "only spaces": b" " * (40 << 20),
+}
+VALUES = {
+    **{f"{name}, as it is": b"\x01" + text for name, text in TEXTS.items()},
+    **{f"{name}, packed": b"\x01" + zlib.compress(text, 1) for name, text in TEXTS.items()},
+    "no version": b"",
+    "another version": b"\x02{}",
+    "512 MB packed": b"\x01" + BOMB,
+    "512 MB packed, cut off": b"\x01" + BOMB[:-9],
+    "no version, deep": b"[" * _DEEP,
+}
+
+
+@each_codec
+def test_the_sample_is_read(codec: Codec) -> None:
+    codec.read(codec.sample)
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+@each_codec
+def test_a_hostile_value_is_the_codecs_own_error(codec: Codec, value: bytes) -> None:
+    tracemalloc.start()
+    began = time.process_time()
+    try:
+        with pytest.raises(codec.error) as raised:
+            codec.read(value)
+        seconds, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert seconds < _SECONDS
+    assert peak < _BYTES
+    assert len(str(raised.value)) < 500
+    assert str(raised.value).isprintable()
+
+
+@each_codec
+def test_every_truncation_is_the_codecs_own_error(codec: Codec) -> None:
+    for end in range(len(codec.sample)):
+        with pytest.raises(codec.error):
+            codec.read(codec.sample[:end])
+
+
+@given(value=st.binary(max_size=200), versioned=st.booleans())
+@each_codec
+def test_whatever_the_bytes_are_nothing_else_is_raised(codec: Codec, value: bytes, versioned: bool) -> None:
+    with contextlib.suppress(codec.error):
+        codec.read(b"\x01" + value if versioned else value)
+
+
+KEYS: list[Callable[[bytes | None], object]] = [
+    job_status.decode_key,
+    checkpoint.decode_key,
+    consumer_times.decode_key,
+]
+LEDGER_KEYS: list[Callable[[bytes | None], object]] = [ledger.decode_key, producers.decode_key]
+HOSTILE_KEYS = [None, *TEXTS.values(), b'["job"]', b'["slot", "j", "1"]', b'["progress", "f", "t", "0"]']
+
+
+@pytest.mark.parametrize("key", HOSTILE_KEYS, ids=range(len(HOSTILE_KEYS)))
+def test_a_hostile_key_is_passed_over_or_the_codecs_own_error(key: bytes | None) -> None:
+    assert [read(key) for read in KEYS] == [None] * len(KEYS)
+    for read in LEDGER_KEYS:
+        with pytest.raises(UnreadableRecord) as raised:
+            read(key)
+        assert len(str(raised.value)) < 500
+
+
+def test_the_bound_is_exact() -> None:
+    most = b" " * record_values.MAX_TEXT_BYTES
+    assert record_values.decompress(zlib.compress(most, 1)) == most
+    with pytest.raises(UnreadableValue, match="more than"):
+        record_values.decompress(zlib.compress(most + b" ", 1))
+
+
+@pytest.mark.parametrize("runs", [b"\x80" * 1_000_000, b"\xff" * 10 + b"\x01", b"\x00", b"\x00\x00\x00"])
+def test_hostile_runs_of_an_offset_map(runs: bytes) -> None:
+    """A number without an end took time that grew with the square of its length."""
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r"63 bits|shorter|cut off|0 records"):
+        offsetmap.decode_runs(runs, 0, 0)
+    assert time.process_time() - began < _SECONDS
+
+
+def told(**changes: object) -> bytes:
+    """An edit as JSON, with some values of the spec or of its flow changed, whatever their types."""
+    spec = json.loads(msgspec.json.encode(SPEC))
+    flow = spec["flows"][0]
+    for path, value in changes.items():
+        target, _, key = path.rpartition("__")
+        (flow if target == "flow" else spec)[key] = value
+    return b"\x01" + json.dumps({"type": "reconfigure", "id": "1", "spec": spec}).encode()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"flow__topics": {"include": ["("]}},
+        {"flow__topics": {"include": ["x" * 70_000]}},
+        {"flow__topics": {"include": [".*"], "exclude": ["[z-a]"]}},
+        {"flow__groups": {"selection": {"include": ["*"]}}},
+        {"flow__promoted": ["("]},
+        {"flow__configs": {"exclude": ["("]}},
+        {"flow__rename": {"type": "match", "match": "(a", "to": "b"}},
+        {"flow__rename": {"type": "match", "match": "a-(.*)", "to": "same"}},
+        {"flow__follow_every_ms": 0},
+        {"flow__follow_every_ms": -1},
+        {"flow__heartbeats_every_ms": 10**18},
+        {"flow__rate_limit": -1},
+        {"flow__rpo_ms": -5},
+        {"flow__start": {"type": "offsets", "offsets": {"x": {"zero": 1}}}},
+        {"flow__start": {"type": "offsets", "offsets": {"x": {"0": -1}}}},
+        {"flow__start": {"type": "timestamp", "timestamp_ms": -1}},
+        {"routes": [{"name": "r", "source": "a", "destination": "b", "topics": {"include": ["("]}}]},
+        {"slots": -1},
+        {"slots": 10**9},
+        {"metrics_port": 70_000},
+        {"copy": {"lanes": 10**9}},
+        {"copy": {"fetch_bytes": 1 << 40}},
+        {"internal": {"timestamps": {"partitions": 0}}},
+    ],
+    ids=str,
+)
+def test_an_edit_is_held_to_all_that_a_spec_file_is(changes: dict[str, object]) -> None:
+    value = told(**changes)
+    with pytest.raises(UnreadableControl):
+        control.decode_command(value)
+    text = json.dumps(json.loads(value[1:])["spec"]).encode()
+    with pytest.raises(jobspec.BadJobSpec):
+        jobspec.decode(text)
+
+
+def test_an_edit_that_is_right_is_read() -> None:
+    assert control.decode_command(told()) == control.Reconfigure("1", SPEC)
