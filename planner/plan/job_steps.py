@@ -189,20 +189,56 @@ def _flow_book(
 
 
 def _turning_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:
-    """A flow that comes back begins where its opposite ended: that ends first, with its job if it must."""
-    jobs = {name: job.job.name for job in desired.jobs for name in job.flows}
-    flows = {one.flow.name: one.flow for one in desired.flows}
+    """A flow that comes back begins where its opposite ended, so the job that ends the opposite is told first.
+
+    Where jobs wait for each other in a ring none can be the first: those are told at the same time. Nothing is
+    lost by that, since a driver starts a flow that comes back only once the ledger says that its opposite ended.
+    """
     by_job: dict[str, list[JobStep]] = {}
     for step in steps:
         by_job.setdefault(step.job, []).append(step)
-    after: dict[str, set[str]] = {}
+    turns = _turns(desired)
+    waits = _waits(by_job)
+    for job, others in turns.items():
+        waits.setdefault(job, set()).update(others)
+    for step in steps:
+        before = [job for job in sorted(turns.get(step.job, ())) if not _reaches(job, step.job, waits)]
+        needs = [one.id for job in before for one in by_job.get(job, ())]
+        yield replace(step, needs=(*step.needs, *needs)) if needs else step
+
+
+def _turns(desired: Desired) -> dict[str, set[str]]:
+    """For each job the jobs that end a flow whose opposite comes back in it."""
+    jobs = {name: job.job.name for job in desired.jobs for name in job.flows}
+    flows = {one.flow.name: one.flow for one in desired.flows}
+    turns: dict[str, set[str]] = {}
     for flow in flows.values():
         original = flows.get(flow.reverse_of or "")
         if original is None or (flow.state in RUNNING) == (original.state in RUNNING):
             continue
         ends, comes = (original, flow) if flow.state in RUNNING else (flow, original)
-        if jobs[comes.name] not in after.get(jobs[ends.name], ()):
-            after.setdefault(jobs[comes.name], set()).add(jobs[ends.name])
-    for step in steps:
-        needs = [one.id for job in sorted(after.get(step.job, ())) for one in by_job.get(job, ())]
-        yield replace(step, needs=(*step.needs, *needs)) if needs else step
+        if jobs[comes.name] != jobs[ends.name]:
+            turns.setdefault(jobs[comes.name], set()).add(jobs[ends.name])
+    return turns
+
+
+def _waits(by_job: Mapping[str, Sequence[JobStep]]) -> dict[str, set[str]]:
+    """For each job those whose steps its own steps need already."""
+    owner = {step.id: job for job, steps in by_job.items() for step in steps}
+    return {
+        job: {owner[need] for step in steps for need in step.needs if need in owner} - {job}
+        for job, steps in by_job.items()
+    }
+
+
+def _reaches(start: str, end: str, waits: Mapping[str, Iterable[str]]) -> bool:
+    """Returns whether `start` waits for `end`, directly or over other jobs."""
+    seen, pending = {start}, [start]
+    while pending:
+        for job in waits.get(pending.pop(), ()):
+            if job == end:
+                return True
+            if job not in seen:
+                seen.add(job)
+                pending.append(job)
+    return False
