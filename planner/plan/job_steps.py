@@ -7,6 +7,7 @@ import msgspec
 
 from planner.diff.record import flow_entry, job_entry
 from planner.diff.running import Standing, standings
+from planner.diff.spec_fields import with_files_of
 from planner.model.address import Address, flow_address, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
@@ -79,21 +80,27 @@ def _of_wanted(
             yield from (stop,) if standing.runs(name) else ()
             yield LaunchJob(f"launch:{address}", address, cluster, name, text, (*needs, stop.id), topics)
         case Action.UPDATE if _is_told(spec, standing):
-            yield ReconfigureJob(f"reconfigure:{address}", address, cluster, name, text, needs, topics)
+            told = _told(spec, standing)
+            yield ReconfigureJob(f"reconfigure:{address}", address, cluster, name, told, needs, topics)
         case Action.DELETE if standing.job_entry(name) is not None or standing.runs(name):
             # Its flows end in order, and their ledger says so, before the job goes: by the one that runs, or
             # by a new one that does nothing else.
             last: tuple[JobStep, ...] = ()
             if standing.runs(name):
+                told = _told(spec, standing)
                 last = (
-                    ReconfigureJob(f"reconfigure:{address}", address, cluster, name, text, needs, topics),
+                    ReconfigureJob(f"reconfigure:{address}", address, cluster, name, told, needs, topics),
                 )
             elif any(_ends(flow_changes.get(flow_address(one))) for one in job.flows):
                 last = (LaunchJob(f"launch:{address}", address, cluster, name, text, needs, topics),)
             yield from last
-            told = tuple(one.id for one in last)
             yield StopJob(
-                f"stop:{address}", address, cluster, name, told, _stop_by(last, spec, standing, name)
+                f"stop:{address}",
+                address,
+                cluster,
+                name,
+                tuple(one.id for one in last),
+                _stop_by(last, spec, standing, name),
             )
         case _:
             pass
@@ -117,7 +124,13 @@ def _stop_by(before: Sequence[JobStep], spec: JobSpec, standing: Standing, job: 
 
 def _is_told(spec: JobSpec, standing: Standing) -> bool:
     live = standing.job(spec.job)
-    return live is not None and live.spec != spec
+    return live is not None and live.spec != with_files_of(live.spec, spec)
+
+
+def _told(spec: JobSpec, standing: Standing) -> str:
+    """Returns the spec for a job that runs: it keeps the paths that exist on its machine."""
+    live = standing.job(spec.job)
+    return jobspec.encode(with_files_of(live.spec if live is not None else None, spec)).decode()
 
 
 def _copied(flow: DesiredFlow | None) -> int:
@@ -189,10 +202,10 @@ def _flow_book(
 
 
 def _turning_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:
-    """A flow that comes back begins where its opposite ended, so the job that ends the opposite is told first.
+    """A flow that comes back begins where its opposite ended, so the job that ends the opposite goes first.
 
-    Where jobs wait for each other in a ring none can be the first: those are told at the same time. Nothing is
-    lost by that, since a driver starts a flow that comes back only once the ledger says that its opposite ended.
+    Where jobs wait for each other in a ring none can be the first: those are told at the same time. Nothing
+    is lost by that: a driver starts a flow that comes back only once its opposite ended by the ledger.
     """
     by_job: dict[str, list[JobStep]] = {}
     for step in steps:
