@@ -5,7 +5,7 @@ from planner.diff.differ import owned_by_address
 from planner.diff.drift_jobs import drifted_jobs
 from planner.diff.record import PARTITIONS, REPLICATION, acl_rule, flow_of, is_announced
 from planner.diff.scope import explicit
-from planner.diff.values import normal
+from planner.diff.values import same_value
 from planner.model.address import Address, Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredTopic
@@ -88,7 +88,7 @@ def _live(key: str, live: ObservedTopic) -> str | None:
 
 def _same(key: str, applied: str, found: str | None) -> bool:
     name = key.removeprefix(CONFIG)
-    return found == SENSITIVE or normal(name, applied) == normal(name, found)
+    return found == SENSITIVE or same_value(name, applied, found)
 
 
 def _follows(key: str, found: str | None, mirror: DesiredTopic | None) -> bool:
@@ -102,7 +102,7 @@ def _follows(key: str, found: str | None, mirror: DesiredTopic | None) -> bool:
     name = key.removeprefix(CONFIG)
     if found is None:
         return name in mirror.unset
-    return name in mirror.config and normal(name, found) == normal(name, mirror.config[name])
+    return name in mirror.config and same_value(name, found, mirror.config[name])
 
 
 def _field(key: str, applied: str, found: str | None, live: ObservedTopic) -> FieldChange:

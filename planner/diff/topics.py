@@ -7,7 +7,7 @@ from typing import assert_never
 from planner.diff.compare import Path, differing
 from planner.diff.record import topic_spec
 from planner.diff.scope import PARTITIONS, REPLICATION, Scope, config_path, explicit, topic_scope
-from planner.diff.values import normal
+from planner.diff.values import same_value
 from planner.model.address import Address
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
@@ -152,7 +152,7 @@ def _config_note(pair: Pair, key: str) -> str:
     if entry is None:
         return ""
     applied = entry.config.get(key)
-    same = applied is not None and normal(key, applied) == normal(key, topic.config[key])
+    same = applied is not None and same_value(key, applied, topic.config[key])
     return OUTSIDE if same else ""
 
 
@@ -205,7 +205,7 @@ def _same_recorded(key: str, then: str | None, now: str | None) -> bool:
     if key == ID and then is None:
         return True  # an entry without an id tells nothing about it
     name = key.removeprefix("config.")
-    return normal(name, then) == normal(name, now)
+    return same_value(name, then, now)
 
 
 def _recorded_note(key: str, now: str) -> str:

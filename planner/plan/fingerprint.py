@@ -10,7 +10,7 @@ from planner.diff.differ import owned_by_address
 from planner.diff.record import SPEC, STATE, digest
 from planner.diff.running import Standing
 from planner.diff.scope import explicit
-from planner.diff.values import normal
+from planner.diff.values import readable, same_value
 from planner.model.address import Address, Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
@@ -190,8 +190,9 @@ def difference_between(then: Fingerprint, now: Fingerprint) -> str:
     if then.removal is not None and then.removal != now.removal:
         return f"removing it means {now.removal} now, {then.removal} when the plan was made"
     for key, value in then.config.items():
-        if normal(key, value) != normal(key, now.config.get(key)):
-            return f"{key} is {_shown(now.config.get(key))} now, {_shown(value)} when the plan was made"
+        if not same_value(key, value, now.config.get(key)):
+            found = _shown(key, now.config.get(key))
+            return f"{key} is {found} now, {_shown(key, value)} when the plan was made"
     return ""
 
 
@@ -205,8 +206,8 @@ def _of_a_job(then: Fingerprint, now: Fingerprint) -> str:
     return ""
 
 
-def _shown(value: str | None) -> str:
-    return "not set" if value is None else value
+def _shown(key: str, value: str | None) -> str:
+    return "not set" if value is None else readable(key, value)
 
 
 def _owner(one: Fingerprint) -> str:

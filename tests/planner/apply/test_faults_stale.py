@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Callable[[Meanwhile], None], str]] = {
     "deleted": (Meanwhile.delete, "was deleted since the plan"),
     "made again": (Meanwhile.make_again, "was deleted and made again since the plan"),
     "grown": (Meanwhile.grow, "has 5 partitions now, 1 when the plan was made"),
-    "configured": (lambda topic: topic.set("retention.ms", "5000"), "retention.ms is 5000 now, not set"),
+    "configured": (lambda topic: topic.set("retention.ms", "5000"), "retention.ms is 5s now, not set"),
 }
 
 
