@@ -19,7 +19,7 @@ _BROKERS_OWN = -1
 
 
 def perform(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]:
-    """Creates the topics. One that exists already as wanted is success: an earlier answer may have been lost."""
+    """Creates the topics. One that exists as wanted is success: an earlier answer may have been lost."""
     existed: set[str] = set()
 
     def send(some: Sequence[CreateTopic]) -> Mapping[str, "Future[None]"]:
