@@ -186,6 +186,7 @@ def _execute(
             now_ms=_now_ms,
             launchers=applying.launchers,
             wait=applying.wait,
+            waits=applying.view.waits,
         )
         for cluster in leases
     }

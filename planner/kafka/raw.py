@@ -20,7 +20,11 @@ _KAFKA_PYTHON_NAMES = {
 
 
 class RawFailure(Exception):
-    """What kafka-python raised, in one line."""
+    """What kafka-python raised, in one line. `transient`: the same request may pass when it is sent again."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__(f"{type(failure).__name__}: {failure}")
+        self.transient = bool(getattr(failure, "retriable", False))
 
 
 @contextmanager
@@ -32,11 +36,11 @@ def raw_admin(endpoint: Endpoint, timeout_ms: int = 10_000) -> Iterator[Any]:
     try:
         client = KafkaAdminClient(**_keywords(endpoint, timeout_ms))
     except KafkaError as failure:
-        raise RawFailure(f"{type(failure).__name__}: {failure}") from failure
+        raise RawFailure(failure) from failure
     try:
         yield client
     except KafkaError as failure:
-        raise RawFailure(f"{type(failure).__name__}: {failure}") from failure
+        raise RawFailure(failure) from failure
     finally:
         client.close()
 
