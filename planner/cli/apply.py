@@ -104,6 +104,7 @@ def execute(
     if not auto_approve:
         approve(plan)
     endpoints = endpoints_of(plan.connections.values())
+    home = home_of(plan, path)
     applying = Applying(
         endpoints=endpoints,
         look=Looking(endpoints, timeout),
@@ -111,8 +112,9 @@ def execute(
         view=view,
         finish_with=finish_with,
         folder=folder_of(path.resolve()),
-        launchers=launchers(home_of(plan, path)),
+        launchers=launchers(home),
         wait=wait,
+        errors=home.parent / "errors",
     )
     return _of_the_unknown(plan, carry_out(plan, applying))
 

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
 from planner.apply.attempt import Guard
-from planner.apply.executor import Interruption
+from planner.apply.executor import Interruption, Report
 from planner.apply.hands import Hands
 from planner.apply.launching import Launchers, nobody
 from planner.cli.app import show
@@ -56,6 +58,7 @@ class Applying:
     lease_ttl_ms: int = TTL_MS
     launchers: Launchers = nobody
     wait: bool = True
+    errors: Path | None = None  # the folder of tracebacks; without one they go to stderr
 
 
 def carry_out(plan: Plan, applying: Applying) -> int:
@@ -203,11 +206,38 @@ def _execute(
     with interruptible(interruption):
         _begin(journal, plan)
         applying.view.begin(plan)
-        summary = execute(remaining, hands, tell, interruption)
+        summary = execute(remaining, hands, tell, interruption, reporting(applying.errors, applied.id))
         left_out = {step.id: Outcome(step, DONE.result) for step in plan.steps if step.id in done}
         summary = replace(summary, outcomes={**left_out, **summary.outcomes})
         _finish(journal, summary)
     return summary
+
+
+def reporting(folder: Path | None, apply_id: str) -> Report:
+    """Keeps tracebacks in one file of this apply, readable by its owner only; else shows them on stderr.
+
+    REPL_LOG=debug shows them on stderr as well.
+    """
+
+    def report(wrong: BaseException) -> str:
+        text = "".join(traceback.format_exception(wrong))
+        why_not = "there is no folder for it"
+        if folder is not None:
+            file = folder / f"{apply_id}.log"
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as opened:
+                    opened.write(text)
+            except OSError as failure:
+                why_not = f"{file} can't be written: {failure.strerror}"
+            else:
+                if os.environ.get("REPL_LOG") == "debug":
+                    click.echo(text, err=True)
+                return f"its traceback is in {file}"
+        click.echo(text, err=True)
+        return f"its traceback stands above ({why_not})"
+
+    return report
 
 
 def _noted(step: Step) -> Any:

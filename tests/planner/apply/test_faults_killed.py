@@ -3,6 +3,7 @@
 import random
 import re
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ def test_killed_in_the_middle_of_many_creates(lab, fresh, tmp_path):
             topology.topic(f"{topology.name}-{which:03}", partitions=2, on_remove="delete")
         process = start(topology.write())
         wanted = MANY * (number + 1) // (ROUNDS + 2)
-        wait_for(lambda name=topology.name, wanted=wanted: len(made(admin, name)) >= wanted)
+        wait_for(partial(are_made, admin, topology.name, wanted))
         process.kill()
         done = repl("apply", str(topology.file), "--auto-approve")
         process.communicate()
@@ -144,6 +145,10 @@ def test_killed_in_the_middle_of_many_creates(lab, fresh, tmp_path):
         assert len(made(admin, topology.name)) == MANY
         assert plan_now(topology.file).steps == ()
         assert repl("destroy", str(topology.file), "--auto-approve").returncode == 0
+
+
+def are_made(admin: AdminClient, prefix: str, wanted: int) -> bool:
+    return len(made(admin, prefix)) >= wanted
 
 
 def made(admin: AdminClient, prefix: str) -> list[str]:
