@@ -138,7 +138,7 @@ def _value(live: ObservedTopic, key: str) -> str | None:
 def other_clusters(plan: Plan, ids: Mapping[str, str]) -> list[Diagnostic]:
     """Those that are not the ones which the plan was made for; `ids` are what they are now."""
     return [
-        _stale(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
+        outdated(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
         for name, cluster_id in sorted(plan.clusters.items())
         if ids.get(name, cluster_id) != cluster_id
     ]
@@ -159,7 +159,7 @@ def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
             continue
         both = (_owner_alone(then), _owner_alone(now)) if then.address in ending else (then, now)
         if difference := difference_between(*both):
-            problems.append(_stale(str(then.address), difference))
+            problems.append(outdated(str(then.address), difference))
     return tuple(problems)
 
 
@@ -214,6 +214,7 @@ def _owner(one: Fingerprint) -> str:
     return "nobody" if one.owner is None else f"topology {one.owner!r}"
 
 
-def _stale(where: str, summary: str) -> Diagnostic:
+def outdated(where: str, summary: str) -> Diagnostic:
+    """Exit 4: what a plan was made for is no longer so."""
     way_out = "make the plan again: repl plan --out FILE"
     return error(summary, way_out, address=where, code="stale", exit=ExitCode.STALE)
