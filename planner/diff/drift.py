@@ -79,7 +79,7 @@ def _live(key: str, live: ObservedTopic) -> str | None:
     if key == PARTITIONS:
         return str(live.partitions)
     if key == REPLICATION:
-        return str(live.replication)
+        return str(live.replication_told)
     value = explicit(live, key.removeprefix(CONFIG))
     if value is None:
         return None

@@ -108,7 +108,7 @@ def _field(pair: Pair, path: Path) -> FieldChange:
         return FieldChange(path, live.partitions, topic.partitions, note=_outside(entry, "partitions", topic))
     if path == REPLICATION:
         return FieldChange(
-            path, live.replication, topic.replication, note=_outside(entry, "replication", topic)
+            path, live.replication_told, topic.replication, note=_outside(entry, "replication", topic)
         )
     key = path[-1]
     value = explicit(live, key)
@@ -222,7 +222,7 @@ def _state(scoped: Mapping[Path, object], topic: DesiredTopic, live: ObservedTop
     if PARTITIONS in scoped:
         state["partitions"] = live.partitions
     if REPLICATION in scoped:
-        state["replication"] = live.replication
+        state["replication"] = live.replication_told
     keys = sorted(path[-1] for path in scoped if path[0] == "config")
     values = {key: explicit(live, key) for key in keys}
     state["config"] = {

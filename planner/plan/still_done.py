@@ -112,7 +112,11 @@ def _of_a_topic(
     match step:
         case CreateTopic(partitions=int(wanted)) | GrowPartitions(new=wanted) if live.partitions != wanted:
             yield f"has {live.partitions} partitions now, the plan gave it {wanted}"
-        case Reassign() if [set(one) for one in live.replicas] != [set(one) for one in step.replicas]:
+        case CreateTopic(replication=int(factor)) if live.replication_told != factor:
+            yield f"its replication is {live.replication_told} now, the plan gave it {factor}"
+        case Reassign() if any(
+            set(now) != set(planned) for now, planned in zip(live.replicas, step.replicas, strict=False)
+        ):  # partitions that were added meanwhile are not among those that were moved
             yield "its replicas moved since"
         case _:
             pass
