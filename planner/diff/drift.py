@@ -20,7 +20,7 @@ from planner.model.owned import CONFIG, Owned
 def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
     """One change for each owned object: `old` is what was applied, `new` is what is there.
 
-    A mirror follows its source while the job runs, so a value of it is no drift where the source has it so, or
+    A mirror follows its source while the job runs, so a value of it is no drift where the source has it so or
     is to have it so by its declaration.
     """
     mirrors = {one.address: Mirror(one, _source_of(one, observed)) for one in desired.topics}
