@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from confluent_kafka import KafkaException
 
@@ -53,12 +54,15 @@ def execute(
     pools = {cluster: ThreadPoolExecutor(BATCHES_AT_ONCE, f"apply-{cluster}") for cluster in hands}
     running = 0
 
+    def over(batch: Sequence[Step], done: Future[list[Outcome]]) -> None:
+        finished.put((batch, done))
+
     def launch() -> int:
         batches = [] if interruption.happened else schedule.take()
         for batch in batches:
             cluster = batch[0].cluster
             future = pools[cluster].submit(_run, hands[cluster], batch, tell)
-            future.add_done_callback(lambda done, batch=batch: finished.put((batch, done)))
+            future.add_done_callback(partial(over, batch))
         return len(batches)
 
     def note(cluster: str, ended: list[Outcome]) -> None:

@@ -130,8 +130,9 @@ def _of_a_topic(
             pass
     for key, value in sorted(wanted_values.items()):
         found = explicit(live, key)
-        if (found is None or not found.sensitive) and not same_value(key, value, found and found.value):
-            yield f"{key} is {_shown(key, found and found.value)} now, the plan made it {_shown(key, value)}"
+        now = found.value if found is not None else None
+        if (found is None or not found.sensitive) and not same_value(key, value, now):
+            yield f"{key} is {_shown(key, now)} now, the plan made it {_shown(key, value)}"
 
 
 def _shown(key: str, value: str | None) -> str:

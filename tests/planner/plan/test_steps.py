@@ -115,7 +115,7 @@ def test_each_partition_gets_the_replication_that_is_declared(factors: tuple[int
     ]
 
     assert {len(one) for one in reassign.replicas} == {3}
-    assert reassign.old == seen.reachable("dc1").topics["orders"].replicas
+    assert [len(one) for one in reassign.old] == list(factors)
 
 
 @pytest.mark.parametrize(

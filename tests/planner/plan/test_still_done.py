@@ -8,7 +8,7 @@ from planner.diff import diff
 from planner.diff.record import acl_entry, announced
 from planner.model.address import Address, Kind
 from planner.model.desired import Declared, DesiredAcl
-from planner.model.observed import Observed
+from planner.model.observed import Observed, ObservedTopic
 from planner.model.plan import Plan
 from planner.model.step import CreateAcl, Own
 from planner.model.topology import AclRule, FlowState, OnRemove
@@ -47,10 +47,10 @@ def said(now: Observed, done: frozenset[str] | None = None) -> list[str]:
     return [f"{one.address} {one.summary}" for one in undone(steps, ids, now)]
 
 
-def with_topics(*changed: object, without: str = "") -> Observed:
+def with_topics(*changed: ObservedTopic, without: str = "") -> Observed:
     (there,) = (AFTER.reachable("dc1"),)
     assert there is not None
-    topics = {**there.topics, **{one.name: one for one in changed}}  # type: ignore[attr-defined]
+    topics = {**there.topics, **{one.name: one for one in changed}}
     topics.pop(without, None)
     return observed(replace(there, topics=topics))
 
