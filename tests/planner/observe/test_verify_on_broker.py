@@ -79,6 +79,24 @@ def test_what_each_answer_means(failure, severity, address) -> None:
     assert (found.severity, found.address) == (severity, address)
 
 
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [
+        (create("t"), KafkaError.TOPIC_ALREADY_EXISTS),
+        (grow("t", 1, 2), KafkaError.INVALID_PARTITIONS),
+        (alter("t", retention_ms="1"), KafkaError.UNKNOWN_TOPIC_OR_PART),
+    ],
+)
+def test_what_changed_since_it_was_read_has_a_code_of_its_own(step: Checkable, code: int) -> None:
+    (found,) = diagnostics({"dc1": [(step, KafkaException(KafkaError(code)))]})
+
+    assert (found.severity, found.code, found.address) == (
+        Severity.ERROR,
+        BROKER_OUTDATED,
+        "topic.dc1.t",
+    )
+
+
 def test_many_that_may_not_be_altered_are_one_warning() -> None:
     refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
