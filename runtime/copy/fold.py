@@ -65,6 +65,21 @@ class Fold:
                 self._batch(batch)
                 self.position = batch.next_offset
 
+    def skip_to(self, start: int) -> None:
+        """Continues at a log start offset that moved past the position.
+
+        The markers between the two are gone, so a transaction that was open there stays undecided for ever.
+        Its keys are dropped with what they held before: a reader that begins now finds neither.
+        """
+        for pending in self._open.values():
+            for record in pending.records:
+                kept = self._kept.get(record.key) if record.key is not None else None
+                if record.key is not None and kept is not None and kept.offset < record.offset:
+                    del self._kept[record.key]
+                    self._news.add(record.key)
+        self._open.clear()
+        self.position = start
+
     def _batch(self, batch: Batch) -> None:
         if batch.control:
             pending = self._open.pop(batch.producer_id, None)
