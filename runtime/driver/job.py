@@ -18,6 +18,7 @@ from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.exits import JobExit
 from runtime.contract.job_status import JobState, JobStatus, SlotReport, SpecKey
 from runtime.contract.jobspec import JobSpec
+from runtime.copy.callbacks import callback_failures
 from runtime.copy.records import Record
 from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
@@ -66,6 +67,10 @@ class Job:
         self._stopping.set()
 
     async def run(self, application: asyncio.Future[Application]) -> JobExit:
+        with callback_failures(self._tasks.fail):
+            return await self._run(application)
+
+    async def _run(self, application: asyncio.Future[Application]) -> JobExit:
         destination: Destination | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
         try:

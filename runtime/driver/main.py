@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 # A script's own folder comes first in the path, and the modules in it are not meant as top-level names.
@@ -65,6 +66,7 @@ async def _run(spec: JobSpec) -> JobExit:
         say(str(error))
         ended = JobExit.BAD_SPEC
     except Exception as error:  # noqa: BLE001 - whatever it is, the log says it and a supervisor starts anew
+        traceback.print_exception(error)
         say(f"failed: {type(error).__name__}: {error}")
         ended = JobExit.FAILED
     if ended is JobExit.FENCED:
