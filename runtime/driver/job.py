@@ -28,6 +28,7 @@ from runtime.driver.destination import Destination, last_status, open_destinatio
 from runtime.driver.fleet import Fleet
 from runtime.driver.flow_duties import FlowDuties
 from runtime.driver.flows import Flows
+from runtime.driver.jvm import JvmSilent
 from runtime.driver.keeper import Surroundings
 from runtime.driver.log import say
 from runtime.driver.membership import Membership
@@ -114,10 +115,13 @@ class Job:
             host=socket.gethostname(),
             process=os.getpid(),
             heard=self._heard,
-            trouble=self._trouble or self._metrics.trouble,
+            trouble=self._trouble or self._jvm_trouble() or self._metrics.trouble,
             slots=self._fleet.views() if self._fleet is not None else [],
             flows=self._duties.noted(self._flows.views()) if self._flows is not None else [],
         )
+
+    def _jvm_trouble(self) -> str:
+        return self._fleet.jvm_trouble if self._fleet is not None else ""
 
     def _picture(self) -> Picture:
         status = self.status()
@@ -171,9 +175,7 @@ class Job:
     async def _start(self, destination: Destination, writer: DriverWriter, pulse: Pulse) -> None:
         assert self._application is not None
         spec, application = self.spec, self._application
-        if not spec.slots:
-            await asyncio.to_thread(application.await_executors)
-        slots = spec.slots or application.cores()
+        slots = spec.slots or await self._cores(application)
         membership = Membership(range(slots))
         around = Surroundings(
             job=spec.job,
@@ -211,6 +213,14 @@ class Job:
         await self._remember(destination)
         self._tasks.spawn(self._obey(destination, control_offset), "commands")
         self._state = "running"
+
+    async def _cores(self, application: Application) -> int:
+        while True:
+            try:
+                await application.await_executors()
+                return await application.cores()
+            except JvmSilent as error:
+                say(str(error))
 
     def _changed(self) -> None:
         if self._fleet is not None:
