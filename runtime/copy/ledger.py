@@ -86,11 +86,14 @@ class Ledger:
         return self._scan(flow).fold.undecided(encode_key(GenerationKey(flow)))
 
     def progress(self, key: PartitionKey) -> Progress | Undecided | None:
-        fold = self._scan(key.flow).fold
-        stored = encode_key(ProgressKey(key))
-        value = fold.get(stored)
-        committed = decode_progress(value) if value is not None else None
-        return Undecided(committed) if fold.undecided(stored) else committed
+        committed = self.committed(key)
+        undecided = self._scan(key.flow).fold.undecided(encode_key(ProgressKey(key)))
+        return Undecided(committed) if undecided else committed
+
+    def committed(self, key: PartitionKey) -> Progress | None:
+        """Returns the newest committed progress of one partition."""
+        value = self._scan(key.flow).fold.get(encode_key(ProgressKey(key)))
+        return decode_progress(value) if value is not None else None
 
     def all_progress(self, flow: str) -> dict[PartitionKey, Progress]:
         """Every partition the flow ever copied, as committed."""

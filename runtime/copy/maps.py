@@ -42,7 +42,7 @@ class Maps:
 
     def get(self, key: PartitionKey) -> OffsetMap | None:
         """As of the last refresh; None for what was never copied."""
-        progress = self._ledger.all_progress(key.flow).get(key)
+        progress = self._ledger.committed(key)
         return self._map(key, progress) if progress is not None else None
 
     def all(self, flow: str) -> dict[PartitionKey, OffsetMap]:

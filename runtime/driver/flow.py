@@ -233,11 +233,11 @@ class FlowWork:
     def _wanted(self, mirrors: tuple[Mirror, ...]) -> dict[PartitionKey, AssignedPartition]:
         """Of mirrors whose limits are known; what could not be made or grown is tried again."""
         wanted: dict[PartitionKey, AssignedPartition] = {}
+        unknown: set[str] = set()
         for mirror in mirrors:
             limits = self._mirrors.limits(mirror.there)
-            before = [one for key, one in self.partitions.items() if key.topic == mirror.topic]
             if mirror.there in self._mirrors.failed or limits is None:
-                wanted.update((one.key, one) for one in before)
+                unknown.add(mirror.topic)
                 continue
             for number in range(mirror.partitions):
                 key = PartitionKey(self.name, mirror.topic, number)
@@ -248,6 +248,7 @@ class FlowWork:
                     min_in_sync=limits.min_in_sync,
                     accept_loss=key in self.accepted,
                 )
+        wanted.update((key, one) for key, one in self.partitions.items() if key.topic in unknown)
         return wanted
 
     async def _first(self, source: Cluster, wanted: Mapping[PartitionKey, AssignedPartition]) -> None:
