@@ -2,7 +2,8 @@
 
 import asyncio
 
-from runtime.batch import Where, walk
+from runtime.batch import BatchFailure, Where, walk
+from runtime.contract.ledger import UnreadableRecord
 from runtime.copy.fold import Fold
 from runtime.copy.wire.asking import log_start, offsets_of
 from runtime.copy.wire.cluster import Cluster
@@ -20,6 +21,10 @@ _PURPOSE = "scan"  # a quota holds up the connection that it is exceeded on: not
 
 class TopicReplaced(Exception):
     """The internal topic is not the one that was read before: what was read means nothing any more."""
+
+
+READ_FAILURES = (TopicReplaced, BatchFailure, UnreadableRecord)
+"""What reading an internal topic raises beside WireError. A flow that needs what can't be read stops (R7)."""
 
 
 class Scan:

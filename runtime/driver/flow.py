@@ -11,9 +11,11 @@ from runtime.contract.job_status import FlowView
 from runtime.contract.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.route import Router
+from runtime.contract.status import PartitionState
 from runtime.contract.turn import opposite_of
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import first_positions
+from runtime.copy.scan import READ_FAILURES
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import WireError
@@ -149,8 +151,9 @@ class FlowWork:
                 result = duty()
                 if asyncio.iscoroutine(result):
                     await result
-            except (WireError, ClientSettingsError) as error:
-                self._why = str(error)
+            except (WireError, ClientSettingsError, *READ_FAILURES) as error:
+                unreadable = isinstance(error, READ_FAILURES)
+                self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if unreadable else str(error)
                 failures += 1
                 await asyncio.sleep(min(_RETRY_S * 2 ** min(failures, 8), _LONGEST_S))
             else:

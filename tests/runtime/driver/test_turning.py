@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
-from typing import Any
 
 from runtime.contract import naming
 from runtime.contract.advance import first_progress
@@ -17,49 +15,12 @@ from runtime.contract.ledger import (
     encode_key,
     encode_value,
 )
-from runtime.copy.records import Record, build, plain
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
-from runtime.copy.wire.protocol.metadata import Partition, Topic
-from runtime.copy.wire.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from runtime.copy.records import Record
 from runtime.driver.turning import Opposite, read_opposite
+from tests.fakes.internal_topics import InternalTopics
 from tests.runtime.copy.world import flow_spec
 
-LEADER = Partition(0, 1, 5, (1,), (1,))
 FLOW = flow_spec("back", source="dc2", destination="dc1", reverse_of="there")
-
-
-class Source:
-    """A cluster that holds one batch in its ledger, and nothing in its offset map."""
-
-    def __init__(self, records: list[Record]) -> None:
-        self._records = memoryview(b"".join(bytes(part) for part in plain(build(records, 1))))
-        self._end = len(records)
-
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
-        return {name: Topic(name, name.encode()[:16], ErrorCode.NONE, False, {0: LEADER}) for name in names}
-
-    def leader(self, topic: str, partition: int) -> Partition:
-        return LEADER
-
-    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
-        if isinstance(request, ListOffsetsRequest):
-            ends = {at: self._end if at.topic == naming.LEDGER else 0 for at in request.questions}
-            return ListOffsetsResponse(0, {at: ListedOffset(end, -1, 5) for at, end in ends.items()})
-        assert isinstance(request, FetchRequest)
-        found = FetchedPartition(
-            naming.LEDGER.encode()[:16],
-            0,
-            ErrorCode.NONE,
-            self._end,
-            self._end,
-            0,
-            (),
-            -1,
-            self._records,
-            None,
-        )
-        return FetchResponse(0, ErrorCode.NONE, 0, (found,))
 
 
 def ended(partitions: int) -> list[Record]:
@@ -82,7 +43,7 @@ def ended(partitions: int) -> list[Record]:
 
 
 def read(partitions: int) -> tuple[Opposite, float]:
-    source = Source(ended(partitions))
+    source = InternalTopics({naming.LEDGER: ended(partitions)})
 
     async def work() -> tuple[Opposite, float]:
         began = time.process_time()
