@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -60,8 +61,8 @@ def ledger_of(*records: Record) -> InternalTopics:
     return InternalTopics({naming.LEDGER: [*records, *good], naming.OFFSET_MAP: [bad, segment]})
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 20))  # type: ignore[arg-type]
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 20))
 
 
 @pytest.mark.parametrize(
