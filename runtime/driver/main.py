@@ -64,7 +64,7 @@ async def _run(spec: JobSpec) -> JobExit:
     starting.add_done_callback(lambda done: job.stop() if done.exception() is not None else None)
     try:
         ended = await job.run(starting)
-        if starting.done():
+        if ended is not JobExit.FENCED and starting.done():
             starting.result()
     except ClientSettingsError as error:
         say(str(error))
