@@ -102,5 +102,7 @@ class Tail:
 async def pause(seconds: float, until: asyncio.Event) -> None:
     """So long, or until the event."""
     waiting = asyncio.ensure_future(until.wait())
-    await asyncio.wait([waiting], timeout=seconds)
-    waiting.cancel()
+    try:
+        await asyncio.wait([waiting], timeout=seconds)
+    finally:
+        waiting.cancel()
