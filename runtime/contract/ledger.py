@@ -210,21 +210,45 @@ def encode_key(key: LedgerKey) -> bytes:
 
 
 def decode_key(key: bytes | None) -> LedgerKey:
+    found = _key_of(_parts(key))
+    if found is None:
+        raise UnreadableRecord(f"ledger: unknown key {key!r}")
+    return found
+
+
+def decode_key_of(key: bytes | None, flow: str) -> LedgerKey | None:
+    """Returns the key where it is the flow's. Flows share a partition: what no reader can read of another
+    flow is passed over. Raises UnreadableRecord for an unknown key of the flow itself.
+    """
+    match parts := _parts(key):
+        case [_, str(of), *_] if of == flow:
+            found = _key_of(parts)
+            if found is None:
+                raise UnreadableRecord(f"ledger: unknown key {key!r}")
+            return found
+    return None
+
+
+def _parts(key: bytes | None) -> object:
     try:
-        match msgspec.json.decode(key or b""):
-            case ["progress", str(flow), str(topic), int(partition)]:
-                return ProgressKey(PartitionKey(flow, topic, partition))
-            case ["generation", str(flow)]:
-                return GenerationKey(flow)
-            case ["segment", str(flow), str(topic), int(partition), int(incarnation), int(number)]:
-                return SegmentKey(PartitionKey(flow, topic, partition), incarnation, number)
-            case ["orphaned", str(flow), str(topic), int(partition), int(low)]:
-                return OrphanedKey(PartitionKey(flow, topic, partition), low)
-            case ["replayed", str(flow), str(topic), int(partition), int(low)]:
-                return ReplayedKey(PartitionKey(flow, topic, partition), low)
+        return msgspec.json.decode(key or b"")
     except msgspec.DecodeError:
-        pass
-    raise UnreadableRecord(f"ledger: unknown key {key!r}")
+        return None
+
+
+def _key_of(parts: object) -> LedgerKey | None:
+    match parts:
+        case ["progress", str(flow), str(topic), int(partition)]:
+            return ProgressKey(PartitionKey(flow, topic, partition))
+        case ["generation", str(flow)]:
+            return GenerationKey(flow)
+        case ["segment", str(flow), str(topic), int(partition), int(incarnation), int(number)]:
+            return SegmentKey(PartitionKey(flow, topic, partition), incarnation, number)
+        case ["orphaned", str(flow), str(topic), int(partition), int(low)]:
+            return OrphanedKey(PartitionKey(flow, topic, partition), low)
+        case ["replayed", str(flow), str(topic), int(partition), int(low)]:
+            return ReplayedKey(PartitionKey(flow, topic, partition), low)
+    return None
 
 
 def encode_value(value: LedgerValue) -> bytes:

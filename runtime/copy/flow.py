@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from runtime.contract import naming
-from runtime.contract.ledger import PartitionKey, Progress, partition_of
+from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord, partition_of
 from runtime.contract.producers import Producer
 from runtime.contract.status import FlowStats
 from runtime.copy.assignment import AssignedFlow, AssignedPartition, transactional_ids
@@ -22,6 +22,7 @@ from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import PartitionCopy, now_ms
 from runtime.copy.provenance import ProducerDirectory, register
 from runtime.copy.reading import Reading
+from runtime.copy.scan import READ_FAILURES
 from runtime.copy.settings import lane_settings
 from runtime.copy.stats import FlowCounters
 from runtime.copy.surroundings import Surroundings
@@ -33,6 +34,7 @@ from runtime.copy.wire.protocol.transactions import ProducerIdentity
 
 _DECIDED_PAUSE_S = 0.02
 _DRAIN_S = 15.0
+_NO_PROGRESS = "the ledger has no progress of it; it does not start over"
 
 
 class Superseded(Exception):
@@ -40,7 +42,10 @@ class Superseded(Exception):
 
 
 class FlowCopy:
-    """`begin`, then `admit` partitions and `release` them; `drain` at the end."""
+    """`begin`, then `admit` partitions and `release` them; `drain` at the end.
+
+    `unreadable` is told when the flow can't go on because of what the ledger holds: it is to be drained then.
+    """
 
     def __init__(
         self,
@@ -48,6 +53,7 @@ class FlowCopy:
         source: Cluster,
         directory: ProducerDirectory | None,
         around: Surroundings,
+        unreadable: Callable[[Exception], None],
     ) -> None:
         self.assigned = assigned
         self.spec = assigned.spec
@@ -69,13 +75,17 @@ class FlowCopy:
         self._reading = Reading(self.spec, source, directory, around, self._bucket, self._care, self.spawn)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lane_tasks: set[asyncio.Task[None]] = set()
-        self._missing: dict[PartitionKey, AssignedPartition] = {}
+        self._unreadable = unreadable
+        self._missing: dict[PartitionKey, tuple[AssignedPartition, str]] = {}
         self._undecided: dict[PartitionKey, AssignedPartition] = {}
 
     # What the slot calls
 
     async def begin(self) -> None:
-        """Fencing 3: ids first, then the generation, then progress. Raises Superseded, WireError."""
+        """Fencing 3: ids first, then the generation, then progress.
+
+        Raises Superseded, WireError, and READ_FAILURES for a generation that can't be read.
+        """
         await self._lanes.begin()
         await self._around.ledger.decided(self.name)
         self._check_generation()
@@ -96,7 +106,11 @@ class FlowCopy:
         await self._around.ledger.refresh(self.name)
         self._check_generation()
         for assigned in wanted:
-            progress = self._around.ledger.progress(assigned.key)
+            try:
+                progress = self._around.ledger.progress(assigned.key)
+            except UnreadableRecord as error:
+                self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
+                continue
             if isinstance(progress, Undecided):
                 self._undecided[assigned.key] = assigned
                 self.spawn(self._admit_later(assigned))
@@ -105,7 +119,7 @@ class FlowCopy:
 
     def _admit(self, assigned: AssignedPartition, progress: Progress | None) -> None:
         if progress is None:
-            self._missing[assigned.key] = assigned
+            self._missing[assigned.key] = assigned, _NO_PROGRESS
             return
         copy = PartitionCopy(assigned, progress, shared=self.spec.shared)
         self.copies[assigned.key] = copy
@@ -115,7 +129,12 @@ class FlowCopy:
         """An open transaction has written its progress: its former slot's, whose markers are still to
         come.
         """
-        progress = await self.decided(assigned.key)
+        try:
+            progress = await self.decided(assigned.key)
+        except READ_FAILURES as error:
+            if self._undecided.pop(assigned.key, None) is assigned:
+                self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
+            return
         if self._undecided.pop(assigned.key, None) is assigned:
             self._admit(assigned, progress)
 
@@ -153,13 +172,13 @@ class FlowCopy:
     def set_rate(self, rate_limit: int | None) -> None:
         self._bucket.set_rate(rate_limit)
 
-    def missing(self) -> list[AssignedPartition]:
-        """Without progress in the ledger."""
-        return list(self._missing.values())
+    def missing(self) -> Mapping[PartitionKey, tuple[AssignedPartition, str]]:
+        """Without progress in the ledger that could be read, and why."""
+        return self._missing
 
-    def undecided(self) -> list[AssignedPartition]:
+    def undecided(self) -> Mapping[PartitionKey, AssignedPartition]:
         """Whose progress an open transaction has written."""
-        return list(self._undecided.values())
+        return self._undecided
 
     def look_at(self, topics: Iterable[str]) -> None:
         """The topics' ids are not the ledger's any more, at one side: their partitions are looked at now."""
@@ -285,9 +304,12 @@ class FlowCopy:
 
     def _run_lane(self, lane: Lane) -> None:
         async def life() -> None:
-            if lane.is_stuck:
-                await lane.begin_again()
-            await lane.run()
+            try:
+                if lane.is_stuck:
+                    await lane.begin_again()
+                await lane.run()
+            except READ_FAILURES as error:
+                self._unreadable(error)
 
         task = self._around.spawn(life())
         self._lane_tasks.add(task)

@@ -165,8 +165,7 @@ class Lane:
         try:
             while True:
                 self._wake.clear()
-                if tx.failure is not None:
-                    raise tx.failure
+                tx.check()
                 if self._due(tx, window):
                     return
                 if self._joining and await self._join(tx):
@@ -241,11 +240,10 @@ class Lane:
     async def _written(self, tx: Transaction) -> list[Entry]:
         """Everything is acknowledged, and the ledger's records, too."""
         self._passing("before_flush")
-        while tx.in_flight:
+        while tx.in_flight and tx.unexpected is None:
             self._wake.clear()
             await self._wake.wait()
-        if tx.failure is not None:
-            raise tx.failure
+        tx.check()
         self._passing("after_flush")
         tails = [copy for copy in self._tails if copy.tail_moved] if self._tails_are_due() or tx.parts else []
         tx.take_tails(tails)

@@ -18,6 +18,7 @@ from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.copy import failpoints
 from runtime.copy.assignment import Assignment, SlotSpec, client_id
 from runtime.copy.budget import ByteBudget
+from runtime.copy.callbacks import callback_failures
 from runtime.copy.clusters import WrongCluster, named, opened
 from runtime.copy.flow_run import FlowRun, moment_or
 from runtime.copy.ledger import Ledger
@@ -78,15 +79,19 @@ class Slot:
     async def run(self) -> SlotEnd:
         """Copies. Raises what it can't explain: the process should end then, too."""
         self._end = asyncio.get_running_loop().create_future()
+        with callback_failures(self._failed):
+            return await self._run(self._end)
+
+    async def _run(self, end: asyncio.Future[SlotEnd]) -> SlotEnd:
         try:
             if await self._opened():
                 self.assign(self._assignment)
                 stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stopping.wait())
-                await asyncio.wait([stopping, self._end], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([stopping, end], return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
-                if not self._end.done():
+                if not end.done():
                     await self._drained()
-            return self._end.result() if self._end.done() else Stopped()
+            return end.result() if end.done() else Stopped()
         finally:
             await self._closed()
 
@@ -171,6 +176,11 @@ class Slot:
         task.add_done_callback(self._finished)
         return task
 
+    def _failed(self, error: BaseException) -> None:
+        if self._end is not None and not self._end.done():
+            self._end.set_exception(error)
+            self._stopping.set()
+
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         end = self._end
@@ -185,7 +195,7 @@ class Slot:
             case SlotMustEnd():
                 end.set_result(Fenced(str(error)))
             case _:
-                end.set_exception(error)
+                self._failed(error)
 
     async def _drained(self) -> None:
         await asyncio.gather(*(run.drain() for run in self._runs.values()))

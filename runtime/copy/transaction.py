@@ -126,6 +126,7 @@ class Transaction:
         self.bytes = 0
         self.runs = 0
         self.failure: Failure | None = None
+        self.unexpected: BaseException | None = None
         self.closed = False
         self.joined = False
         self.entries: list[Entry] = []
@@ -152,6 +153,18 @@ class Transaction:
         for copy in self.tails:
             copy.closing = False
         self.tails = []
+
+    def check(self) -> None:
+        """Raises what made it fail; an exception that nothing foresaw comes first, for it ends the slot."""
+        if self.unexpected is not None:
+            raise self.unexpected
+        if self.failure is not None:
+            raise self.failure
+
+    def break_off(self, error: BaseException) -> None:
+        """Records an exception that nothing foresaw: what was acknowledged is not known any more."""
+        if self.unexpected is None:
+            self.unexpected = error
 
     def fail(self, failure: Failure) -> None:
         """The first failure is the one that is decided on."""

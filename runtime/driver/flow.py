@@ -11,9 +11,11 @@ from runtime.contract.job_status import FlowView
 from runtime.contract.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.route import Router
+from runtime.contract.status import PartitionState
 from runtime.contract.turn import opposite_of
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import first_positions
+from runtime.copy.scan import READ_FAILURES
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import WireError
@@ -149,8 +151,9 @@ class FlowWork:
                 result = duty()
                 if asyncio.iscoroutine(result):
                     await result
-            except (WireError, ClientSettingsError) as error:
-                self._why = str(error)
+            except (WireError, ClientSettingsError, *READ_FAILURES) as error:
+                unreadable = isinstance(error, READ_FAILURES)
+                self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if unreadable else str(error)
                 failures += 1
                 await asyncio.sleep(min(_RETRY_S * 2 ** min(failures, 8), _LONGEST_S))
             else:
@@ -233,11 +236,11 @@ class FlowWork:
     def _wanted(self, mirrors: tuple[Mirror, ...]) -> dict[PartitionKey, AssignedPartition]:
         """Of mirrors whose limits are known; what could not be made or grown is tried again."""
         wanted: dict[PartitionKey, AssignedPartition] = {}
+        unknown: set[str] = set()
         for mirror in mirrors:
             limits = self._mirrors.limits(mirror.there)
-            before = [one for key, one in self.partitions.items() if key.topic == mirror.topic]
             if mirror.there in self._mirrors.failed or limits is None:
-                wanted.update((one.key, one) for one in before)
+                unknown.add(mirror.topic)
                 continue
             for number in range(mirror.partitions):
                 key = PartitionKey(self.name, mirror.topic, number)
@@ -248,6 +251,7 @@ class FlowWork:
                     min_in_sync=limits.min_in_sync,
                     accept_loss=key in self.accepted,
                 )
+        wanted.update((key, one) for key, one in self.partitions.items() if key.topic in unknown)
         return wanted
 
     async def _first(self, source: Cluster, wanted: Mapping[PartitionKey, AssignedPartition]) -> None:

@@ -18,15 +18,18 @@ from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.exits import JobExit
 from runtime.contract.job_status import JobState, JobStatus, SlotReport, SpecKey
 from runtime.contract.jobspec import JobSpec
+from runtime.copy.callbacks import callback_failures
 from runtime.copy.records import Record
 from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
 from runtime.driver.channel import Tail, end_of, pause, post
 from runtime.driver.clusters import Clusters
+from runtime.driver.commands import Commands
 from runtime.driver.destination import Destination, last_status, open_destination
 from runtime.driver.fleet import Fleet
 from runtime.driver.flow_duties import FlowDuties
 from runtime.driver.flows import Flows
+from runtime.driver.jvm import JvmSilent
 from runtime.driver.keeper import Surroundings
 from runtime.driver.log import say
 from runtime.driver.membership import Membership
@@ -50,12 +53,13 @@ class Job:
         self._clusters = Clusters(spec.job, spec.clusters, environ)
         self._state: JobState = "starting"
         self._started = time.time()
-        self._heard = ""
         self._trouble = ""
         self._stopping = asyncio.Event()
         self._tasks = Tasks()
         self._application: Application | None = None
         self._pulse: Pulse | None = None
+        self._commands: Commands | None = None
+        self._editing: asyncio.Task[None] | None = None
         self._flows: Flows | None = None
         self._fleet: Fleet | None = None
         self._metrics = JobMetrics(lambda: self.spec, self._picture)
@@ -66,6 +70,10 @@ class Job:
         self._stopping.set()
 
     async def run(self, application: asyncio.Future[Application]) -> JobExit:
+        with callback_failures(self._tasks.fail):
+            return await self._run(application)
+
+    async def _run(self, application: asyncio.Future[Application]) -> JobExit:
         destination: Destination | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
         try:
@@ -108,11 +116,17 @@ class Job:
             master=application.master if application is not None else "",
             host=socket.gethostname(),
             process=os.getpid(),
-            heard=self._heard,
-            trouble=self._trouble or self._metrics.trouble,
+            heard=self._commands.heard if self._commands is not None else "",
+            answers=dict(self._commands.answers) if self._commands is not None else {},
+            trouble=self._troubles(),
             slots=self._fleet.views() if self._fleet is not None else [],
             flows=self._duties.noted(self._flows.views()) if self._flows is not None else [],
         )
+
+    def _troubles(self) -> str:
+        commands = self._commands.trouble if self._commands is not None else ""
+        jvm = self._fleet.jvm_trouble if self._fleet is not None else ""
+        return self._trouble or commands or jvm or self._metrics.trouble
 
     def _picture(self) -> Picture:
         status = self.status()
@@ -166,9 +180,7 @@ class Job:
     async def _start(self, destination: Destination, writer: DriverWriter, pulse: Pulse) -> None:
         assert self._application is not None
         spec, application = self.spec, self._application
-        if not spec.slots:
-            await asyncio.to_thread(application.await_executors)
-        slots = spec.slots or application.cores()
+        slots = spec.slots or await self._cores(application)
         membership = Membership(range(slots))
         around = Surroundings(
             job=spec.job,
@@ -204,8 +216,20 @@ class Job:
         self._flows.begin(spec)
         self._fleet.start(status_offset)
         await self._remember(destination)
-        self._tasks.spawn(self._obey(destination, control_offset), "commands")
+        commands = self._commands = Commands(
+            self._stopping.set, self._accept_loss, lambda spec: self._reconfigure(spec, destination)
+        )
+        self._tasks.spawn(self._obey(destination, control_offset, commands), "commands")
+        self._editing = self._tasks.spawn(commands.run(), "edits")
         self._state = "running"
+
+    async def _cores(self, application: Application) -> int:
+        while True:
+            try:
+                await application.await_executors()
+                return await application.cores()
+            except JvmSilent as error:
+                say(str(error))
 
     def _changed(self) -> None:
         if self._fleet is not None:
@@ -217,8 +241,7 @@ class Job:
         await self._pulse.still()
         await post(destination.cluster, naming.STATUS, [record])
 
-    async def _obey(self, destination: Destination, offset: int) -> None:
-        """Commands, one after the other, each until it is carried out."""
+    async def _obey(self, destination: Destination, offset: int, commands: Commands) -> None:
         tail = Tail(destination.cluster, naming.CONTROL, offset)
         mine = control.command_key(self.spec.job)
         while True:
@@ -229,35 +252,12 @@ class Job:
                 continue
             for record in found:
                 if record.key == mine and record.value is not None:
-                    await self._carry_out(record.value, destination)
+                    commands.take(record.value)
 
-    async def _carry_out(self, value: bytes, destination: Destination) -> None:
+    def _accept_loss(self, command: control.AcceptLoss) -> None:
         assert self._flows is not None
-        try:
-            command = control.decode_command(value)
-        except control.UnreadableControl as error:
-            self._trouble = str(error)
-            return
-        while True:
-            try:
-                match command:
-                    case control.StopJob():
-                        self._stopping.set()
-                    case control.AcceptLoss(flow=flow, partitions=partitions):
-                        stopped = self._fleet.stopped() if self._fleet is not None else ()
-                        self._flows.accept_loss(flow, stopped, partitions)
-                    case control.Reconfigure(spec=spec):
-                        await self._reconfigure(spec, destination)
-            except WireError as error:
-                self._trouble = str(error)
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            except ClientSettingsError as error:
-                self._trouble = str(error)
-            else:
-                self._trouble = ""
-            self._heard = command.id
-            return
+        stopped = self._fleet.stopped() if self._fleet is not None else ()
+        self._flows.accept_loss(command.flow, stopped, command.partitions)
 
     async def _reconfigure(self, spec: JobSpec, destination: Destination) -> None:
         assert self._flows is not None
@@ -278,6 +278,8 @@ class Job:
         assert self._fleet is not None
         assert self._flows is not None
         assert self._pulse is not None
+        if self._editing is not None:  # no flow begins any more
+            await self._tasks.end(self._editing)
         await self._fleet.stop()
         self._state = "stopped"
         with contextlib.suppress(TimeoutError, WireError):

@@ -19,6 +19,7 @@ from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
 from runtime.driver.channel import end_of, pause, post
+from runtime.driver.jvm import JvmSilent
 from runtime.driver.membership import Membership
 from runtime.driver.pulse import Pulse
 from runtime.driver.task import Ended, Ticket
@@ -97,25 +98,30 @@ class SlotKeeper:
         elif self.state == "unscheduled" and scheduled:
             self._become("submitted", "")
 
-    def restart(self, why: str) -> None:
-        """Its process is ended, whatever it does."""
+    async def restart(self, why: str) -> None:
+        """Its process is ended, whatever it does. Raises JvmSilent."""
         self.why = why
-        self._around.application.cancel(self.group)
+        await self._around.application.cancel(self.group)
 
     async def stop(self) -> None:
         """Transactions end, then the slot; one that does not is killed."""
         self._stopping.set()
         self._wake.set()
-        if self._ended is None:
+        ended = self._ended
+        if ended is None:
             return
         try:
             await self._say(control.StopSlot(self._around.driver))
         except WireError as error:
             self.why = str(error)
-        await asyncio.wait([self._ended], timeout=_STOP_S)
-        if self._ended is not None and not self._ended.done():
-            self.restart("did not stop in time")
-            await asyncio.wait([self._ended], timeout=_STOP_S)
+        await asyncio.wait([ended], timeout=_STOP_S)
+        if not ended.done():
+            try:
+                await self.restart("did not stop in time")
+            except JvmSilent as error:
+                self.why = str(error)
+                return
+            await asyncio.wait([ended], timeout=_STOP_S)
 
     async def run(self) -> None:
         failures = 0
@@ -198,7 +204,8 @@ class SlotKeeper:
 
     @property
     def group(self) -> str:
-        return f"slot {self.slot}"
+        """The name of the attempt at Spark: a late request to cancel an attempt ends no newer one."""
+        return f"slot {self.slot} attempt {self.attempt}"
 
     def _become(self, state: SlotState, why: str = "") -> None:
         if state != self.state:

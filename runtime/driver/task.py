@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import traceback
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 import uvloop
@@ -74,12 +75,26 @@ def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
 
 async def _copy(ticket: Ticket) -> Ended:
     slot = Slot(ticket.spec, ticket.first)
-    line = _Line(ticket, slot)
+    return await run_with_channel(slot, _Line(ticket, slot))
+
+
+class Channel(Protocol):
+    """The slot's end of the channel to the driver."""
+
+    async def run(self) -> None: ...
+
+
+async def run_with_channel(slot: Slot, line: Channel) -> Ended:
+    """Runs the slot until it ends. It fails with its channel: no command would reach it any more."""
     talking = asyncio.create_task(line.run())
-    talking.add_done_callback(lambda _: slot.stop())  # nobody could tell it anything any more
+    talking.add_done_callback(lambda _: slot.stop())
     try:
-        return _ended(await slot.run())
+        ended = _ended(await slot.run())
+        if talking.done():  # it never ends by itself: the slot was stopped because its channel failed
+            talking.result()
+        return ended
     except Exception as error:  # noqa: BLE001 - the process ends; the driver says why, and submits the slot again
+        traceback.print_exception(error)
         return Ended("failed", f"{type(error).__name__}: {error}")
     finally:
         talking.cancel()

@@ -73,7 +73,7 @@ async def turn(
     mine = shared.ledger.generation(spec.name)
     if mine is None or not mine.turning:
         return
-    theirs = await _read(spec, opposite, source) if opposite is not None else None
+    theirs = await read_opposite(spec, opposite, source) if opposite is not None else None
     anew = spec.restart_from is not None and mine.restarted != wish(spec)
     if theirs is None or theirs.generation is None or anew:
         await _commit(shared, spec.name, {GenerationKey(spec.name): turned(mine, None)})
@@ -85,7 +85,7 @@ async def turn(
         await orphan_before(opposite, spec.destination, spec.source, shared)
     except NotEnded as waits:
         raise WireError(str(waits)) from waits
-    theirs = await _read(spec, opposite, source)
+    theirs = await read_opposite(spec, opposite, source)
     names = Names(spec.promoted)
     promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
     known = [one for one in wanted.values() if theirs.knows(one)]
@@ -109,13 +109,14 @@ async def begin_late(
     mine = shared.ledger.generation(spec.name)
     if opposite is None or mine is None or mine.after < 0 or not new:
         return new
-    theirs = await _read(spec, opposite, source)
+    theirs = await read_opposite(spec, opposite, source)
     known = [one for one in new if theirs.knows(one)]
     await _begin(spec, shared, source, theirs, known, mine)
     return [one for one in new if not theirs.knows(one)]
 
 
-async def _read(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
+async def read_opposite(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
+    """Reads what the ledger at the flow's source says of the flow the other way. Raises WireError."""
     if (await source.topics([naming.LEDGER]))[naming.LEDGER].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return Opposite(None, {}, {}, {})
     ledger = await Ledger.open(source)
