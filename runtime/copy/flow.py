@@ -15,6 +15,7 @@ from runtime.copy.budget import TokenBucket
 from runtime.copy.care import Care
 from runtime.copy.closing import Entry, LedgerPlace
 from runtime.copy.errors import Decision, Do
+from runtime.copy.foreign_writes import ForeignWrites
 from runtime.copy.lane import Lane
 from runtime.copy.lanes import LaneSet
 from runtime.copy.ledger import Undecided
@@ -67,6 +68,7 @@ class FlowCopy:
         self._lanes = LaneSet(self._made_lanes(), around.settings.lanes, self._run_lane)
         self._care = Care(source, around.destination, around.settings, assigned.generation, self)
         self._reading = Reading(self.spec, source, directory, around, self._bucket, self._care, self.spawn)
+        self._foreign = ForeignWrites(self.name, around.destination, around.producers, self.copies)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lane_tasks: set[asyncio.Task[None]] = set()
         self._missing: dict[PartitionKey, AssignedPartition] = {}
@@ -81,6 +83,8 @@ class FlowCopy:
         self._check_generation()
         self.spawn(self._care.run())
         self.spawn(self._care.run_again())
+        if not self.spec.shared:
+            self.spawn(self._foreign.run())
 
     def _check_generation(self) -> None:
         generation = self._around.ledger.generation(self.name)
@@ -176,6 +180,7 @@ class FlowCopy:
 
     def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
         self.counters.committed(tx, entries, now_ms())
+        self._foreign.committed(tx.parts)
         for copy, _, _, part, step in entries:
             copy.failures = 0
             if copy.suspect and part is not None:

@@ -10,6 +10,7 @@ from runtime.batch import Outgoing, RewriteSpec
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.status import PartitionState as State
 from runtime.contract.status import PartitionStatus
+from runtime.copy.accounts import OffsetAccounts
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.budget import Held
 from runtime.copy.wire.protocol.offsets import TopicPartition
@@ -69,7 +70,7 @@ class PartitionCopy:
         self.rewrite: RewriteSpec | None = None
         self.part: Part | None = None
         self.closing = False  # its tail is in the transaction that is being ended
-        self.expected_end: int | None = None
+        self.accounts = OffsetAccounts(progress.destination_end)
         self.looked_epoch = -1  # the destination's leader epoch when it was looked at
         self.suspect = False
         self.failures = 0
@@ -131,7 +132,6 @@ class PartitionCopy:
         """Back to what is committed: whatever was fetched since is fetched again."""
         self.shed()
         self.part = None
-        self.expected_end = None
         self.dropped = 0
         self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
 
@@ -144,6 +144,8 @@ class PartitionCopy:
         self.queued_bytes = 0
 
     def committed(self, progress: Progress) -> None:
+        if progress.incarnation != self.progress.incarnation:  # what is in the new log from here on counts
+            self.accounts = OffsetAccounts(progress.destination_end)
         self.progress = progress
         self.trouble = ""
         self.last_commit_ms = progress.written_at

@@ -23,6 +23,7 @@ from runtime.copy.flow_run import FlowRun, moment_or
 from runtime.copy.ledger import Ledger
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import now_ms
+from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.sources import Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.wire.cluster import Cluster
@@ -149,6 +150,7 @@ class Slot:
                     settings=self._spec.copy,
                     destination=destination,
                     ledger=ledger,
+                    producers=ProducerDirectory(destination),
                     map_partitions=max(len(topic.partitions), 1),
                     budget=self._budget,
                     passing=failpoints.from_environment(self._environ),
