@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.batch import Outgoing, RewriteSpec
 from runtime.contract.ledger import PartitionKey, Progress
+from runtime.contract.status import OpenTransaction, PartitionStatus
 from runtime.contract.status import PartitionState as State
-from runtime.contract.status import PartitionStatus
 from runtime.copy.accounts import OffsetAccounts
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.budget import Held
@@ -79,6 +79,7 @@ class PartitionCopy:
         self.state = State.STARTING
         self.since_ms = now_ms()
         self.why = ""
+        self.blocked_by: OpenTransaction | None = None
         self.trouble = ""
         self.shared = shared
         self.foreign_writes = False
@@ -118,6 +119,12 @@ class PartitionCopy:
         else:
             self.caught_up_since_ms = 0
         self.state, self.why = state, why
+        self.blocked_by = None
+
+    def block(self, by: OpenTransaction | None, why: str) -> None:
+        """A transaction at the source holds its readers back."""
+        self.enter(State.BLOCKED_AT_SOURCE, why)
+        self.blocked_by = by
 
     def add(self, queued: Queued) -> None:
         self.queue.append(queued)
@@ -195,6 +202,7 @@ class PartitionCopy:
             transactions=self.transactions,
             aborts=self.aborts,
             lost=sum(gap.end - gap.low for gap in progress.gaps),
+            blocked_by=self.blocked_by,
         )
 
 
