@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Coroutine, Iterable
 
 from runtime.contract import naming
@@ -19,6 +20,7 @@ from runtime.copy.foreign_writes import ForeignWrites
 from runtime.copy.lane import Lane
 from runtime.copy.lanes import LaneSet
 from runtime.copy.ledger import Undecided
+from runtime.copy.log import log_event
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import PartitionCopy, now_ms
 from runtime.copy.provenance import ProducerDirectory, register
@@ -81,6 +83,7 @@ class FlowCopy:
         await self._lanes.begin()
         await self._around.ledger.decided(self.name)
         self._check_generation()
+        log_event("flow_begun", key=self.name, flow=self.name, generation=self.assigned.generation)
         self.spawn(self._care.run())
         self.spawn(self._care.run_again())
         if not self.spec.shared:
@@ -215,14 +218,35 @@ class FlowCopy:
         self._care.retry(copy, why)
 
     def led_anew(self, copy: PartitionCopy) -> None:
+        leader = self._around.destination.leader(*copy.at)
+        log_event(
+            "leader_changed",
+            key=copy.label,
+            **copy.logged(),
+            side="destination",
+            leader=leader.leader if leader is not None else None,
+            leader_epoch=leader.leader_epoch if leader is not None else None,
+            decision="look",
+        )
         copy.rewind()
         self._care.look_now(copy)
 
     def stuck(self, lane: Lane) -> None:
+        log_event(
+            "lane_stuck",
+            key=lane.transactional_id,
+            level=logging.WARNING,
+            flow=self.name,
+            transactional_id=lane.transactional_id,
+            decision="partitions go to other lanes",
+        )
         self._reading.hold(copy for copy in lane.copies if copy.busy)
         self._lanes.leave_stuck(lane)
 
     def freed(self, lane: Lane) -> None:
+        log_event(
+            "lane_freed", key=lane.transactional_id, flow=self.name, transactional_id=lane.transactional_id
+        )
         for copy in list(self.copies.values()):
             if not copy.busy and copy.lane is not None and not copy.suspect and copy.lane.is_stuck:
                 self._lanes.place(copy)

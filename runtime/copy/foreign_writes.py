@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 
 from runtime.batch import Batch, RecordSet, Where, walk
 from runtime.contract.ledger import PartitionKey, UnreadableRecord
 from runtime.copy.accounts import OffsetRange
+from runtime.copy.log import log_event
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.scan import TopicReplaced
@@ -107,6 +109,17 @@ class ForeignWrites:
             except (WireError, UnreadableRecord, TopicReplaced):
                 accounts.keep(one)
                 self._due[copy] = None
+                continue
+            if copy.foreign_writes:
+                log_event(
+                    "foreign_writes",
+                    key=copy.label,
+                    level=logging.WARNING,
+                    **copy.logged(),
+                    low=one.low,
+                    end=one.end,
+                    decision="flag",
+                )
 
     async def _is_foreign(self, copy: PartitionCopy, within: OffsetRange) -> bool:
         """Reads on until the end of the range or the first foreign batch. Compaction and retention may have

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from runtime.batch import Outgoing, RewriteSpec
 from runtime.contract.ledger import PartitionKey, Progress
@@ -13,6 +13,7 @@ from runtime.contract.status import PartitionState as State
 from runtime.copy.accounts import OffsetAccounts
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.budget import Held
+from runtime.copy.log import log_event
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,6 +37,16 @@ class Queued(NamedTuple):
     held: Held
 
 
+class PartitionFields(TypedDict):
+    """Which partition a line of the log is about, and where it stands in the ledger."""
+
+    flow: str
+    topic: str
+    partition: int
+    position: int
+    destination_end: int
+
+
 class Source(NamedTuple):
     """The source's side as it was last answered."""
 
@@ -44,6 +55,7 @@ class Source(NamedTuple):
     high_watermark: int = -1
 
 
+_FLOWING = frozenset({State.COPYING, State.CAUGHT_UP})
 _MOVING = frozenset({State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCKED_AT_SOURCE})
 
 
@@ -90,6 +102,21 @@ class PartitionCopy:
         self.aborts = 0
 
     @property
+    def label(self) -> str:
+        return f"{self.key.flow}/{self.key.topic}-{self.key.partition}"
+
+    def logged(self) -> PartitionFields:
+        flow, topic, partition = self.key
+        progress = self.progress
+        return {
+            "flow": flow,
+            "topic": topic,
+            "partition": partition,
+            "position": progress.position,
+            "destination_end": progress.destination_end,
+        }
+
+    @property
     def fetchable(self) -> bool:
         return not self.releasing and self.state in _MOVING
 
@@ -114,6 +141,15 @@ class PartitionCopy:
     def enter(self, state: State, why: str = "") -> None:
         if state is not self.state:
             self.since_ms = now_ms()
+            if state is not State.RETRYING and not (state in _FLOWING and self.state in _FLOWING):
+                log_event(
+                    "partition_state",
+                    key=self.label,
+                    **self.logged(),
+                    state=state,
+                    before=self.state,
+                    why=why,
+                )
         if state is State.CAUGHT_UP:
             self.caught_up_since_ms = self.caught_up_since_ms or now_ms()
         else:

@@ -21,6 +21,7 @@ from runtime.copy.budget import ByteBudget
 from runtime.copy.clusters import WrongCluster, named, opened
 from runtime.copy.flow_run import FlowRun, moment_or
 from runtime.copy.ledger import Ledger
+from runtime.copy.log import log_event
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import now_ms
 from runtime.copy.provenance import ProducerDirectory
@@ -56,6 +57,10 @@ class Outdated:
 SlotEnd = Stopped | Fenced | Outdated
 
 
+def why_of(end: SlotEnd) -> str:
+    return "" if isinstance(end, Stopped) else end.why
+
+
 class Slot:
     """Made with its first assignment; `run` copies until `stop`, or until it must end.
 
@@ -79,6 +84,8 @@ class Slot:
     async def run(self) -> SlotEnd:
         """Copies. Raises what it can't explain: the process should end then, too."""
         self._end = asyncio.get_running_loop().create_future()
+        spec = self._spec
+        log_event("slot_started", job=spec.job, slot=spec.slot, destination=spec.destination)
         try:
             if await self._opened():
                 self.assign(self._assignment)
@@ -87,7 +94,15 @@ class Slot:
                 stopping.cancel()
                 if not self._end.done():
                     await self._drained()
-            return self._end.result() if self._end.done() else Stopped()
+            end = self._end.result() if self._end.done() else Stopped()
+            log_event(
+                "slot_ended",
+                job=spec.job,
+                slot=spec.slot,
+                decision=type(end).__name__.lower(),
+                error=why_of(end),
+            )
+            return end
         finally:
             await self._closed()
 
@@ -96,6 +111,13 @@ class Slot:
         if assignment.version < self._assignment.version or self._stopping.is_set():
             return
         self._assignment = assignment
+        log_event(
+            "assignment",
+            slot=self._spec.slot,
+            version=assignment.version,
+            flows=len(assignment.flows),
+            partitions=len(assignment.partitions),
+        )
         if self._around is None:
             return
         for name in [*self._runs, *assignment.flows]:
@@ -158,7 +180,8 @@ class Slot:
                 )
             except WrongCluster:
                 raise
-            except WireError:
+            except WireError as error:
+                log_event("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
                 await moment_or(self._stopping, _OPEN_PAUSE_S)
             else:
                 return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -18,6 +19,7 @@ from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.exits import JobExit
 from runtime.contract.job_status import JobState, JobStatus, SlotReport, SpecKey
 from runtime.contract.jobspec import JobSpec
+from runtime.copy.log import log_event
 from runtime.copy.records import Record
 from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
@@ -75,6 +77,16 @@ class Job:
             writer = await self._begun(destination)
             if writer is None:
                 return JobExit.STOPPED
+            spec = self.spec
+            log_event(
+                "driver_started",
+                job=spec.job,
+                driver=self.driver,
+                destination=spec.destination,
+                flows=len(spec.flows),
+                host=socket.gethostname(),
+                process=os.getpid(),
+            )
             self._pulse = Pulse(writer, self.status)
             if not await self._insist(self._pulse.beat):
                 return JobExit.STOPPED
@@ -237,6 +249,7 @@ class Job:
             command = control.decode_command(value)
         except control.UnreadableControl as error:
             self._trouble = str(error)
+            log_event("command", error=self._trouble, decision="skipped")
             return
         while True:
             try:
@@ -250,6 +263,9 @@ class Job:
                         await self._reconfigure(spec, destination)
             except WireError as error:
                 self._trouble = str(error)
+                log_event(
+                    "command_retry", key=command.id, id=command.id, error=self._trouble, decision="retry"
+                )
                 await asyncio.sleep(_PAUSE_S)
                 continue
             except ClientSettingsError as error:
@@ -257,6 +273,15 @@ class Job:
             else:
                 self._trouble = ""
             self._heard = command.id
+            log_event(
+                "command",
+                key=command.id,
+                job=self.spec.job,
+                command=type(command).__name__,
+                id=command.id,
+                error=self._trouble,
+                decision="refused" if self._trouble else "carried out",
+            )
             return
 
     async def _reconfigure(self, spec: JobSpec, destination: Destination) -> None:
@@ -275,6 +300,7 @@ class Job:
     async def _goodbye(self) -> None:
         """Transactions end, the ledger says that nobody copies, the heartbeat says goodbye."""
         self._state = "stopping"
+        log_event("driver_stopping", job=self.spec.job, driver=self.driver)
         assert self._fleet is not None
         assert self._flows is not None
         assert self._pulse is not None
@@ -284,12 +310,20 @@ class Job:
             async with asyncio.timeout(_GOODBYE_S):
                 await self._flows.goodbye()
                 await self._pulse.beat()
+        log_event("driver_stopped", job=self.spec.job, driver=self.driver)
 
     async def _fenced(self, error: DriverFenced, destination: Destination | None) -> JobExit:
         """Another driver has the job: for good. But the coordinator also fences who was silent for too long;
         then the last heartbeat is still ours, and the job is to be started again.
         """
-        say(f"fenced: {error}")
+        log_event(
+            "driver_fenced",
+            level=logging.WARNING,
+            job=self.spec.job,
+            driver=self.driver,
+            error=str(error),
+            decision="end",
+        )
         with contextlib.suppress(WireError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 last = await last_status(destination.cluster, self.spec.job) if destination else None
