@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -125,3 +127,18 @@ def test_the_states_that_change_with_every_transaction_are_no_lines(opened: tupl
     assert "partition_state flow=flow topic=orders partition=0" in first
     assert "state=copying before=starting" in first
     assert "state=data_loss before=copying why=gone" in last
+
+
+def test_every_event_stands_in_the_operators_page() -> None:
+    root = Path(__file__).parents[3]
+    page = (root / "docs" / "operations.md").read_text().split("## The log of a job")[1].split("\n## ")[0]
+    called = re.compile(r"(?:log_event|log_fields|self\._log)\(\s*(f?\"[a-z_{}]+\")")
+    events = {
+        event
+        for room in ("copy", "driver")
+        for module in (root / "runtime" / room).rglob("*.py")
+        for event in called.findall(module.read_text())
+    }
+    assert len(events) > 25
+    named = {event.strip('"') for event in events if not event.startswith("f")}
+    assert not {event for event in named if f"`{event}`" not in page}
