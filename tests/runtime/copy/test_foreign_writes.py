@@ -10,6 +10,8 @@ from runtime.contract.status import PartitionStatus
 from runtime.copy.foreign_writes import ForeignWrites
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.provenance import ProducerDirectory
+from runtime.copy.wire.once import holds_record
+from runtime.copy.wire.protocol.offsets import TopicPartition
 from tests.records import PATIENCE_S
 from tests.runtime.copy.world import FAST, Driver, Side, assigned, at_end, copy_through, flow_spec, until
 
@@ -124,6 +126,20 @@ def test_after_a_restart_only_what_another_wrote_meanwhile_is_foreign(
     asyncio.run(copy(20, {written}))
     write()
     asyncio.run(copy(30, set()))
+
+
+def test_a_marker_is_told_from_a_record_by_its_offset(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, side = fresh("orders"), sides["dc2"]
+    side.create(topic)
+    transactional(side, topic)
+    side.ends(topic)  # the marker is written
+    single(side, topic)
+
+    async def found() -> list[bool]:
+        async with await side.open() as cluster:
+            return [await holds_record(cluster, TopicPartition(topic, 0), offset) for offset in range(4)]
+
+    assert asyncio.run(found()) == [True, False, True, False]
 
 
 def test_another_writer_is_seen_while_the_source_is_quiet(sides: dict[str, Side], fresh: Fresh) -> None:
