@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from runtime.contract import naming
@@ -15,9 +16,11 @@ from runtime.copy.budget import TokenBucket
 from runtime.copy.care import Care
 from runtime.copy.closing import Entry, LedgerPlace
 from runtime.copy.errors import Decision, Do
+from runtime.copy.foreign_writes import ForeignWrites
 from runtime.copy.lane import Lane
 from runtime.copy.lanes import LaneSet
 from runtime.copy.ledger import Undecided
+from runtime.copy.log import log_event
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import PartitionCopy, now_ms
 from runtime.copy.provenance import ProducerDirectory, register
@@ -73,6 +76,7 @@ class FlowCopy:
         self._lanes = LaneSet(self._made_lanes(), around.settings.lanes, self._run_lane)
         self._care = Care(source, around.destination, around.settings, assigned.generation, self)
         self._reading = Reading(self.spec, source, directory, around, self._bucket, self._care, self.spawn)
+        self._foreign = ForeignWrites(self.name, around.destination, around.producers, self.copies)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lane_tasks: set[asyncio.Task[None]] = set()
         self._unreadable = unreadable
@@ -89,8 +93,11 @@ class FlowCopy:
         await self._lanes.begin()
         await self._around.ledger.decided(self.name)
         self._check_generation()
+        log_event("flow_begun", key=self.name, flow=self.name, generation=self.assigned.generation)
         self.spawn(self._care.run())
         self.spawn(self._care.run_again())
+        if not self.spec.shared:
+            self.spawn(self._foreign.run())
 
     def _check_generation(self) -> None:
         generation = self._around.ledger.generation(self.name)
@@ -195,6 +202,7 @@ class FlowCopy:
 
     def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
         self.counters.committed(tx, entries, now_ms())
+        self._foreign.committed(tx.parts)
         for copy, _, _, part, step in entries:
             copy.failures = 0
             if copy.suspect and part is not None:
@@ -229,14 +237,35 @@ class FlowCopy:
         self._care.retry(copy, why)
 
     def led_anew(self, copy: PartitionCopy) -> None:
+        leader = self._around.destination.leader(*copy.at)
+        log_event(
+            "leader_changed",
+            key=copy.label,
+            **copy.logged(),
+            side="destination",
+            leader=leader.leader if leader is not None else None,
+            leader_epoch=leader.leader_epoch if leader is not None else None,
+            decision="look",
+        )
         copy.rewind()
         self._care.look_now(copy)
 
     def stuck(self, lane: Lane) -> None:
+        log_event(
+            "lane_stuck",
+            key=lane.transactional_id,
+            level=logging.WARNING,
+            flow=self.name,
+            transactional_id=lane.transactional_id,
+            decision="partitions go to other lanes",
+        )
         self._reading.hold(copy for copy in lane.copies if copy.busy)
         self._lanes.leave_stuck(lane)
 
     def freed(self, lane: Lane) -> None:
+        log_event(
+            "lane_freed", key=lane.transactional_id, flow=self.name, transactional_id=lane.transactional_id
+        )
         for copy in list(self.copies.values()):
             if not copy.busy and copy.lane is not None and not copy.suspect and copy.lane.is_stuck:
                 self._lanes.place(copy)

@@ -13,6 +13,7 @@ from runtime.contract.status import PartitionState as State
 from runtime.contract.status import PartitionStatus
 from runtime.copy.assignment import AssignedFlow, AssignedPartition
 from runtime.copy.flow import FlowCopy, Superseded
+from runtime.copy.log import log_event
 from runtime.copy.partition import now_ms
 from runtime.copy.scan import READ_FAILURES
 from runtime.copy.sources import Source, Sources
@@ -66,6 +67,9 @@ class FlowRun:
             try:
                 await self._unless_it_fails(version)
             except Superseded as outdated:
+                log_event(
+                    "flow_superseded", key=self.name, flow=self.name, error=str(outdated), decision="end"
+                )
                 await self._end_flow()
                 if self._newest == version:
                     self.superseded = str(outdated)
@@ -75,6 +79,15 @@ class FlowRun:
                 self._why, self._unreadable = str(error), isinstance(error, READ_FAILURES)
                 failures += 1
                 pause = min(0.2 * 2 ** min(failures, 10), _LONGEST_PAUSE_S)
+                log_event(
+                    "flow_retry",
+                    key=self.name,
+                    flow=self.name,
+                    error=self._why,
+                    failures=failures,
+                    decision="retry",
+                    pause_s=pause,
+                )
                 await moment_or(self._changed, pause)
             else:
                 failures = 0

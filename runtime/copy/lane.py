@@ -77,6 +77,7 @@ class Lane:
     def take(self, copy: PartitionCopy) -> None:
         """The partition is copied through this lane from now on."""
         copy.lane = self
+        copy.accounts.change_lane()
         self.copies[copy] = None
         self.offer(copy)
 
@@ -262,6 +263,8 @@ class Lane:
         """The transaction is committed."""
         self.recovery.failures = 0
         tx.closed = True
+        for copy in tx.parts:
+            copy.accounts.committed()
         for entry in entries:
             self.settle(entry)
         tx.let_go()
@@ -285,7 +288,6 @@ class Lane:
         copy, progress, _, part, step = entry
         if part is not None:
             copy.part = None
-            copy.expected_end = progress.destination_end + 1 if part.runs else copy.expected_end
         copy.committed(progress)
         if step is not None:
             copy.dropped -= step.dropped

@@ -62,6 +62,11 @@ class ProducerDirectory:
             self._native.clear()
         self._native.update(one for one in wanted if one not in self._flows)
 
+    def flow_of(self, producer_id: int) -> str | None:
+        """The flow that the id writes for; None for a producer that is no flow's. Resolve it first."""
+        producer = self._flows.get(producer_id)
+        return producer.flow if producer is not None else None
+
     def going_home(self, producer_ids: Iterable[int], topic: str, home: Home, native_only: bool) -> set[int]:
         """Those that wrote to `topic` what came from `home`; with `native_only`, those of any flow."""
         return {

@@ -22,8 +22,10 @@ from runtime.copy.callbacks import callback_failures
 from runtime.copy.clusters import WrongCluster, named, opened
 from runtime.copy.flow_run import FlowRun, moment_or
 from runtime.copy.ledger import Ledger
+from runtime.copy.log import log_event
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import now_ms
+from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.sources import Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.wire.cluster import Cluster
@@ -56,6 +58,10 @@ class Outdated:
 SlotEnd = Stopped | Fenced | Outdated
 
 
+def why_of(end: SlotEnd) -> str:
+    return "" if isinstance(end, Stopped) else end.why
+
+
 class Slot:
     """Made with its first assignment; `run` copies until `stop`, or until it must end.
 
@@ -79,10 +85,13 @@ class Slot:
     async def run(self) -> SlotEnd:
         """Copies. Raises what it can't explain: the process should end then, too."""
         self._end = asyncio.get_running_loop().create_future()
+        spec = self._spec
+        log_event("slot_started", job=spec.job, slot=spec.slot, destination=spec.destination)
         with callback_failures(self._failed):
             return await self._run(self._end)
 
     async def _run(self, end: asyncio.Future[SlotEnd]) -> SlotEnd:
+        spec = self._spec
         try:
             if await self._opened():
                 self.assign(self._assignment)
@@ -91,7 +100,15 @@ class Slot:
                 stopping.cancel()
                 if not end.done():
                     await self._drained()
-            return end.result() if end.done() else Stopped()
+            ended = end.result() if end.done() else Stopped()
+            log_event(
+                "slot_ended",
+                job=spec.job,
+                slot=spec.slot,
+                decision=type(ended).__name__.lower(),
+                error=why_of(ended),
+            )
+            return ended
         finally:
             await self._closed()
 
@@ -100,6 +117,13 @@ class Slot:
         if assignment.version < self._assignment.version or self._stopping.is_set():
             return
         self._assignment = assignment
+        log_event(
+            "assignment",
+            slot=self._spec.slot,
+            version=assignment.version,
+            flows=len(assignment.flows),
+            partitions=len(assignment.partitions),
+        )
         if self._around is None:
             return
         for name in [*self._runs, *assignment.flows]:
@@ -154,6 +178,7 @@ class Slot:
                     settings=self._spec.copy,
                     destination=destination,
                     ledger=ledger,
+                    producers=ProducerDirectory(destination),
                     map_partitions=max(len(topic.partitions), 1),
                     budget=self._budget,
                     passing=failpoints.from_environment(self._environ),
@@ -161,7 +186,8 @@ class Slot:
                 )
             except WrongCluster:
                 raise
-            except WireError:
+            except WireError as error:
+                log_event("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
                 await moment_or(self._stopping, _OPEN_PAUSE_S)
             else:
                 return True

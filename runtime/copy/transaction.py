@@ -71,9 +71,7 @@ class Part:
                 f"acknowledged at {base_offset}, but the destination already ended at {self.destination_end}:"
                 " it was recreated or truncated"
             )
-        expected = self.destination_end if self.runs else self.copy.expected_end
-        if expected is not None and base_offset != expected:
-            self.copy.foreign_writes = True
+        self.copy.accounts.acknowledged(base_offset, out.batch.records, self.destination_end)
         for delta, source, records in out.segments:
             append(self.runs, Run(source, base_offset + delta, records))
         batch = out.batch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
+from runtime.copy.log import FORMAT_KEY
 from runtime.driver.jvm import JvmCalls
 from runtime.driver.log import say
 from runtime.driver.task import Ended, Ticket, encode, run_task
@@ -76,6 +78,8 @@ class Application:
             conf.set(key, value)
         for key, value in _DEFAULTS.items():
             conf.setIfMissing(key, value)
+        if FORMAT_KEY in os.environ:  # slots log as their driver does
+            conf.setIfMissing(f"spark.executorEnv.{FORMAT_KEY}", os.environ[FORMAT_KEY])
         self._context = SparkContext.getOrCreate(conf)
         self._context.setLogLevel("ERROR")
         self._jvm = JvmCalls()

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from runtime.contract import control
 from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.control import AcceptLoss, Reconfigure, StopJob
+from runtime.contract.control import AcceptLoss, Command, Reconfigure, StopJob
 from runtime.contract.jobspec import JobSpec
+from runtime.copy.log import log_event
 from runtime.copy.wire.errors import WireError
 from runtime.driver.channel import pause
 
@@ -46,17 +47,18 @@ class Commands:
             command = control.decode_command(value)
         except control.UnreadableControl as error:
             self.trouble = str(error)
+            log_event("command", error=self.trouble, decision="skipped")
             return
         match command:
             case StopJob():
                 self._stop()
-                self._answer(command.id)
+                self._answer(command)
             case AcceptLoss():
                 self._accept_loss(command)
-                self._answer(command.id)
+                self._answer(command)
             case Reconfigure():
                 if self._newest is not None:
-                    self._answer(self._newest.id, "a newer spec came before it could be taken on")
+                    self._answer(self._newest, "a newer spec came before it could be taken on")
                 self._newest = command
                 self._wake.set()
 
@@ -72,6 +74,9 @@ class Commands:
                 await self._reconfigure(command.spec)
             except WireError as error:
                 self.trouble = str(error)
+                log_event(
+                    "command_retry", key=command.id, id=command.id, error=self.trouble, decision="retry"
+                )
                 await pause(self._retry_s, self._wake)
                 self._wake.set()
                 continue
@@ -81,14 +86,22 @@ class Commands:
                 self._done(command)
 
     def _done(self, command: Reconfigure, error: str = "") -> None:
-        self._answer(command.id, error)
+        self._answer(command, error)
         self.trouble = error
         if self._newest is command:
             self._newest = None
 
-    def _answer(self, command: str, error: str = "") -> None:
-        self.answers.pop(command, None)
-        self.answers[command] = error
+    def _answer(self, command: Command, error: str = "") -> None:
+        self.answers.pop(command.id, None)
+        self.answers[command.id] = error
         while len(self.answers) > _ANSWERS:
             del self.answers[next(iter(self.answers))]
-        self.heard = command
+        self.heard = command.id
+        log_event(
+            "command",
+            key=command.id,
+            command=type(command).__name__,
+            id=command.id,
+            error=error,
+            decision="refused" if error else "carried out",
+        )

@@ -15,6 +15,7 @@ from runtime.contract.status import PartitionState
 from runtime.contract.turn import opposite_of
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import first_positions
+from runtime.copy.log import log_event
 from runtime.copy.scan import READ_FAILURES
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
@@ -155,7 +156,17 @@ class FlowWork:
                 unreadable = isinstance(error, READ_FAILURES)
                 self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if unreadable else str(error)
                 failures += 1
-                await asyncio.sleep(min(_RETRY_S * 2 ** min(failures, 8), _LONGEST_S))
+                pause_s = min(_RETRY_S * 2 ** min(failures, 8), _LONGEST_S)
+                log_event(
+                    "flow_retry",
+                    key=self.name,
+                    flow=self.name,
+                    error=self._why,
+                    failures=failures,
+                    decision="retry",
+                    pause_s=pause_s,
+                )
+                await asyncio.sleep(pause_s)
             else:
                 self._why = ""
                 return
@@ -182,11 +193,20 @@ class FlowWork:
     async def _take(self, state: State, source_id: str = "", note: str = "") -> None:
         def waits(why: str) -> None:
             self._why = why
+            log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="fence again")
 
         taken = await take_over(self.spec, self._shared, source_id, waits, state=state, note=note)
         self._cluster_ids = (taken.source_cluster_id, self._shared.destination.cluster_id)
         self._ledger_lost = taken.ledger_lost
         self.generation = taken.number
+        log_event(
+            "flow_taken_over",
+            key=self.name,
+            flow=self.name,
+            generation=taken.number,
+            state=state,
+            ledger_lost=taken.ledger_lost or None,
+        )
         self._shared.changed()
 
     async def _follow(self) -> None:
@@ -229,6 +249,7 @@ class FlowWork:
         if generation.number == self.generation:
             return False
         self._superseded = f"job {generation.job} has it now, as generation {generation.number}"
+        log_event("flow_superseded", key=self.name, flow=self.name, error=self._superseded, decision="end")
         self.partitions = {}
         self._shared.changed()
         return True
@@ -287,6 +308,14 @@ class FlowWork:
         }
         after = {**kept, **wanted}
         if after != self.partitions:
+            log_event(
+                "flow_partitions",
+                key=self.name,
+                flow=self.name,
+                partitions=len(after),
+                added=len(after.keys() - self.partitions.keys()),
+                removed=len(self.partitions.keys() - after.keys()),
+            )
             self.partitions = after
             self._shared.changed()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -19,6 +20,7 @@ from runtime.contract.exits import JobExit
 from runtime.contract.job_status import JobState, JobStatus, SlotReport, SpecKey
 from runtime.contract.jobspec import JobSpec
 from runtime.copy.callbacks import callback_failures
+from runtime.copy.log import log_event
 from runtime.copy.records import Record
 from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
@@ -83,6 +85,16 @@ class Job:
             writer = await self._begun(destination)
             if writer is None:
                 return JobExit.STOPPED
+            spec = self.spec
+            log_event(
+                "driver_started",
+                job=spec.job,
+                driver=self.driver,
+                destination=spec.destination,
+                flows=len(spec.flows),
+                host=socket.gethostname(),
+                process=os.getpid(),
+            )
             self._pulse = Pulse(writer, self.status)
             if not await self._insist(self._pulse.beat):
                 return JobExit.STOPPED
@@ -275,6 +287,7 @@ class Job:
     async def _goodbye(self) -> None:
         """Transactions end, the ledger says that nobody copies, the heartbeat says goodbye."""
         self._state = "stopping"
+        log_event("driver_stopping", job=self.spec.job, driver=self.driver)
         assert self._fleet is not None
         assert self._flows is not None
         assert self._pulse is not None
@@ -286,12 +299,20 @@ class Job:
             async with asyncio.timeout(_GOODBYE_S):
                 await self._flows.goodbye()
                 await self._pulse.beat()
+        log_event("driver_stopped", job=self.spec.job, driver=self.driver)
 
     async def _fenced(self, error: DriverFenced, destination: Destination | None) -> JobExit:
         """Another driver has the job: for good. But the coordinator also fences who was silent for too long;
         then the last heartbeat is still ours, and the job is to be started again.
         """
-        say(f"fenced: {error}")
+        log_event(
+            "driver_fenced",
+            level=logging.WARNING,
+            job=self.spec.job,
+            driver=self.driver,
+            error=str(error),
+            decision="end",
+        )
         with contextlib.suppress(WireError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 last = await last_status(destination.cluster, self.spec.job) if destination else None

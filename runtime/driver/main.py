@@ -23,6 +23,7 @@ import uvloop  # noqa: E402
 from runtime.contract.client_values import ClientSettingsError  # noqa: E402
 from runtime.contract.exits import JobExit  # noqa: E402
 from runtime.contract.jobspec import BadJobSpec, JobSpec, decode  # noqa: E402
+from runtime.copy import log  # noqa: E402
 from runtime.driver.application import Application, SparkNotStarted, start_application  # noqa: E402
 from runtime.driver.job import Job  # noqa: E402
 from runtime.driver.jvm import JvmSilent  # noqa: E402
@@ -31,6 +32,7 @@ from runtime.driver.parent import die_with_parent  # noqa: E402
 
 
 def main() -> int:
+    log.start(os.environ)
     parser = argparse.ArgumentParser(description="Copies the flows of one job.")
     parser.add_argument("--spec", required=True, type=Path, help="the job spec, a JSON file")
     parser.add_argument(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
-import traceback
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Literal, Protocol
@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from runtime.contract import control, job_status, naming
 from runtime.contract.job_status import SlotKey, SlotReport
 from runtime.contract.status import SlotStatus
-from runtime.copy import assignment
+from runtime.copy import assignment, log
 from runtime.copy.assignment import Assignment, SlotSpec, client_id
 from runtime.copy.clusters import named, opened
 from runtime.copy.records import Record
@@ -64,6 +64,7 @@ def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
     only what the driver submitted again may initialise the slot's ids again (R3).
     """
     die_with_parent(forked_by_one_thread=True)
+    log.start(os.environ)
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
         ended = Ended("retried", "Spark started the task again by itself")
@@ -94,7 +95,7 @@ async def run_with_channel(slot: Slot, line: Channel) -> Ended:
             talking.result()
         return ended
     except Exception as error:  # noqa: BLE001 - the process ends; the driver says why, and submits the slot again
-        traceback.print_exception(error)
+        log.log_event("slot_failed", level=logging.ERROR, trace=error, error=str(error))
         return Ended("failed", f"{type(error).__name__}: {error}")
     finally:
         talking.cancel()

@@ -28,7 +28,7 @@ from runtime.contract.ledger import (
 from runtime.contract.offsetmap import OffsetMap
 from runtime.contract.route import is_reserved
 from runtime.contract.selection import Names
-from runtime.contract.turn import Begun, Here, begin, may_turn, strangers, turned
+from runtime.contract.turn import Begun, Here, begin, may_turn, single_before, strangers, turned
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.ledger import Ledger, Undecided
 from runtime.copy.maps import Maps
@@ -37,6 +37,7 @@ from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, WireError
+from runtime.copy.wire.once import holds_record
 from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.driver.orphans import orphan_before
 from runtime.driver.takeover import Shared, wish
@@ -183,6 +184,11 @@ async def _begin(
             now_ms=now_ms,
         )
         ranges = strangers(before, begun, here) if mine.life else []
+        single = single_before(before, begun, here) if mine.life else None
+        if single is not None and await holds_record(
+            source, TopicPartition(one.topic, one.partition), single
+        ):
+            ranges = [(single, single + 1), *ranges]
         records |= _records(one.key, begun, ranges, now_ms)
         size += sum(len(segment.runs) for segment in begun.segments)
         if size > _TRANSACTION_BYTES:

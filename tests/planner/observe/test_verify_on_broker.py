@@ -12,6 +12,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Severity
 from planner.model.step import AlterConfigs, CreateTopic, Disown, GrowPartitions, Step
 from planner.observe.verify_on_broker import (
+    BROKER_OUTDATED,
     RECORDS_A_REQUEST,
     Checkable,
     batches,

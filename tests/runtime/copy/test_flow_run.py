@@ -18,6 +18,7 @@ from runtime.copy.flow import Superseded
 from runtime.copy.flow_run import FlowRun
 from runtime.copy.ledger import Ledger
 from runtime.copy.partition import PartitionCopy
+from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.sources import Opening, Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.wire.cluster import Cluster
@@ -39,6 +40,7 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         settings=CopySettings(),
         destination=destination,
         ledger=Ledger(destination, 1),
+        producers=ProducerDirectory(destination),
         map_partitions=1,
         budget=ByteBudget(1),
         passing=failpoints.from_environment({}),
