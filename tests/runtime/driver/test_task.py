@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from runtime.copy import log
 from runtime.copy.slot import SlotEnd, Stopped
 from runtime.driver.task import Ended, run_with_channel
 
@@ -38,12 +39,14 @@ class Stopping:
         await asyncio.Event().wait()
 
 
-def test_a_channel_that_fails_fails_the_slot_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_channel_that_fails_fails_the_slot_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> Ended:
         return await asyncio.wait_for(run_with_channel(Copying(), Broken()), 60)  # type: ignore[arg-type]
 
     assert asyncio.run(work()) == Ended("failed", "ZeroDivisionError: a programming error")
-    assert "in run\n" in capsys.readouterr().err
+    (line,) = caplog.records
+    assert line.getMessage() == "slot_failed"
+    assert "in run\n" in log.fields_of(line)["traceback"]
 
 
 def test_a_slot_that_was_told_to_stop_has_stopped() -> None:
