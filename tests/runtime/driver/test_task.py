@@ -46,7 +46,7 @@ def test_a_channel_that_fails_fails_the_slot_and_says_why(caplog: pytest.LogCapt
     assert asyncio.run(work()) == Ended("failed", "ZeroDivisionError: a programming error")
     (line,) = caplog.records
     assert line.getMessage() == "slot_failed"
-    assert "in run\n" in log.fields_of(line)["traceback"]
+    assert "in run\n" in str(log.fields_of(line)["traceback"])
 
 
 def test_a_slot_that_was_told_to_stop_has_stopped() -> None:
