@@ -3,8 +3,9 @@
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from confluent_kafka import KafkaException
 
@@ -21,6 +22,9 @@ BATCHES_AT_ONCE = 4
 
 Observer = Callable[[Event], None]
 
+# Keeps the traceback of an exception that no handler expects; returns where it stands.
+Report = Callable[[BaseException], str]
+
 
 class Interruption:
     """The user's Ctrl-C as a value: set by whoever hears the signal, seen by every guard."""
@@ -33,36 +37,59 @@ class Interruption:
 
 
 def execute(
-    steps: Sequence[Step], hands: Mapping[str, Hands], tell: Observer, interruption: Interruption
+    steps: Sequence[Step],
+    hands: Mapping[str, Hands],
+    tell: Observer,
+    interruption: Interruption,
+    report: Report,
 ) -> Summary:
-    """An outcome for every step. Independent steps go on after a failure; Ctrl-C stops what was not sent."""
+    """An outcome for every step. Independent steps go on after a failure; Ctrl-C stops what was not sent.
+
+    An exception that no handler expects fails the steps of its batch, and `report` gets it.
+    """
     started = time.monotonic()
     schedule = Schedule(steps)
     outcomes: dict[str, Outcome] = {}
-    finished: queue.SimpleQueue[tuple[str, list[Outcome]]] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[tuple[Sequence[Step], Future[list[Outcome]]]] = queue.SimpleQueue()
     pools = {cluster: ThreadPoolExecutor(BATCHES_AT_ONCE, f"apply-{cluster}") for cluster in hands}
     running = 0
+
+    def over(batch: Sequence[Step], done: Future[list[Outcome]]) -> None:
+        finished.put((batch, done))
 
     def launch() -> int:
         batches = [] if interruption.happened else schedule.take()
         for batch in batches:
-            pools[batch[0].cluster].submit(_run, hands[batch[0].cluster], batch, tell, finished)
+            cluster = batch[0].cluster
+            future = pools[cluster].submit(_run, hands[cluster], batch, tell)
+            future.add_done_callback(partial(over, batch))
         return len(batches)
 
     def note(cluster: str, ended: list[Outcome]) -> None:
         lost = schedule.over(ended)
         outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *lost))
         if lost:
-            # A journal that cannot be written fails the batches too; nothing that is skipped here was sent.
-            with suppress(KafkaException, TimeoutError):
-                tell(Ended(cluster, tuple(lost)))
+            told(cluster, lost)
+
+    def told(cluster: str, ended: Sequence[Outcome]) -> None:
+        # A journal that cannot be written fails the batches too; nothing that is skipped here was sent.
+        with suppress(KafkaException, TimeoutError):
+            tell(Ended(cluster, tuple(ended)))
+
+    def outcome_of(batch: Sequence[Step], future: Future[list[Outcome]]) -> list[Outcome]:
+        if (wrong := future.exception()) is None:
+            return future.result()
+        why = f"an error in repl itself, {type(wrong).__name__}: {_first_line(wrong)}; {report(wrong)}"
+        ended = [Outcome(step, Result.FAILED, why) for step in batch]
+        told(batch[0].cluster, ended)
+        return ended
 
     try:
         running += launch()
         while running:
-            cluster, ended = finished.get()
+            batch, future = finished.get()
             running -= 1
-            note(cluster, ended)
+            note(batch[0].cluster, outcome_of(batch, future))
             running += launch()
     finally:
         for pool in pools.values():
@@ -73,13 +100,8 @@ def execute(
     return Summary(outcomes, interruption.happened, time.monotonic() - started, requests)
 
 
-def _run(
-    hands: Hands,
-    batch: Sequence[Step],
-    tell: Observer,
-    finished: "queue.SimpleQueue[tuple[str, list[Outcome]]]",
-) -> None:
-    """One batch in its thread. Whatever goes wrong becomes the outcome of its steps, never a lost thread."""
+def _run(hands: Hands, batch: Sequence[Step], tell: Observer) -> list[Outcome]:
+    """One batch in its thread."""
     cluster = hands.endpoint.cluster
     began = time.monotonic()
     ended: list[Outcome] = []
@@ -92,11 +114,12 @@ def _run(
     except (KafkaException, TimeoutError) as failure:
         # The journal could not be written: the cluster does not take writes any more.
         why = f"the journal of {cluster} was not written: {explain(failure)}"
-        ended = ended or [Outcome(step, Result.FAILED, why) for step in batch]
-    finally:
-        finished.put(
-            (cluster, ended or [Outcome(step, Result.FAILED, "an internal error") for step in batch])
-        )
+        return ended or [Outcome(step, Result.FAILED, why) for step in batch]
+    return ended
+
+
+def _first_line(wrong: BaseException) -> str:
+    return next((line for line in str(wrong).splitlines() if line.strip()), "no message")
 
 
 def _perform(hands: Hands, batch: Sequence[Step]) -> dict[str, Verdict]:

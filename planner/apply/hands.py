@@ -11,6 +11,7 @@ from planner.apply.launching import Launchers, nobody
 from planner.kafka import Endpoint, admin
 from planner.model.address import Address
 from planner.model.owned import Owned
+from planner.model.step import Step
 
 
 class Registry(Protocol):
@@ -29,6 +30,10 @@ class Patience:
     sign_of_life: float = 4.0  # a heartbeat comes every second
 
 
+def tell_nothing(_step: Step, _what: str) -> None:
+    """Says nothing of what a step waits for."""
+
+
 @dataclass(slots=True)
 class Hands:
     """One cluster during one apply."""
@@ -41,6 +46,7 @@ class Hands:
     launchers: Launchers = nobody
     wait: bool = True  # until launched jobs really copy
     patience: Patience = field(default_factory=Patience)
+    waits: Callable[[Step, str], None] = tell_nothing  # told what a long step waits for
     client: AdminClient = field(init=False)
     _by_broker: dict[int, AdminClient] = field(default_factory=dict)
 

@@ -30,7 +30,9 @@ def tell(endpoint: Endpoint, job: str, command: Command) -> None:
 
 def not_heard(status: JobStatus | None, command: Command) -> str:
     """What is missing until the job has carried it out; "" when nothing is."""
-    if status is not None and status.heard == command.id:
+    if status is not None and (error := status.answers.get(command.id)):
+        return f"it refused what it was told: {error}"
+    if status is not None and (command.id in status.answers or status.heard == command.id):
         return ""
     trouble = f": {status.trouble}" if status is not None and status.trouble else ""
     return f"it has not taken over what it was told{trouble}"

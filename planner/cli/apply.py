@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -23,11 +23,12 @@ from planner.cli.options import (
     var_file_option,
 )
 from planner.cli.pipeline import apply_plan, folder_of, see
-from planner.cli.plan_output import print_plan
+from planner.cli.plan_output import show_plan
 from planner.cli.validate import checked
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
 from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import Plan
+from planner.plan import with_diagnostics
 from planner.store import planfile
 
 
@@ -71,9 +72,8 @@ def command(
             trusted=(path.resolve().parent, Path.cwd()),
         )
     loaded = checked(path, var_files)
-    plan = apply_plan(see(loaded.topology, timeout), targets)
-    if not as_json:
-        print_plan(plan)
+    plan = with_diagnostics(apply_plan(see(loaded.topology, timeout), targets), loaded.warnings)
+    show_plan(plan, as_json=as_json)
     return execute(
         plan,
         path,
@@ -95,16 +95,20 @@ def execute(
     view: View,
     wait: bool = True,
     trusted: Sequence[Path] | None = None,
+    write: Callable[[], None] | None = None,
 ) -> int:
     """What every command does that changes clusters: refuse, or ask and carry out.
 
-    `trusted` is for a saved plan: the folder whose files it refers to counts only inside these.
+    `trusted` is for a saved plan: the folder whose files it refers to counts only inside these. `write`
+    writes what the plan was made from to its files; it is called right before the first step.
     """
     errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
     if errors:
         raise Failure(errors, worst(errors))
     finish_with = shlex.join(["repl", *sys.argv[1:]])
     if not plan.steps:
+        if write is not None:
+            write()
         view.closing(plan, NOTHING_DONE, None, finish_with)
         return _of_the_unknown(plan, ExitCode.DONE)
     if not auto_approve:
@@ -112,6 +116,7 @@ def execute(
     endpoints = endpoints_of(plan.connections.values(), trusted)
     if trusted is not None:
         check_jobs(plan, trusted)
+    home = home_of(plan, path)
     applying = Applying(
         endpoints=endpoints,
         look=Looking(endpoints, timeout),
@@ -119,8 +124,10 @@ def execute(
         view=view,
         finish_with=finish_with,
         folder=folder_of(path.resolve()),
-        launchers=launchers(home_of(plan, path)),
+        launchers=launchers(home),
         wait=wait,
+        errors=home.parent / "errors",
+        write=write,
     )
     return _of_the_unknown(plan, carry_out(plan, applying))
 

@@ -8,7 +8,7 @@ import click
 from planner.cli.terminal import say
 from planner.model.outcome import Ended, Result, Sent, Summary
 from planner.model.plan import Plan
-from planner.model.step import LaunchJob, ReconfigureJob, StopJob
+from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Step, StopJob
 from planner.render import progress
 
 _COLOURS = {
@@ -36,8 +36,14 @@ class View:
             return
         with self._lock:
             for step in event.steps:
-                if isinstance(step, LaunchJob | ReconfigureJob | StopJob):
+                if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign):
                     self._say(progress.begun(step), err=True)
+
+    def waits(self, step: Step, what: str) -> None:
+        """Tells what a step that takes long waits for. Programs get the step's end alone."""
+        if not self._as_json:
+            with self._lock:
+                self._say(f"{step.address}: {what} ...", err=True)
 
     def ended(self, event: Ended) -> None:
         with self._lock:

@@ -4,18 +4,20 @@ import os
 import socket
 import subprocess
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
 from planner.apply.attempt import Guard
-from planner.apply.executor import Interruption
+from planner.apply.executor import Interruption, Report
 from planner.apply.hands import Hands
 from planner.apply.launching import Launchers, nobody
 from planner.cli.app import show
@@ -26,12 +28,13 @@ from planner.cli.looking import Looking
 from planner.kafka import Endpoint, explain, producer
 from planner.model.applied import Applied, StepResult
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
-from planner.model.outcome import DONE, Ended, Event, Outcome, Result, Sent, Summary
+from planner.model.outcome import DONE, NOTHING_DONE, Ended, Event, Outcome, Result, Sent, Summary
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.fingerprint import stale
 from planner.plan.guards import protection
 from planner.plan.plain import plain
+from planner.plan.still_done import undone
 from planner.store import log
 from planner.store.history import Journal, merge, read_history
 from planner.store.lease import Lease
@@ -56,12 +59,14 @@ class Applying:
     lease_ttl_ms: int = TTL_MS
     launchers: Launchers = nobody
     wait: bool = True
+    errors: Path | None = None  # the folder of tracebacks; without one they go to stderr
+    write: Callable[[], None] | None = None  # writes what the plan was made from, before the first step
 
 
 def carry_out(plan: Plan, applying: Applying) -> int:
     """Exactly the plan's steps, under the leases of the clusters that they write to; the exit code."""
     written = sorted({step.cluster for step in plan.steps})
-    applied = _applied(plan, written, applying.folder)
+    applied = _applied(plan, written, applying.folder, edited=applying.write is not None)
     applying.look.refuse_others(plan, written)  # a saved plan's address may lead elsewhere by now
     with ExitStack() as held:
         for cluster in written:
@@ -70,6 +75,8 @@ def carry_out(plan: Plan, applying: Applying) -> int:
         applied = replace(applied, started_ms=_now_ms())  # waiting for the leases was not applying
         before = _earlier(plan, applying, written)
         remaining = _still_true(plan, applying, written, before)
+        if before is not None and not remaining:
+            return _done_already(plan, applying, before)
         summary = _execute(plan, remaining, before, applied, applying, leases)
     applying.view.closing(plan, summary, applied.id, applying.finish_with)
     if summary.complete:
@@ -77,7 +84,14 @@ def carry_out(plan: Plan, applying: Applying) -> int:
     return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.ERROR
 
 
-def _applied(plan: Plan, written: Sequence[str], folder: Path) -> Applied:
+def _done_already(plan: Plan, applying: Applying, before: Applied) -> int:
+    """A plan that was applied to its end, applied again: nothing is to do, and no history tells of it."""
+    show([note(f"all {len(plan.steps)} steps of this plan were done by the apply {before.id}")])
+    applying.view.closing(plan, NOTHING_DONE, None, applying.finish_with)
+    return ExitCode.DONE
+
+
+def _applied(plan: Plan, written: Sequence[str], folder: Path, *, edited: bool) -> Applied:
     now_ms = _now_ms()
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
     return Applied(
@@ -88,7 +102,7 @@ def _applied(plan: Plan, written: Sequence[str], folder: Path) -> Applied:
         user=user(),
         host=socket.gethostname(),
         pid=os.getpid(),
-        git=_git_commit(folder),
+        git=_git_commit(folder, edited=edited),
         clusters={cluster: plan.clusters[cluster] for cluster in written},
         total=len(plan.steps),
         started_ms=now_ms,
@@ -99,11 +113,11 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _git_commit(folder: Path) -> str | None:
+def _git_commit(folder: Path, *, edited: bool) -> str | None:
     """The commit that the topology stands at, with a mark where it was edited since; None outside of Git."""
     try:
         commit = _git(folder, "rev-parse", "HEAD")
-        edited = _git(folder, "status", "--porcelain", "--", ".")
+        edited = edited or bool(_git(folder, "status", "--porcelain", "--", "."))
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{commit}-dirty" if edited else commit
@@ -128,7 +142,7 @@ def _leased(applied: Applied, applying: Applying, cluster: str) -> Lease:
 
 
 def _earlier(plan: Plan, applying: Applying, written: Sequence[str]) -> Applied | None:
-    """An apply of this very plan that began before and did not get to its end."""
+    """What applies of this very plan did before, whether or not they got to its end."""
     told = [
         read_history(applying.endpoints[cluster], step_of, lambda one: show([one])) for cluster in written
     ]
@@ -137,23 +151,30 @@ def _earlier(plan: Plan, applying: Applying, written: Sequence[str]) -> Applied 
         return None
     together = same[0]
     for one in same[1:]:
-        together = replace(together, outcomes={**together.outcomes, **one.outcomes}, result=one.result)
-    return together if together.result != Result.DONE.value else None
+        done = {step_id: told for step_id, told in one.outcomes.items() if told.result == Result.DONE.value}
+        together = replace(one, outcomes={**one.outcomes, **together.outcomes, **done})
+    return together
 
 
 def _still_true(
     plan: Plan, applying: Applying, written: Sequence[str], before: Applied | None
 ) -> tuple[Step, ...]:
-    """The steps that are left to do. What an earlier try already moved is not held against the plan."""
+    """The steps that are left to do. What an earlier apply of the plan did is not held against it while it is
+    still so.
+    """
     done = _done_before(before)
-    touched = {step.address for step in plan.steps if before and step.id in before.outcomes}
+    sent = _sent_before(before)
+    touched = {step.address for step in plan.steps if step.id in sent}
     untouched = tuple(one for one in plan.fingerprints if one.address not in touched)
     observed = applying.look.again(plan, written)
     refused = tuple(protection(observed, plan.changes))
-    problems = refused or stale(replace(plan, fingerprints=untouched), observed)
+    problems = refused or (
+        *stale(replace(plan, fingerprints=untouched), observed),
+        *undone(plan.steps, done, observed),
+    )
     if problems:
         raise Failure(problems)
-    if done:
+    if done and len(done) < len(plan.steps):
         show([note(f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply")])
     return tuple(step for step in plan.steps if step.id not in done)
 
@@ -161,6 +182,13 @@ def _still_true(
 def _done_before(before: Applied | None) -> frozenset[str]:
     outcomes = before.outcomes if before else {}
     return frozenset(step_id for step_id, told in outcomes.items() if told.result == Result.DONE.value)
+
+
+def _sent_before(before: Applied | None) -> frozenset[str]:
+    """Steps that may have changed something, whatever is known of their answers."""
+    outcomes = before.outcomes if before else {}
+    never = (Result.SKIPPED.value, Result.NOT_STARTED.value)
+    return frozenset(step_id for step_id, told in outcomes.items() if told.result not in never)
 
 
 def _execute(
@@ -188,6 +216,7 @@ def _execute(
             now_ms=_now_ms,
             launchers=applying.launchers,
             wait=applying.wait,
+            waits=applying.view.waits,
         )
         for cluster in leases
     }
@@ -203,12 +232,40 @@ def _execute(
 
     with interruptible(interruption):
         _begin(journal, plan)
+        _write_first(journal, applying)
         applying.view.begin(plan)
-        summary = execute(remaining, hands, tell, interruption)
+        summary = execute(remaining, hands, tell, interruption, reporting(applying.errors, applied.id))
         left_out = {step.id: Outcome(step, DONE.result) for step in plan.steps if step.id in done}
         summary = replace(summary, outcomes={**left_out, **summary.outcomes})
         _finish(journal, summary)
     return summary
+
+
+def reporting(folder: Path | None, apply_id: str) -> Report:
+    """Keeps tracebacks in one file of this apply, readable by its owner only; else shows them on stderr.
+
+    REPL_LOG=debug shows them on stderr as well.
+    """
+
+    def report(wrong: BaseException) -> str:
+        text = "".join(traceback.format_exception(wrong))
+        why_not = "there is no folder for it"
+        if folder is not None:
+            file = folder / f"{apply_id}.log"
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as opened:
+                    opened.write(text)
+            except OSError as failure:
+                why_not = f"{file} can't be written: {failure.strerror}"
+            else:
+                if os.environ.get("REPL_LOG") == "debug":
+                    click.echo(text, err=True)
+                return f"its traceback is in {file}"
+        click.echo(text, err=True)
+        return f"its traceback stands above ({why_not})"
+
+    return report
 
 
 def _noted(step: Step) -> Any:
@@ -230,6 +287,18 @@ def _begin(journal: Journal, plan: Plan) -> None:
                 f"the topic {naming.HISTORY} needs a leader and enough replicas in sync; then apply again",
             )
         ) from failure
+
+
+def _write_first(journal: Journal, applying: Applying) -> None:
+    """The topology's files say what is applied before anything of it is; else nothing is applied."""
+    if applying.write is None:
+        return
+    try:
+        applying.write()
+    except Failure:
+        with suppress(KafkaException, TimeoutError):
+            journal.finish("failed", _now_ms())
+        raise
 
 
 def _told(outcome: Outcome) -> StepResult:

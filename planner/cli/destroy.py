@@ -16,8 +16,10 @@ from planner.cli.options import (
     var_file_option,
 )
 from planner.cli.pipeline import destroy_plan
-from planner.cli.plan_output import print_plan
+from planner.cli.plan_output import show_plan
 from planner.cli.validate import checked
+from planner.diff.differ import declaring_nothing
+from planner.plan import with_diagnostics
 
 
 @click.command()
@@ -40,10 +42,10 @@ def command(
     What was applied with on_remove: keep stays at the clusters and is only forgotten. Protection and
     policies.max_deletes guard this like any delete.
     """
-    topology = checked(path, var_files, may_declare_nothing=True).topology
-    plan = destroy_plan(topology, observe(topology, timeout))
-    if not as_json:
-        print_plan(plan)
+    loaded = checked(path, var_files, may_declare_nothing=True)
+    plan = destroy_plan(loaded.topology, observe(declaring_nothing(loaded.topology), timeout))
+    plan = with_diagnostics(plan, loaded.warnings)
+    show_plan(plan, as_json=as_json)
     return execute(
         plan,
         path,

@@ -1,22 +1,24 @@
-"""Commands that edit a flow's state in the YAML, then plan and apply: shown, asked about, taken back."""
+"""Commands that edit a flow in the YAML: the edited text is planned, approved, written, then applied."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from planner.cli.apply import approve, execute
+from planner.cli.apply import execute
 from planner.cli.apply_view import View
 from planner.cli.known import flow_of
 from planner.cli.pipeline import apply_plan, see
-from planner.cli.plan_output import print_plan
+from planner.cli.plan_output import show_plan
 from planner.cli.validate import checked
 from planner.declare.edit import with_state
-from planner.declare.files import in_form_of, text_to_edit
+from planner.declare.files import in_form_of, text_to_edit, write_edited
 from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import ExitCode, Failure, Source, error
 from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, Topology
+from planner.plan import with_diagnostics
 from planner.plan.transitions import may_follow
 
 
@@ -39,7 +41,6 @@ def apply_with_state(name: str, state: FlowState, how: How) -> int:
 
 
 def apply_with_states(states: Mapping[str, FlowState], how: How) -> int:
-    """The files are as they were unless the plan was approved and can be applied."""
     topology = checked(how.path, how.var_files).topology
     after: dict[Path, str] = {}
     for name, state in states.items():
@@ -55,34 +56,30 @@ def apply_with_states(states: Mapping[str, FlowState], how: How) -> int:
 def apply_edited(
     after: Mapping[Path, str], flows: Iterable[str], how: How, right: Callable[[Topology], None]
 ) -> int:
-    """`flows` are those that it is about; `right` raises Failure where the edit is not what was meant."""
+    """Plans the edited texts, shows the plan, asks, writes the files, and applies.
+
+    `flows` are those that it is about; `right` raises Failure where the edit is not what was meant. The files
+    are written when all that could still refuse the plan was asked, right before its first step.
+    """
     before = {file: file.read_bytes() for file in after}
-    kept = False
-    try:
-        for file, text in after.items():
-            if text != text_to_edit(file):
-                file.write_bytes(in_form_of(before[file], text))
-        topology = checked(how.path, how.var_files).topology
-        right(topology)
-        plan = apply_plan(see(topology, how.timeout, how.given_up))
-        if not how.as_json:
-            print_plan(plan)
-        if plan.applyable and not how.auto_approve:
-            approve(plan)
-        kept = not plan.errored and _known(plan, flows)
-        return execute(
-            plan,
-            how.path,
-            auto_approve=True,
-            lock_timeout=how.lock_timeout,
-            timeout=how.timeout,
-            view=View(as_json=how.as_json),
-            wait=how.wait,
-        )
-    finally:
-        if not kept:
-            for file, text_before in before.items():
-                file.write_bytes(text_before)
+    changed = {
+        file: in_form_of(before[file], text) for file, text in after.items() if text != text_to_edit(file)
+    }
+    loaded = checked(how.path, how.var_files, edited=after)
+    right(loaded.topology)
+    seen = see(loaded.topology, how.timeout, how.given_up)
+    plan = with_diagnostics(apply_plan(seen), loaded.warnings)
+    show_plan(plan, as_json=how.as_json)
+    return execute(
+        plan,
+        how.path,
+        auto_approve=how.auto_approve,
+        lock_timeout=how.lock_timeout,
+        timeout=how.timeout,
+        view=View(as_json=how.as_json),
+        wait=how.wait,
+        write=partial(write_edited, before, changed) if changed and _known(plan, flows) else None,
+    )
 
 
 def _known(plan: Plan, flows: Iterable[str]) -> bool:

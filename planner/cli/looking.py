@@ -9,6 +9,7 @@ from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Unr
 from planner.model.plan import Plan
 from planner.observe import Observer
 from planner.plan.fingerprint import other_clusters
+from planner.plan.still_done import keys_of
 from planner.store.registry import read_registry
 
 
@@ -29,7 +30,7 @@ class Looking:
             raise Failure(others)
 
     def again(self, plan: Plan, written: Iterable[str]) -> Observed:
-        """What the plan's fingerprints speak of, and nothing else. Failure where a written one is silent."""
+        """What the plan's fingerprints and steps speak of alone. Failure where a written one is silent."""
         keys: dict[str, dict[str, ConfigsWanted]] = {name: {} for name in plan.connections}
         acls: set[str] = set()
         for one in plan.fingerprints:
@@ -38,6 +39,11 @@ class Looking:
                 acls.add(cluster)
             elif cluster in keys:
                 keys[cluster][one.address.name] = ConfigsWanted(frozenset(one.config))
+        for step in plan.steps:
+            topics = keys.get(step.cluster, {})
+            if step.address.name in topics:
+                known = topics[step.address.name]
+                topics[step.address.name] = ConfigsWanted(known.keys | keys_of(step))
         wanted = {name: Wanted(configs=topics, acls=name in acls) for name, topics in keys.items()}
         with self._observer(plan, plan.connections) as observer:
             observed = observer.details(observer.names(), wanted)

@@ -1,9 +1,10 @@
 """Wiring: topology → what the live clusters hold. Names are read first, then what expanding asks for."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
 from planner.cli.reading_bar import ReadingBar
+from planner.diff.record import flow_of
 from planner.expand import ClusterWants, wants
 from planner.expand.routes import opposite_of
 from planner.model.address import Kind
@@ -70,7 +71,11 @@ def request_for(topology: Topology, observed: Observed) -> Request:
     names = {name: cluster.topics.keys() | cluster.hidden for name, cluster in clusters.items()}
     wanted = wants(topology).details(names)
     return {
-        name: _wanted(wanted.get(name, _NOTHING), _own(cluster, topology.name))
+        name: _wanted(
+            wanted.get(name, _NOTHING),
+            _own(cluster, topology.name),
+            {topic.name for topic in topology.topics if topic.cluster == name},
+        )
         for name, cluster in clusters.items()
     }
 
@@ -79,11 +84,17 @@ def _own(cluster: ObservedCluster, topology: str) -> list[Owned]:
     return [entry for entry in cluster.owned if entry.topology == topology]
 
 
-def _wanted(wants: ClusterWants, own: list[Owned]) -> Wanted:
+def _wanted(wants: ClusterWants, own: list[Owned], declared: Collection[str]) -> Wanted:
     some = ConfigsWanted(wants.keys, explicit=True)
     every = ConfigsWanted(wants.keys, explicit=True, effective=True)
-    owned = {entry.address.name for entry in own if entry.address.kind is Kind.TOPIC}
-    leaving = frozenset(owned - wants.topics)
+    topics = [entry for entry in own if entry.address.kind is Kind.TOPIC]
+    owned = {entry.address.name for entry in topics}
+    # A topic that is declared no more leaves, also where a flow still reads it.
+    leaving = frozenset(
+        entry.address.name
+        for entry in topics
+        if entry.address.name not in (wants.topics if flow_of(entry) is not None else declared)
+    )
     configs: Mapping[str, ConfigsWanted] = {
         topic: every if topic in wants.every_key else some for topic in wants.topics | owned
     }

@@ -1,7 +1,8 @@
 """Wiring: a topology's path → its plan. Every command that plans goes through here."""
 
 import datetime
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,11 @@ from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics
 
+# For so long what the controller knows and the brokers do not show yet is read again.
+OUTDATED_S = 60.0
+_FIRST_PAUSE = 0.25
+_LONGEST_PAUSE = 4.0
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -26,15 +32,50 @@ class Seen:
     observed: Observed
     desired: Desired
     timeout_ms: int
+    given_up: str | None = None  # a cluster that is not waited for as long as the others
+
+    def again(self) -> "Seen":
+        return see(self.topology, self.timeout_ms, self.given_up)
 
 
 def see(topology: Topology, timeout_ms: int, given_up: str | None = None) -> Seen:
     observed = observe(topology, timeout_ms, given_up)
-    return Seen(topology, observed, expand(topology, observed, Path.cwd()), timeout_ms)
+    return Seen(topology, observed, expand(topology, observed, Path.cwd()), timeout_ms, given_up)
 
 
 def apply_plan(seen: Seen, targets: Sequence[str] = ()) -> Plan:
     """Checked by the brokers too: what they would refuse is an error of the plan, before anything changes."""
+    return settled(seen, lambda one: _planned(one, targets), Seen.again)
+
+
+def settled(
+    seen: Seen,
+    plan_of: Callable[[Seen], Plan],
+    again: Callable[[Seen], Seen],
+    within_s: float = OUTDATED_S,
+) -> Plan:
+    """Plans, and reads again while the brokers did not show all that their controller knows.
+
+    So it is while the topics of an apply that was killed are still being made.
+    """
+    deadline = time.monotonic() + within_s
+    pause = _FIRST_PAUSE
+    plan = plan_of(seen)
+    while _is_outdated(plan) and time.monotonic() + pause < deadline:
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+        seen = again(seen)
+        plan = plan_of(seen)
+    return plan
+
+
+def _is_outdated(plan: Plan) -> bool:
+    from planner.observe.verify_on_broker import BROKER_OUTDATED
+
+    return any(one.code == BROKER_OUTDATED for one in plan.diagnostics)
+
+
+def _planned(seen: Seen, targets: Sequence[str]) -> Plan:
     changes = diff(seen.desired, seen.observed, seen.topology)
     plan = make_plan(
         seen.desired, seen.observed, changes, seen.topology, Mode.APPLY, now_text(), tuple(targets)

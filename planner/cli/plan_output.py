@@ -29,6 +29,14 @@ def print_plan(plan: Plan) -> None:
             return
 
 
+def show_plan(plan: Plan, *, as_json: bool) -> None:
+    """Before an apply: people see the plan, programs what is to be said about it, on stderr."""
+    if as_json:
+        show([one for one in plan.diagnostics if one.severity is not Severity.ERROR])
+    else:
+        print_plan(plan)
+
+
 def _said(words: str, *, escaped: bool = False) -> bool:
     """Whether somebody still reads (repl plan | head): if not, the exit code is all that is left to tell."""
     try:

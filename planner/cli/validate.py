@@ -1,6 +1,6 @@
 """`repl validate`: everything that can be known about a topology without a cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -9,6 +9,7 @@ from planner.cli import as_json as json_output
 from planner.cli.app import show
 from planner.cli.options import json_option, topology_path, var_file_option
 from planner.declare import Loaded, in_order, load_with_warnings
+from planner.declare.load import NOTHING_EDITED
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
 from planner.model.topology import Topology
 
@@ -32,11 +33,17 @@ def command(path: Path, var_files: tuple[Path, ...], as_json: bool) -> int:
     return ExitCode.DONE
 
 
-def checked(path: Path, var_files: Sequence[Path], *, may_declare_nothing: bool = False) -> Loaded:
-    """The topology, without errors that can be found offline."""
+def checked(
+    path: Path,
+    var_files: Sequence[Path],
+    *,
+    may_declare_nothing: bool = False,
+    edited: Mapping[Path, str] = NOTHING_EDITED,
+) -> Loaded:
+    """The topology, without errors that can be found offline. `edited` stands in for what files hold."""
     from planner.expand import lint_offline
 
-    loaded = load_with_warnings(path, var_files, may_declare_nothing=may_declare_nothing)
+    loaded = load_with_warnings(path, var_files, may_declare_nothing=may_declare_nothing, edited=edited)
     found = in_order([*loaded.warnings, *lint_offline(loaded.topology)])
     if any(one.severity is Severity.ERROR for one in found):
         raise Failure(found)

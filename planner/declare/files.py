@@ -1,7 +1,10 @@
 """Which files make up a topology, and their text. Size limits hold before anything is parsed."""
 
+import errno
 import os
-from collections.abc import Iterable
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from planner.declare.syntax import place_of
@@ -21,6 +24,7 @@ ENCODINGS = (
     (b"\xef\xbb\xbf", "utf-8"),
 )
 _WINDOWS = "\r\n"
+_ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV)
 
 
 def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ...]:
@@ -102,6 +106,60 @@ def in_form_of(before: bytes, text: str) -> bytes:
     old = before[len(mark) :].decode(encoding)
     all_windows = "\n" in old and old.count("\n") == old.count(_WINDOWS)
     return mark + (text.replace("\n", _WINDOWS) if all_windows else text).encode(encoding)
+
+
+def write_edited(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> None:
+    """Replaces each file at once, with the mode, the owner and the symbolic link that it has.
+
+    Failure where one is no longer as it was before, or can't be written.
+    """
+    try:
+        for path, content in before.items():
+            if path.read_bytes() != content:
+                what = f"{path} was edited meanwhile, so nothing was changed"
+                raise Failure(error(what, "look at it, then run the same command again"))
+        for path, content in after.items():
+            _replace(path.resolve(), content)
+    except OSError as wrong:
+        what = f"{wrong.filename} can't be written: {wrong.strerror}"
+        raise Failure(error(what, "make it writable; then run the same command again")) from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Where the folder takes no other file, or the file is a mount of its own, it is written in place."""
+    try:
+        written = _beside(path, content)
+    except OSError as wrong:
+        if wrong.errno not in _ONLY_IN_PLACE:
+            raise
+        path.write_bytes(content)
+        return
+    try:
+        written.replace(path)
+    except OSError as wrong:
+        written.unlink()
+        if wrong.errno not in _ONLY_IN_PLACE:
+            raise
+        path.write_bytes(content)
+
+
+def _beside(path: Path, content: bytes) -> Path:
+    """A hidden file in the same folder, which no reader of the folder takes for a part of the topology."""
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    written = Path(name)
+    try:
+        with os.fdopen(number, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        shutil.copymode(path, written)
+        owner, mine = path.stat(), written.stat()
+        if (owner.st_uid, owner.st_gid) != (mine.st_uid, mine.st_gid):
+            os.chown(written, owner.st_uid, owner.st_gid)
+    except OSError:
+        written.unlink()
+        raise
+    return written
 
 
 def decoded(content: bytes, file: str) -> str:

@@ -1,6 +1,7 @@
 """load: files → text → trees → one tree → expressions computed → read → checked → Topology."""
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Texts
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from planner.declare.variables import Variables
 from planner.model.diagnostic import Diagnostic, Failure, Severity, Source, error
 from planner.model.topology import API_VERSION, Topology
 
+Edited = Texts[Path, str]
+NOTHING_EDITED: Edited = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -36,10 +40,15 @@ def load(path: Path, var_files: Sequence[Path] = ()) -> Topology:
 
 
 def load_with_warnings(
-    path: Path, var_files: Sequence[Path] = (), *, may_declare_nothing: bool = False
+    path: Path,
+    var_files: Sequence[Path] = (),
+    *,
+    may_declare_nothing: bool = False,
+    edited: Edited = NOTHING_EDITED,
 ) -> Loaded:
+    """`edited` stands in for what some files hold, so that an edit can be planned before it is written."""
     files = topology_files(path, var_files)
-    loading = _Loading(may_declare_nothing)
+    loading = _Loading(may_declare_nothing, edited)
     roots = [root for file in files for root in loading.roots(file)]
     if not roots:
         loading.found_nothing_in(path)
@@ -50,8 +59,9 @@ def load_with_warnings(
 class _Loading:
     """Gathers what is wrong. `broken` once some of the topology could not be read at all."""
 
-    def __init__(self, may_declare_nothing: bool) -> None:
+    def __init__(self, may_declare_nothing: bool, edited: Edited) -> None:
         self.may_declare_nothing = may_declare_nothing
+        self.edited = edited
         self.diagnostics: list[Diagnostic] = []
         self.broken = False
         self.characters = 0
@@ -59,7 +69,7 @@ class _Loading:
     def trees(self, file: Path) -> list[Node]:
         """The documents of one file that hold anything."""
         try:
-            text = read_text(file)
+            text = self.edited[file] if file in self.edited else read_text(file)
             self.characters += len(text)
             if self.characters > MAX_BYTES:
                 what = f"{file}: with this file the topology is larger than {MAX_BYTES // 2**20} MiB"

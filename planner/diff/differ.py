@@ -41,7 +41,12 @@ def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Chan
 
 def diff_destroy(observed: Observed, topology: Topology) -> tuple[Change, ...]:
     """Everything this topology owns leaves it: deleted or forgotten, as `on_remove` was last applied."""
-    return diff(Desired(topology.name), observed, replace(topology, topics=(), acls=(), flows={}, jobs={}))
+    return diff(Desired(topology.name), observed, declaring_nothing(topology))
+
+
+def declaring_nothing(topology: Topology) -> Topology:
+    """The topology as a destroy sees it: whatever it declares leaves it."""
+    return replace(topology, topics=(), acls=(), flows={}, jobs={})
 
 
 def owned_by_address(observed: Observed) -> dict[Address, Owned]:

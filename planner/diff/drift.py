@@ -1,14 +1,18 @@
 """What changed outside the topology: what the registry remembers as applied × what is there now."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
 from planner.diff.acls import unreadable_acl
 from planner.diff.differ import owned_by_address
 from planner.diff.drift_jobs import drifted_jobs
 from planner.diff.record import PARTITIONS, REPLICATION, acl_rule, flow_of, is_announced
 from planner.diff.scope import explicit
-from planner.diff.values import normal
+from planner.diff.values import same_value
 from planner.model.address import Address, Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
-from planner.model.desired import Desired, DesiredTopic
+from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
 from planner.model.owned import CONFIG, Owned
 
@@ -16,10 +20,10 @@ from planner.model.owned import CONFIG, Owned
 def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
     """One change for each owned object: `old` is what was applied, `new` is what is there.
 
-    A mirror follows its source while the job runs, so a value of it that is as the source wants it now
-    is no drift, although nobody applied it.
+    A mirror follows its source while the job runs, so a value of it is no drift where the source has it so or
+    is to have it so by its declaration.
     """
-    mirrors = {one.address: one for one in desired.topics}
+    mirrors = {one.address: Mirror(one, _source_of(one, observed)) for one in desired.topics}
     changes = []
     for address, entry in sorted(owned_by_address(observed).items()):
         cluster = observed.reachable(address.cluster or "")
@@ -30,7 +34,26 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
     return (*changes, *sorted(drifted_jobs(desired.topology, observed), key=lambda one: one.address))
 
 
-def _drifted(entry: Owned, cluster: ObservedCluster, desired: dict[Address, DesiredTopic]) -> Change | None:
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A topic as its flow asks for it, and the source that the job copies settings from."""
+
+    wanted: DesiredTopic
+    source: ObservedTopic | None
+
+
+def _source_of(topic: DesiredTopic, observed: Observed) -> ObservedTopic | None:
+    match topic.origin:
+        case MirroredBy(source_cluster=cluster, source_topic=name):
+            live = observed.reachable(cluster)
+            return live.topics.get(name) if live is not None else None
+        case Declared():
+            return None
+        case _:
+            assert_never(topic.origin)
+
+
+def _drifted(entry: Owned, cluster: ObservedCluster, desired: Mapping[Address, Mirror]) -> Change | None:
     match entry.address.kind:
         case Kind.TOPIC:
             return _topic(entry, cluster, desired.get(entry.address) if flow_of(entry) else None)
@@ -40,7 +63,7 @@ def _drifted(entry: Owned, cluster: ObservedCluster, desired: dict[Address, Desi
             return None
 
 
-def _topic(entry: Owned, cluster: ObservedCluster, mirror: DesiredTopic | None) -> Change:
+def _topic(entry: Owned, cluster: ObservedCluster, mirror: Mirror | None) -> Change:
     name = entry.address.name
     if name in cluster.hidden:
         why = f"(unknown: not authorized to describe {cluster.name}/{name})"
@@ -79,7 +102,7 @@ def _live(key: str, live: ObservedTopic) -> str | None:
     if key == PARTITIONS:
         return str(live.partitions)
     if key == REPLICATION:
-        return str(live.replication)
+        return str(live.replication_told)
     value = explicit(live, key.removeprefix(CONFIG))
     if value is None:
         return None
@@ -88,21 +111,25 @@ def _live(key: str, live: ObservedTopic) -> str | None:
 
 def _same(key: str, applied: str, found: str | None) -> bool:
     name = key.removeprefix(CONFIG)
-    return found == SENSITIVE or normal(name, applied) == normal(name, found)
+    return found == SENSITIVE or same_value(name, applied, found)
 
 
-def _follows(key: str, found: str | None, mirror: DesiredTopic | None) -> bool:
-    """A mirror's value that its source asks for now, or that nobody asks for since it was promoted."""
+def _follows(key: str, found: str | None, mirror: Mirror | None) -> bool:
+    """A mirror's value that its source has or asks for, or that nobody asks for since it was promoted."""
     if mirror is None:
         return False
-    if mirror.partitions is None and not mirror.config:
+    wanted, source = mirror.wanted, mirror.source
+    if wanted.partitions is None and not wanted.config:
         return True
     if key == PARTITIONS:
-        return mirror.partitions is not None and found == str(mirror.partitions)
+        asked = {wanted.partitions, source.partitions if source is not None else None} - {None}
+        return found in {str(one) for one in asked}
     name = key.removeprefix(CONFIG)
-    if found is None:
-        return name in mirror.unset
-    return name in mirror.config and normal(name, found) == normal(name, mirror.config[name])
+    if name not in wanted.config and name not in wanted.unset:
+        return False
+    return same_value(name, found, wanted.config.get(name)) or (
+        source is not None and same_value(name, found, _live(key, source))
+    )
 
 
 def _field(key: str, applied: str, found: str | None, live: ObservedTopic) -> FieldChange:

@@ -12,6 +12,7 @@ from planner.diff.spec_fields import (
     moved,
     reached_fields,
     running_fields,
+    with_files_of,
 )
 from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
@@ -104,6 +105,7 @@ def _running(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob)
         forced: Sequence[FieldChange] = (FieldChange(("spec",), "another release's", "this release's"),)
         edits: Sequence[FieldChange] = ()
     else:
+        spec = with_files_of(before, spec)
         forced = _forced(before, spec)
         edits = moved(running_fields(before), running_fields(spec)) if before != spec else ()
     action, reason = Action.NO_OP, "runs as declared"

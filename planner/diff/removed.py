@@ -117,7 +117,7 @@ def _source_is_gone(entry: Owned, observed: Observed, flow: Flow, doomed: frozen
 def _delete(entry: Owned, live: ObservedTopic, cluster: ObservedCluster, reason: str) -> Change:
     before: dict[str, object] = {
         "partitions": live.partitions,
-        "replication": live.replication,
+        "replication": live.replication_told,
         "config": dict(sorted(entry.config.items())),
     }
     return Change(entry.address, Action.DELETE, reason, before=before, notes=_what_goes(live.name, cluster))

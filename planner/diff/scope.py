@@ -61,7 +61,7 @@ def topic_scope(topic: DesiredTopic, live: ObservedTopic, entry: Owned | None) -
         found[PARTITIONS] = live.partitions
     if topic.replication is not None:
         wanted[REPLICATION] = topic.replication
-        found[REPLICATION] = live.replication
+        found[REPLICATION] = live.replication_told
     for key, value in {**topic.restored, **topic.config}.items():
         path = config_path(key)
         wanted[path] = normal(key, value)

@@ -1,6 +1,7 @@
 """A flow's or a job's spec as fields with the topology's names, so that two can be compared and shown."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 
 import msgspec
 
@@ -100,6 +101,45 @@ def reached_fields(spec: JobSpec, names: Iterable[str] | None = None) -> dict[st
     """
     wanted = spec.clusters if names is None else spec.clusters.keys() & set(names)
     return _reached(spec, sorted(wanted))
+
+
+def with_files_of(running: JobSpec | None, wanted: JobSpec) -> JobSpec:
+    """Returns the wanted spec with the paths by which the running job opens the files that it names.
+
+    The same reference in another checkout is the same reference: the job goes on with the path it was started
+    with, which exists on its machine.
+    """
+    if running is None:
+        return wanted
+    clusters = {
+        name: msgspec.structs.replace(one, client=_files_of(running.clusters[name].client, one.client))
+        if name in running.clusters
+        else one
+        for name, one in wanted.clusters.items()
+    }
+    return msgspec.structs.replace(wanted, clusters=clusters)
+
+
+def _files_of(
+    running: Mapping[str, jobspec.Setting], wanted: Mapping[str, jobspec.Setting]
+) -> dict[str, jobspec.Setting]:
+    return {
+        key: running[key] if key in running and _same_file(running[key], value) else value
+        for key, value in wanted.items()
+    }
+
+
+def _same_file(one: jobspec.Setting, other: jobspec.Setting) -> bool:
+    if not isinstance(one, dict) or not isinstance(other, dict) or not one.keys() == other.keys() == {"file"}:
+        return False
+    paths = one["file"], other["file"]
+    # A job that an older release started has the path without its mark.
+    return PurePath(paths[0]) == PurePath(paths[1]) or _is_relative_and_same(*paths)
+
+
+def _is_relative_and_same(one: str, other: str) -> bool:
+    both_relative = jobspec.FROM_HERE in one and jobspec.FROM_HERE in other
+    return both_relative and jobspec.written_path(one) == jobspec.written_path(other)
 
 
 def metrics_fields(spec: JobSpec) -> dict[str, Value]:

@@ -15,7 +15,7 @@ from planner.diff.scope import (
     given_back_after,
     topic_scope,
 )
-from planner.diff.values import normal
+from planner.diff.values import same_value
 from planner.model.address import Address
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.desired import Declared, DesiredTopic, Lifted, MirroredBy
@@ -117,7 +117,7 @@ def _field(pair: Pair, path: Path) -> FieldChange:
         return FieldChange(path, live.partitions, topic.partitions, note=_outside(entry, "partitions", topic))
     if path == REPLICATION:
         return FieldChange(
-            path, live.replication, topic.replication, note=_outside(entry, "replication", topic)
+            path, live.replication_told, topic.replication, note=_outside(entry, "replication", topic)
         )
     key = path[-1]
     value = explicit(live, key)
@@ -165,7 +165,7 @@ def _config_note(pair: Pair, key: str) -> str:
     if entry is None:
         return ""
     applied = entry.config.get(key)
-    same = applied is not None and normal(key, applied) == normal(key, topic.config[key])
+    same = applied is not None and same_value(key, applied, topic.config[key])
     return OUTSIDE if same else ""
 
 
@@ -226,7 +226,7 @@ def _same_recorded(key: str, then: str | None, now: str | None) -> bool:
     if key == ID and then is None:
         return True  # an entry without an id tells nothing about it
     name = key.removeprefix("config.")
-    return normal(name, then) == normal(name, now)
+    return same_value(name, then, now)
 
 
 def _recorded_note(key: str, now: str) -> str:
@@ -243,7 +243,7 @@ def _state(scoped: Mapping[Path, object], topic: DesiredTopic, live: ObservedTop
     if PARTITIONS in scoped:
         state["partitions"] = live.partitions
     if REPLICATION in scoped:
-        state["replication"] = live.replication
+        state["replication"] = live.replication_told
     keys = sorted(path[-1] for path in scoped if path[0] == "config")
     values = {key: explicit(live, key) for key in keys}
     state["config"] = {

@@ -71,6 +71,11 @@ def normal(key: str, value: str | None) -> Normal:
     return value
 
 
+def same_value(key: str, one: str | None, other: str | None) -> bool:
+    """Returns whether two values of a setting mean the same to the broker."""
+    return normal(key, one) == normal(key, other)
+
+
 FOREVER = str(2**63 - 1)
 DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3))

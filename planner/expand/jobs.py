@@ -134,7 +134,9 @@ def _setting(key: str, value: str | SecretRef, cluster: Cluster, folder: PurePat
             return {"env": name}
         case SecretRef(name=name):
             place = PurePath(cluster.source.file).parent if cluster.source is not None else PurePath()
-            return {"file": str(folder / place / name)}
+            if PurePath(name).is_absolute():
+                return {"file": name}
+            return {"file": f"{folder / place}{jobspec.FROM_HERE}{name}"}
 
 
 def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> FlowSpec:

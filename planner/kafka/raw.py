@@ -31,7 +31,15 @@ from runtime.kafka.auth.tls import tls_context
 
 
 class RawFailure(Exception):
-    """What kafka-python raised, in one line."""
+    """What kafka-python raised, in one line. `transient`: the same request may pass when it is sent again."""
+
+    def __init__(self, why: str, *, transient: bool = False) -> None:
+        super().__init__(why)
+        self.transient = transient
+
+    @classmethod
+    def of(cls, failure: Exception) -> "RawFailure":
+        return cls(f"{type(failure).__name__}: {failure}", transient=getattr(failure, "retriable", False))
 
     def __str__(self) -> str:
         return redacted(super().__str__())
@@ -119,11 +127,11 @@ def raw_admin(endpoint: Endpoint, timeout_ms: int = 10_000) -> Iterator[Any]:
     except KafkaError as failure:
         if credentials is not None and credentials.failure is not None:
             raise RawFailure(_told(credentials.failure)) from None
-        raise RawFailure(f"{type(failure).__name__}: {failure}") from failure
+        raise RawFailure.of(failure) from failure
     try:
         yield client
     except KafkaError as failure:
-        raise RawFailure(f"{type(failure).__name__}: {failure}") from failure
+        raise RawFailure.of(failure) from failure
     finally:
         client.close()
 

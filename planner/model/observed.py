@@ -1,6 +1,7 @@
 """What the live clusters hold, as read by planner.observe: facts only, no judgement."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -27,6 +28,24 @@ class ConfigValue:
     read_only: bool = False
 
 
+def replication_told(replicas: Sequence[Sequence[int]]) -> int | str:
+    """`3`, or `3, and 2 for 2 partitions (4, 7)` where the partitions of a topic differ."""
+    partitions: dict[int, list[int]] = {}
+    for number, one in enumerate(replicas):
+        partitions.setdefault(len(one), []).append(number)
+    if not partitions:
+        return 0
+    most, *others = sorted(partitions, key=lambda factor: (-len(partitions[factor]), -factor))
+    if not others:
+        return most
+    return ", and ".join([str(most), *(f"{one} for {_named(partitions[one])}" for one in sorted(others))])
+
+
+def _named(partitions: Sequence[int]) -> str:
+    shown = ", ".join(map(str, partitions[:5])) + (" …" if len(partitions) > 5 else "")
+    return f"partition {shown}" if len(partitions) == 1 else f"{len(partitions)} partitions ({shown})"
+
+
 @dataclass(frozen=True, slots=True)
 class ObservedTopic:
     """`config` holds what was asked for: always what is set explicitly, effective values where wanted."""
@@ -42,7 +61,19 @@ class ObservedTopic:
 
     @property
     def replication(self) -> int:
-        return len(self.replicas[0]) if self.replicas else 0
+        """The fewest replicas that any of its partitions has."""
+        return min((len(one) for one in self.replicas), default=0)
+
+    @property
+    def usual_replication(self) -> int:
+        """What most partitions have; of two that are as frequent the higher."""
+        factors = Counter(len(one) for one in self.replicas)
+        return max(factors, key=lambda factor: (factors[factor], factor), default=0)
+
+    @property
+    def replication_told(self) -> int | str:
+        """For people: the number, or which partitions have another than most."""
+        return replication_told(self.replicas)
 
 
 @dataclass(frozen=True, slots=True)

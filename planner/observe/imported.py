@@ -69,7 +69,7 @@ def _topic(cluster: str, topic: ObservedTopic) -> Topic:
         for key, value in sorted(topic.config.items())
         if value.source is ConfigSource.TOPIC and value.value is not None and key not in _PASSING
     }
-    return Topic(topic.name, cluster, topic.partitions, topic.replication, config)
+    return Topic(topic.name, cluster, topic.partitions, topic.usual_replication, config)
 
 
 def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnostic]:
@@ -99,7 +99,7 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
         if len(replicas) > 1:
             yield warning(
                 f"the partitions of {name}'s {topic.name} have {_counts(replicas)} replicas; "
-                f"{topic.replication} is written",
+                f"{topic.usual_replication} is written",
                 "if they are being reassigned, wait until that ends and import again",
             )
         if _PASSING & topic.config.keys():

@@ -1,7 +1,8 @@
 """Edge, changes nothing: the brokers themselves check a plan's creates, alters and grows (validate_only).
 
 What a broker refuses (by its policies, keys it does not know, numbers it cannot do) is an error of the plan
-at the address. Where this caller may only look and not alter, that is a warning: another one may apply.
+at the address. So is what changed between reading and checking, with a code of its own: then a planner reads
+again. Where this caller may only look and not alter, that is a warning: another one may apply.
 """
 
 import difflib
@@ -31,6 +32,7 @@ from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Step
 from planner.observe.parallel import for_each
 
 RECORDS_A_REQUEST = 9_000  # of metadata: brokers refuse what would make more than 10,000 of one request
+BROKER_OUTDATED = "broker-outdated"
 UNDECLARED_PARTITIONS = 10  # what the broker may give a topic that says nothing, for the size of a request
 MAY_NOT = frozenset(
     {
@@ -40,6 +42,13 @@ MAY_NOT = frozenset(
     }
 )
 _UNKNOWN_SETTING = re.compile(r"Unknown topic config name: (\S+)")
+
+# The controller knows of a change that the brokers did not show when they were read.
+OUTDATED: Mapping[type[Step], int] = {
+    CreateTopic: KafkaError.TOPIC_ALREADY_EXISTS,
+    GrowPartitions: KafkaError.INVALID_PARTITIONS,
+    AlterConfigs: KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 
 Checkable = CreateTopic | AlterConfigs | GrowPartitions
 Refusal = tuple[Checkable, BaseException]
@@ -158,6 +167,7 @@ class _Sorted:
     """What one cluster refused. `unknown`: by a setting's name that its brokers do not know."""
 
     unknown: dict[str, list[Refusal]]
+    outdated: list[Refusal]
     refused: list[Refusal]
     not_allowed: list[Refusal]
     not_asked: list[Refusal]
@@ -178,6 +188,13 @@ def _unknown_settings(refusals: Mapping[str, _Sorted]) -> Iterator[Diagnostic]:
 
 
 def _of_cluster(cluster: str, kinds: _Sorted) -> Iterator[Diagnostic]:
+    for step, failure in kinds.outdated:
+        yield error(
+            f"{cluster} has it otherwise than its brokers told: {explain(failure)}",
+            "plan again; if it stays so, the brokers do not learn of changes: look at their logs",
+            address=str(step.address),
+            code=BROKER_OUTDATED,
+        )
     for step, failure in kinds.refused:
         yield error(
             f"{cluster} refuses it: {explain(failure)}",
@@ -202,7 +219,7 @@ def _of_cluster(cluster: str, kinds: _Sorted) -> Iterator[Diagnostic]:
 
 
 def _sorted(refusals: Sequence[Refusal]) -> _Sorted:
-    kinds = _Sorted({}, [], [], [])
+    kinds = _Sorted({}, [], [], [], [])
     for refusal in refusals:
         found = error_of(refusal[1])
         if found is not None and found.code() in MAY_NOT:
@@ -211,6 +228,8 @@ def _sorted(refusals: Sequence[Refusal]) -> _Sorted:
             kinds.not_asked.append(refusal)
         elif unknown := _UNKNOWN_SETTING.search(found.str() or ""):
             kinds.unknown.setdefault(unknown[1], []).append(refusal)
+        elif found.code() == OUTDATED[type(refusal[0])]:
+            kinds.outdated.append(refusal)
         else:
             kinds.refused.append(refusal)
     return kinds

@@ -10,7 +10,7 @@ from planner.diff.differ import owned_by_address
 from planner.diff.record import SPEC, STATE, digest
 from planner.diff.running import Standing
 from planner.diff.scope import explicit
-from planner.diff.values import normal
+from planner.diff.values import readable, same_value
 from planner.model.address import Address, Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
@@ -138,7 +138,7 @@ def _value(live: ObservedTopic, key: str) -> str | None:
 def other_clusters(plan: Plan, ids: Mapping[str, str]) -> list[Diagnostic]:
     """Those that are not the ones which the plan was made for; `ids` are what they are now."""
     return [
-        _stale(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
+        outdated(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
         for name, cluster_id in sorted(plan.clusters.items())
         if ids.get(name, cluster_id) != cluster_id
     ]
@@ -159,7 +159,7 @@ def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
             continue
         both = (_owner_alone(then), _owner_alone(now)) if then.address in ending else (then, now)
         if difference := difference_between(*both):
-            problems.append(_stale(str(then.address), difference))
+            problems.append(outdated(str(then.address), difference))
     return tuple(problems)
 
 
@@ -190,8 +190,9 @@ def difference_between(then: Fingerprint, now: Fingerprint) -> str:
     if then.removal is not None and then.removal != now.removal:
         return f"removing it means {now.removal} now, {then.removal} when the plan was made"
     for key, value in then.config.items():
-        if normal(key, value) != normal(key, now.config.get(key)):
-            return f"{key} is {_shown(now.config.get(key))} now, {_shown(value)} when the plan was made"
+        if not same_value(key, value, now.config.get(key)):
+            found = _shown(key, now.config.get(key))
+            return f"{key} is {found} now, {_shown(key, value)} when the plan was made"
     return ""
 
 
@@ -205,14 +206,15 @@ def _of_a_job(then: Fingerprint, now: Fingerprint) -> str:
     return ""
 
 
-def _shown(value: str | None) -> str:
-    return "not set" if value is None else value
+def _shown(key: str, value: str | None) -> str:
+    return "not set" if value is None else readable(key, value)
 
 
 def _owner(one: Fingerprint) -> str:
     return "nobody" if one.owner is None else f"topology {one.owner!r}"
 
 
-def _stale(where: str, summary: str) -> Diagnostic:
+def outdated(where: str, summary: str) -> Diagnostic:
+    """Exit 4: what a plan was made for is no longer so."""
     way_out = "make the plan again: repl plan --out FILE"
     return error(summary, way_out, address=where, code="stale", exit=ExitCode.STALE)

@@ -7,6 +7,7 @@ import msgspec
 
 from planner.diff.record import flow_entry, job_entry
 from planner.diff.running import Standing, standings
+from planner.diff.spec_fields import with_files_of
 from planner.model.address import Address, flow_address, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
@@ -80,7 +81,8 @@ def _of_wanted(
             yield from (stop,) if standing.runs(name) else ()
             yield LaunchJob(f"launch:{address}", address, cluster, name, text, (*needs, stop.id), topics)
         case Action.UPDATE if _is_told(spec, standing):
-            yield ReconfigureJob(f"reconfigure:{address}", address, cluster, name, text, needs, topics)
+            told = _told(spec, standing)
+            yield ReconfigureJob(f"reconfigure:{address}", address, cluster, name, told, needs, topics)
         case Action.DELETE if standing.job_entry(name) is not None or standing.runs(name):
             # Its flows end in order, and their ledger says so, before the job goes: by the one that runs, or
             # by a new one that does nothing else.
@@ -133,7 +135,13 @@ def _stop_by(before: Sequence[JobStep], spec: JobSpec, standing: Standing, job: 
 
 def _is_told(spec: JobSpec, standing: Standing) -> bool:
     live = standing.job(spec.job)
-    return live is not None and live.spec != spec
+    return live is not None and live.spec != with_files_of(live.spec, spec)
+
+
+def _told(spec: JobSpec, standing: Standing) -> str:
+    """Returns the spec for a job that runs: it keeps the paths that exist on its machine."""
+    live = standing.job(spec.job)
+    return jobspec.encode(with_files_of(live.spec if live is not None else None, spec)).decode()
 
 
 def _copied(flow: DesiredFlow | None) -> int:
@@ -209,20 +217,56 @@ def _flow_book(
 
 
 def _turning_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:
-    """A flow that comes back begins where its opposite ended: that ends first, with its job if it must."""
-    jobs = {name: job.job.name for job in desired.jobs for name in job.flows}
-    flows = {one.flow.name: one.flow for one in desired.flows}
+    """A flow that comes back begins where its opposite ended, so the job that ends the opposite goes first.
+
+    Where jobs wait for each other in a ring none can be the first: those are told at the same time. Nothing
+    is lost by that: a driver starts a flow that comes back only once its opposite ended by the ledger.
+    """
     by_job: dict[str, list[JobStep]] = {}
     for step in steps:
         by_job.setdefault(step.job, []).append(step)
-    after: dict[str, set[str]] = {}
+    turns = _turns(desired)
+    waits = _waits(by_job)
+    for job, others in turns.items():
+        waits.setdefault(job, set()).update(others)
+    for step in steps:
+        before = [job for job in sorted(turns.get(step.job, ())) if not _reaches(job, step.job, waits)]
+        needs = [one.id for job in before for one in by_job.get(job, ())]
+        yield replace(step, needs=(*step.needs, *needs)) if needs else step
+
+
+def _turns(desired: Desired) -> dict[str, set[str]]:
+    """For each job the jobs that end a flow whose opposite comes back in it."""
+    jobs = {name: job.job.name for job in desired.jobs for name in job.flows}
+    flows = {one.flow.name: one.flow for one in desired.flows}
+    turns: dict[str, set[str]] = {}
     for flow in flows.values():
         original = flows.get(flow.reverse_of or "")
         if original is None or (flow.state in RUNNING) == (original.state in RUNNING):
             continue
         ends, comes = (original, flow) if flow.state in RUNNING else (flow, original)
-        if jobs[comes.name] not in after.get(jobs[ends.name], ()):
-            after.setdefault(jobs[comes.name], set()).add(jobs[ends.name])
-    for step in steps:
-        needs = [one.id for job in sorted(after.get(step.job, ())) for one in by_job.get(job, ())]
-        yield replace(step, needs=(*step.needs, *needs)) if needs else step
+        if jobs[comes.name] != jobs[ends.name]:
+            turns.setdefault(jobs[comes.name], set()).add(jobs[ends.name])
+    return turns
+
+
+def _waits(by_job: Mapping[str, Sequence[JobStep]]) -> dict[str, set[str]]:
+    """For each job those whose steps its own steps need already."""
+    owner = {step.id: job for job, steps in by_job.items() for step in steps}
+    return {
+        job: {owner[need] for step in steps for need in step.needs if need in owner} - {job}
+        for job, steps in by_job.items()
+    }
+
+
+def _reaches(start: str, end: str, waits: Mapping[str, Iterable[str]]) -> bool:
+    """Returns whether `start` waits for `end`, directly or over other jobs."""
+    seen, pending = {start}, [start]
+    while pending:
+        for job in waits.get(pending.pop(), ()):
+            if job == end:
+                return True
+            if job not in seen:
+                seen.add(job)
+                pending.append(job)
+    return False

@@ -18,7 +18,7 @@ from planner.model.applied import Applied
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.live import LiveJob
-from planner.model.observed import Observed, ObservedTopic
+from planner.model.observed import Observed, ObservedTopic, replication_told
 from planner.model.owned import CONFIG, ID, Owned
 from planner.model.step import (
     AlterConfigs,
@@ -181,7 +181,11 @@ def _undo_create(step: CreateTopic, live: ObservedTopic | None, entry: Owned | N
         return _Undone(why_not="it is gone already")
     if entry is None or entry.spec.get(ID) != live.id:
         return _Undone(why_not="another topic has its name now", way_out="delete that by hand if it must go")
-    before = {"partitions": live.partitions, "replication": live.replication, "config": dict(step.config)}
+    before = {
+        "partitions": live.partitions,
+        "replication": live.replication_told,
+        "config": dict(step.config),
+    }
     notes = ("records that came into it since are lost with it",)
     change = Change(step.address, Action.DELETE, reason, before=before, notes=notes)
     delete = DeleteTopic(f"delete:{step.address}", step.address, step.cluster, step.topic, live.id)
@@ -240,7 +244,7 @@ def _value(live: ObservedTopic, key: str) -> object:
 def _undo_reassign(step: Reassign, live: ObservedTopic | None, reason: str) -> _Undone:
     if live is None or live.replicas != step.replicas:
         return _Undone(why_not="its replicas moved since")
-    fields = (FieldChange(("replication",), live.replication, len(step.old[0])),)
+    fields = (FieldChange(("replication",), live.replication_told, replication_told(step.old)),)
     back = Reassign(
         f"reassign:{step.address}", step.address, step.cluster, step.topic, step.old, step.replicas
     )

@@ -135,10 +135,8 @@ def _update(
     restore = _alter(f"{RESTORE}{topic.address}", change, topic, lambda key: key in lifted)
     reassign = _reassign(topic, live, cluster) if ("replication",) in moving else []
     grow = _grow(topic, live) if ("partitions",) in moving else []
-    raises = topic.replication is not None and topic.replication > live.replication
     if alter and reassign:
-        # min.insync.replicas never stands above the replicas there are: those come first, and go last.
-        if raises:
+        if _replicas_first(topic, live):
             alter = [replace(alter[0], needs=(reassign[0].id,))]
         else:
             reassign = [replace(reassign[0], needs=(alter[0].id,))]
@@ -146,6 +144,15 @@ def _update(
         # New partitions take the replication of those there are, and a reassignment names only those.
         grow = [replace(grow[0], needs=(reassign[0].id,))]
     return [*alter, *reassign, *grow, *restore]
+
+
+def _replicas_first(topic: DesiredTopic, live: ObservedTopic) -> bool:
+    """min.insync.replicas never stands above the replicas of any partition: those come first, and go last."""
+    wanted = topic.replication or 0
+    if all(len(one) <= wanted for one in live.replicas):
+        return True
+    least = topic.config.get("min.insync.replicas", "")
+    return least.isdecimal() and int(least) > live.replication
 
 
 def _grow(topic: DesiredTopic, live: ObservedTopic) -> list[Step]:

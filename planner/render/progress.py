@@ -8,7 +8,7 @@ from planner.model.address import Address
 from planner.model.change import Action, Change
 from planner.model.outcome import Outcome, Result, Summary
 from planner.model.plan import Plan
-from planner.model.step import Disown, LaunchJob, Own, Step, StopJob, verb
+from planner.model.step import Disown, LaunchJob, Own, Reassign, Step, StopJob, verb
 
 EVENT_VERSION = 1
 
@@ -41,6 +41,8 @@ def begun(step: Step) -> str:
             return f"{step.address}: launching ..."
         case StopJob():
             return f"{step.address}: stopping ..."
+        case Reassign():
+            return f"{step.address}: moving replicas ..."
         case _:
             return f"{step.address}: being told ..."
 

@@ -108,7 +108,7 @@ def _remarks(status: StatusSeen) -> Iterator[Text]:
     for flow in status.flows:
         parts = [one for one in flow.why.split("; ") if one and one not in said]
         remarks += [(f"flow {flow.name}", "; ".join(parts))] if parts else []
-        notes = (*_old_end(flow, status.at_ms), *_foreign(flow), *flow.notes)
+        notes = (*_old_end(flow, status.at_ms), *_foreign(flow), *_blocked(flow), *flow.notes)
         remarks += [(f"flow {flow.name}", note) for note in notes]
         remarks += [(f"flow {flow.name}", f"stuck: {lane}") for lane in flow.stuck_lanes]
     if remarks:
@@ -129,6 +129,16 @@ def _old_end(flow: FlowSeen, now_ms: int) -> list[str]:
 def _foreign(flow: FlowSeen) -> list[str]:
     topics = sorted({one.destination_topic or "" for one in flow.partitions if one.foreign_writes})
     return [f"others write to its mirror topics (foreign_writes): {', '.join(topics)}"] if topics else []
+
+
+def _blocked(flow: FlowSeen) -> list[str]:
+    """A partition for each transaction that holds readers back, with the command that ends it."""
+    first: dict[int, PartitionSeen] = {}
+    for one in flow.partitions:
+        if one.blocked_by is not None:
+            first.setdefault(one.blocked_by.producer_id, one)
+    told = (f"{one.topic}-{one.partition}: {one.why}" for one in first.values())
+    return [words for words in told if words not in flow.why][:MOST_WORRIES]
 
 
 def _slot(slot: SlotSeen) -> str:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
 from runtime.batch.layout import NO_PRODUCER
+from runtime.copy.wire.asking import log_start
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
@@ -33,9 +34,11 @@ async def fetch_records(
     position = start
     while position < end and len(found) < limit:
         answer = await fetch_once(cluster, at, position, _FETCH_BYTES, "read")
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
-            position = answer.log_start_offset
-            continue
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            first = await log_start(cluster, at)
+            if first > position:
+                position = first
+                continue
         if answer.error is not ErrorCode.NONE:
             raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
         where = Where(at.topic, at.partition)

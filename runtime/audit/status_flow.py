@@ -236,6 +236,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
         if progress and before
         else None,
         bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
+        blocked_by=said.blocked_by if said is not None and state.state == S.BLOCKED_AT_SOURCE else None,
     )
 
 

@@ -8,6 +8,7 @@ from runtime.audit.records_fetch import Found
 from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
 from runtime.batch.layout import NO_PRODUCER
 from runtime.copy.budget import TokenBucket
+from runtime.copy.wire.asking import log_start
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
@@ -108,8 +109,10 @@ class Side:
         answer = await fetch_once(
             self._cluster, self._at, self.position, _FETCH_BYTES, "verify", topic_id=self._topic_id
         )
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and self.position < answer.log_start_offset:
-            raise Passed(f"retention took the offsets below {answer.log_start_offset} meanwhile")
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = await log_start(self._cluster, self._at)
+            if start > self.position:
+                raise Passed(f"retention took the offsets below {start} meanwhile")
         if answer.error is not ErrorCode.NONE:
             raise BrokerError(answer.error, str(self._where))
         return answer

@@ -56,7 +56,10 @@ class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`driver` names one life of the application; `heard` is the last command that was carried out."""
+    """`driver` names one life of the application; `heard` is the last command that was carried out.
+
+    `answers`: the newest commands that are done with, by id, each with the error that it was refused with.
+    """
 
     job: str
     topology: str
@@ -72,6 +75,7 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     trouble: str = ""
     slots: list[SlotView] = []
     flows: list[FlowView] = []
+    answers: dict[str, str] = {}
 
 
 class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -3,6 +3,9 @@
 It holds no secret: a client setting is text, or `{"env": VAR}` / `{"file": path}`, resolved where the job
 runs. Durations are milliseconds, sizes are bytes, rates are bytes per second. A duty that is off has null as
 its interval.
+
+A file that was written as a relative path stands as `FOLDER/./WRITTEN`: behind `/./` stands what was
+written, as in rsync. It opens the same file, and tells a planner in another checkout what was meant.
 """
 
 import re
@@ -35,6 +38,15 @@ Held = Annotated[int, msgspec.Meta(ge=1, le=_PIECE_BYTES)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 PartitionText = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,10}$")]
 Regex = Annotated[str, msgspec.Meta(max_length=65_536)]
+
+
+FROM_HERE = "/./"
+
+
+def written_path(path: str) -> str:
+    """Returns a file reference as the topology writes it; the whole path where that was absolute."""
+    _, mark, written = path.partition(FROM_HERE)
+    return written if mark else path
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -213,7 +213,27 @@ def encode_key(key: LedgerKey) -> bytes:
 
 def decode_key(key: bytes | None) -> LedgerKey:
     """Raises UnreadableRecord."""
-    match record_values.key_parts(key):
+    found = _key_of(record_values.key_parts(key))
+    if found is None:
+        raise UnreadableRecord(f"ledger: unknown key {key!r}")
+    return found
+
+
+def decode_key_of(key: bytes | None, flow: str) -> LedgerKey | None:
+    """Returns the key where it is the flow's. Flows share a partition: what no reader can read of another
+    flow is passed over. Raises UnreadableRecord for an unknown key of the flow itself.
+    """
+    match parts := record_values.key_parts(key):
+        case [_, str(of), *_] if of == flow:
+            found = _key_of(parts)
+            if found is None:
+                raise UnreadableRecord(f"ledger: unknown key {key!r}")
+            return found
+    return None
+
+
+def _key_of(parts: object) -> LedgerKey | None:
+    match parts:
         case ["progress", str(flow), str(topic), int(partition)]:
             return ProgressKey(PartitionKey(flow, topic, partition))
         case ["generation", str(flow)]:
@@ -224,7 +244,7 @@ def decode_key(key: bytes | None) -> LedgerKey:
             return OrphanedKey(PartitionKey(flow, topic, partition), low)
         case ["replayed", str(flow), str(topic), int(partition), int(low)]:
             return ReplayedKey(PartitionKey(flow, topic, partition), low)
-    raise UnreadableRecord(f"ledger: unknown key {key!r}")
+    return None
 
 
 def encode_value(value: LedgerValue) -> bytes:

@@ -6,6 +6,8 @@ durations are ms, None is what is not known or never was.
 
 import msgspec
 
+from runtime.contract.status import OpenTransaction
+
 # Beside the states that a job tells of itself (`status.PartitionState`):
 DOWN = "down"  # nobody copies it: the job is dead, was stopped, or never ran
 STALLED = "stalled"  # the job says that it copies, and the ledger does not move
@@ -61,7 +63,8 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
     """`source_end` is the last stable offset. `source_end_seen_ms`: the source does not answer, this is its
-    end as the job last saw it, then. `position`: replicated through. Totals are the ledger's.
+    end as the job last saw it, then. `position`: replicated through. Totals are the ledger's. `blocked_by`
+    is the transaction of the state `blocked_at_source`.
     """
 
     topic: str
@@ -92,6 +95,7 @@ class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
     given_up: int
     records_per_s: float | None
     bytes_per_s: float | None
+    blocked_by: OpenTransaction | None = None
 
 
 class TopicSeen(msgspec.Struct, frozen=True, kw_only=True):

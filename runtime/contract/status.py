@@ -59,13 +59,31 @@ _NEEDS_SOMEONE = frozenset(
 _OVER_LOSS = frozenset({PartitionState.DATA_LOSS, PartitionState.RECREATED, PartitionState.DIVERGED})
 
 
+class OpenTransaction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A transaction at the source that holds back a partition's readers, from `start_offset` on.
+
+    `transactional_id`, `coordinator_state` (Kafka's word: Ongoing, …), `started_ms` and `timeout_ms` are
+    empty or 0 where they are not known; `unknown` says why, and which right is missing. `abort_command` ends
+    it.
+    """
+
+    producer_id: int
+    start_offset: int
+    transactional_id: str = ""
+    coordinator_state: str = ""
+    started_ms: int = 0
+    timeout_ms: int = 0
+    abort_command: str = ""
+    unknown: str = ""
+
+
 class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """One partition of a flow, by its name at the source. Times are ms since 1970, 0 where it never was.
 
     `position` is replicated through (committed). `source_end` is the last stable offset last seen: what a
     reader there may have. `foreign_writes` says that others write to the destination's partition. `records`,
     `bytes`, `dropped` and `lost` (source offsets given up on purpose) are the ledger's, since the flow began;
-    `transactions` and `aborts` are this slot's.
+    `transactions` and `aborts` are this slot's. `blocked_by` is there in the state `blocked_at_source`.
     """
 
     flow: str
@@ -90,6 +108,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     transactions: int = 0
     aborts: int = 0
     lost: int = 0
+    blocked_by: OpenTransaction | None = None
 
 
 class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):

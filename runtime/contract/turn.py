@@ -167,8 +167,7 @@ def strangers(before: Progress | None, after: Begun, here: Here) -> list[tuple[i
     transaction, and that its opposite did not write: someone wrote there while it was not for him to write.
     Of what was made anew meanwhile, from its beginning.
     """
-    same = before is not None and after.progress.source_topic_id == before.source_topic_id
-    found, at = [], before.position if before is not None and same else here.source_start
+    found, at = [], _stood(before, after, here)
     for segment in after.segments:
         for run in segment.span().runs:
             if run.source - at > 1:
@@ -177,3 +176,19 @@ def strangers(before: Progress | None, after: Begun, here: Here) -> list[tuple[i
     if after.progress.position - at > 1:
         found.append((at, after.progress.position))
     return found
+
+
+def single_before(before: Progress | None, after: Begun, here: Here) -> int | None:
+    """The one source offset between where the flow stood and the first record that its opposite wrote, where
+    there is exactly one: a marker, or a record of another writer. Only the log tells which.
+    """
+    at = _stood(before, after, here)
+    runs = (run for segment in after.segments for run in segment.span().runs)
+    first = next((run for run in runs if run.source_end > at), None)
+    end = first.source if first is not None else after.progress.position
+    return at if end - at == 1 else None
+
+
+def _stood(before: Progress | None, after: Begun, here: Here) -> int:
+    same = before is not None and after.progress.source_topic_id == before.source_topic_id
+    return before.position if before is not None and same else here.source_start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from runtime.copy.findings import (
     judge_source,
 )
 from runtime.copy.inspection import Missing, Seen, inspect
+from runtime.copy.log import log_event
 from runtime.copy.partition import PartitionCopy, now_ms
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
@@ -84,7 +86,17 @@ class Care:
     def retry(self, copy: PartitionCopy, why: str, state: State = State.RETRYING) -> None:
         """Backs off and looks again."""
         self._halted(copy, state, why)
-        self._after(copy, copy.backoff_s(self._settings.retry_ms, self._settings.retry_max_ms))
+        pause_s = copy.backoff_s(self._settings.retry_ms, self._settings.retry_max_ms)
+        log_event(
+            "partition_retry",
+            key=copy.label,
+            **copy.logged(),
+            error=why,
+            failures=copy.failures,
+            decision="retry",
+            pause_s=round(pause_s, 3),
+        )
+        self._after(copy, pause_s)
 
     def stop(self, copy: PartitionCopy, state: State, why: str) -> None:
         """Until someone acts; looked at again in case the cause went away."""
@@ -196,6 +208,15 @@ class Care:
     ) -> None:
         copy.rewind()
         copy.enter(State.RETRYING, f"going on over: {finding.why}")
+        log_event(
+            "loss_accepted",
+            key=copy.label,
+            level=logging.WARNING,
+            **copy.logged(),
+            state=finding.state,
+            error=finding.why,
+            decision="go on",
+        )
         copy.replacement = go_on(
             copy.progress, source, destination, generation=self._generation, now_ms=now_ms()
         )

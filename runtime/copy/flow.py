@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from runtime.contract import naming
-from runtime.contract.ledger import PartitionKey, Progress, partition_of
+from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord, partition_of
 from runtime.contract.producers import Producer
 from runtime.contract.status import FlowStats
 from runtime.copy.assignment import AssignedFlow, AssignedPartition, transactional_ids
@@ -15,13 +16,16 @@ from runtime.copy.budget import TokenBucket
 from runtime.copy.care import Care
 from runtime.copy.closing import Entry, LedgerPlace
 from runtime.copy.errors import Decision, Do
+from runtime.copy.foreign_writes import ForeignWrites
 from runtime.copy.lane import Lane
 from runtime.copy.lanes import LaneSet
 from runtime.copy.ledger import Undecided
+from runtime.copy.log import log_event
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import PartitionCopy, now_ms
 from runtime.copy.provenance import ProducerDirectory, register
 from runtime.copy.reading import Reading
+from runtime.copy.scan import READ_FAILURES
 from runtime.copy.settings import lane_settings
 from runtime.copy.stats import FlowCounters
 from runtime.copy.surroundings import Surroundings
@@ -33,6 +37,7 @@ from runtime.copy.wire.protocol.transactions import ProducerIdentity
 
 _DECIDED_PAUSE_S = 0.02
 _DRAIN_S = 15.0
+_NO_PROGRESS = "the ledger has no progress of it; it does not start over"
 
 
 class Superseded(Exception):
@@ -40,7 +45,10 @@ class Superseded(Exception):
 
 
 class FlowCopy:
-    """`begin`, then `admit` partitions and `release` them; `drain` at the end."""
+    """`begin`, then `admit` partitions and `release` them; `drain` at the end.
+
+    `unreadable` is told when the flow can't go on because of what the ledger holds: it is to be drained then.
+    """
 
     def __init__(
         self,
@@ -48,6 +56,7 @@ class FlowCopy:
         source: Cluster,
         directory: ProducerDirectory | None,
         around: Surroundings,
+        unreadable: Callable[[Exception], None],
     ) -> None:
         self.assigned = assigned
         self.spec = assigned.spec
@@ -67,20 +76,28 @@ class FlowCopy:
         self._lanes = LaneSet(self._made_lanes(), around.settings.lanes, self._run_lane)
         self._care = Care(source, around.destination, around.settings, assigned.generation, self)
         self._reading = Reading(self.spec, source, directory, around, self._bucket, self._care, self.spawn)
+        self._foreign = ForeignWrites(self.name, around.destination, around.producers, self.copies)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lane_tasks: set[asyncio.Task[None]] = set()
-        self._missing: dict[PartitionKey, AssignedPartition] = {}
+        self._unreadable = unreadable
+        self._missing: dict[PartitionKey, tuple[AssignedPartition, str]] = {}
         self._undecided: dict[PartitionKey, AssignedPartition] = {}
 
     # What the slot calls
 
     async def begin(self) -> None:
-        """Fencing 3: ids first, then the generation, then progress. Raises Superseded, WireError."""
+        """Fencing 3: ids first, then the generation, then progress.
+
+        Raises Superseded, WireError, and READ_FAILURES for a generation that can't be read.
+        """
         await self._lanes.begin()
         await self._around.ledger.decided(self.name)
         self._check_generation()
+        log_event("flow_begun", key=self.name, flow=self.name, generation=self.assigned.generation)
         self.spawn(self._care.run())
         self.spawn(self._care.run_again())
+        if not self.spec.shared:
+            self.spawn(self._foreign.run())
 
     def _check_generation(self) -> None:
         generation = self._around.ledger.generation(self.name)
@@ -96,7 +113,11 @@ class FlowCopy:
         await self._around.ledger.refresh(self.name)
         self._check_generation()
         for assigned in wanted:
-            progress = self._around.ledger.progress(assigned.key)
+            try:
+                progress = self._around.ledger.progress(assigned.key)
+            except UnreadableRecord as error:
+                self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
+                continue
             if isinstance(progress, Undecided):
                 self._undecided[assigned.key] = assigned
                 self.spawn(self._admit_later(assigned))
@@ -105,7 +126,7 @@ class FlowCopy:
 
     def _admit(self, assigned: AssignedPartition, progress: Progress | None) -> None:
         if progress is None:
-            self._missing[assigned.key] = assigned
+            self._missing[assigned.key] = assigned, _NO_PROGRESS
             return
         copy = PartitionCopy(assigned, progress, shared=self.spec.shared)
         self.copies[assigned.key] = copy
@@ -115,7 +136,12 @@ class FlowCopy:
         """An open transaction has written its progress: its former slot's, whose markers are still to
         come.
         """
-        progress = await self.decided(assigned.key)
+        try:
+            progress = await self.decided(assigned.key)
+        except READ_FAILURES as error:
+            if self._undecided.pop(assigned.key, None) is assigned:
+                self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
+            return
         if self._undecided.pop(assigned.key, None) is assigned:
             self._admit(assigned, progress)
 
@@ -153,13 +179,13 @@ class FlowCopy:
     def set_rate(self, rate_limit: int | None) -> None:
         self._bucket.set_rate(rate_limit)
 
-    def missing(self) -> list[AssignedPartition]:
-        """Without progress in the ledger."""
-        return list(self._missing.values())
+    def missing(self) -> Mapping[PartitionKey, tuple[AssignedPartition, str]]:
+        """Without progress in the ledger that could be read, and why."""
+        return self._missing
 
-    def undecided(self) -> list[AssignedPartition]:
+    def undecided(self) -> Mapping[PartitionKey, AssignedPartition]:
         """Whose progress an open transaction has written."""
-        return list(self._undecided.values())
+        return self._undecided
 
     def look_at(self, topics: Iterable[str]) -> None:
         """The topics' ids are not the ledger's any more, at one side: their partitions are looked at now."""
@@ -176,6 +202,7 @@ class FlowCopy:
 
     def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
         self.counters.committed(tx, entries, now_ms())
+        self._foreign.committed(tx.parts)
         for copy, _, _, part, step in entries:
             copy.failures = 0
             if copy.suspect and part is not None:
@@ -210,14 +237,35 @@ class FlowCopy:
         self._care.retry(copy, why)
 
     def led_anew(self, copy: PartitionCopy) -> None:
+        leader = self._around.destination.leader(*copy.at)
+        log_event(
+            "leader_changed",
+            key=copy.label,
+            **copy.logged(),
+            side="destination",
+            leader=leader.leader if leader is not None else None,
+            leader_epoch=leader.leader_epoch if leader is not None else None,
+            decision="look",
+        )
         copy.rewind()
         self._care.look_now(copy)
 
     def stuck(self, lane: Lane) -> None:
+        log_event(
+            "lane_stuck",
+            key=lane.transactional_id,
+            level=logging.WARNING,
+            flow=self.name,
+            transactional_id=lane.transactional_id,
+            decision="partitions go to other lanes",
+        )
         self._reading.hold(copy for copy in lane.copies if copy.busy)
         self._lanes.leave_stuck(lane)
 
     def freed(self, lane: Lane) -> None:
+        log_event(
+            "lane_freed", key=lane.transactional_id, flow=self.name, transactional_id=lane.transactional_id
+        )
         for copy in list(self.copies.values()):
             if not copy.busy and copy.lane is not None and not copy.suspect and copy.lane.is_stuck:
                 self._lanes.place(copy)
@@ -285,9 +333,12 @@ class FlowCopy:
 
     def _run_lane(self, lane: Lane) -> None:
         async def life() -> None:
-            if lane.is_stuck:
-                await lane.begin_again()
-            await lane.run()
+            try:
+                if lane.is_stuck:
+                    await lane.begin_again()
+                await lane.run()
+            except READ_FAILURES as error:
+                self._unreadable(error)
 
         task = self._around.spawn(life())
         self._lane_tasks.add(task)

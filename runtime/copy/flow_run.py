@@ -13,7 +13,9 @@ from runtime.contract.status import PartitionState as State
 from runtime.contract.status import PartitionStatus
 from runtime.copy.assignment import AssignedFlow, AssignedPartition
 from runtime.copy.flow import FlowCopy, Superseded
+from runtime.copy.log import log_event
 from runtime.copy.partition import now_ms
+from runtime.copy.scan import READ_FAILURES
 from runtime.copy.sources import Source, Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.watch import watch
@@ -42,6 +44,9 @@ class FlowRun:
         self._newest = 0
         self._changed = asyncio.Event()
         self._why = ""
+        self._unreadable = False
+        self._failure: Exception | None = None
+        self._reconciling: asyncio.Task[None] | None = None
         self._since_ms = now_ms()
 
     def want(
@@ -60,21 +65,33 @@ class FlowRun:
             self._changed.clear()
             version = self._newest
             try:
-                await self._reconcile()
+                await self._unless_it_fails(version)
             except Superseded as outdated:
+                log_event(
+                    "flow_superseded", key=self.name, flow=self.name, error=str(outdated), decision="end"
+                )
                 await self._end_flow()
                 if self._newest == version:
                     self.superseded = str(outdated)
                     await self._leave_source()
                     return
-            except (WireError, ClientSettingsError) as error:
-                self._why = str(error)
+            except (WireError, ClientSettingsError, *READ_FAILURES) as error:
+                self._why, self._unreadable = str(error), isinstance(error, READ_FAILURES)
                 failures += 1
                 pause = min(0.2 * 2 ** min(failures, 10), _LONGEST_PAUSE_S)
+                log_event(
+                    "flow_retry",
+                    key=self.name,
+                    flow=self.name,
+                    error=self._why,
+                    failures=failures,
+                    decision="retry",
+                    pause_s=pause,
+                )
                 await moment_or(self._changed, pause)
             else:
                 failures = 0
-                self._why = ""
+                self._why, self._unreadable = "", False
                 self.version = max(self.version, version)
                 await self._changed.wait()
 
@@ -94,20 +111,27 @@ class FlowRun:
         ]
 
     def _not_copied(self, key: PartitionKey, assigned: AssignedPartition) -> PartitionStatus:
-        if self.flow is not None and assigned in self.flow.missing():
-            state, why = State.LEDGER_MISSING, "the ledger has no progress of it; it does not start over"
-        elif self.flow is not None and assigned in self.flow.undecided():
+        missing = self.flow.missing().get(key) if self.flow is not None else None
+        if missing is not None and missing[0] == assigned:
+            state, why = State.LEDGER_MISSING, missing[1]
+        elif self.flow is not None and self.flow.undecided().get(key) == assigned:
             state, why = (
                 State.STARTING,
                 "an open transaction has written its progress; waiting for its marker",
             )
         elif self.superseded:
             state, why = State.PAUSED, self.superseded
+        elif self._unreadable:
+            state, why = State.LEDGER_MISSING, f"the ledger can't be read: {self._why}"
         else:
             state, why = (State.RETRYING if self._why else State.STARTING), self._why
         return PartitionStatus(*key, state, self._since_ms, why)
 
-    async def _reconcile(self) -> None:
+    async def _reconcile(self, version: int) -> None:
+        if self._failure is not None:
+            await self._end_flow()
+            failure, self._failure = self._failure, None
+            raise failure
         wanted = self._wanted
         if self.flow is not None and (wanted is None or _begins_anew(self.flow.assigned, wanted)):
             await self._end_flow()
@@ -120,9 +144,11 @@ class FlowRun:
         self.flow.assigned = wanted
         self.flow.set_rate(wanted.rate_limit)
         have = {key: copy.assigned for key, copy in self.flow.copies.items()}
-        have.update((one.key, one) for one in (*self.flow.missing(), *self.flow.undecided()))
+        have.update((key, one) for key, (one, _) in self.flow.missing().items())
+        have.update(self.flow.undecided())
         stale = [key for key, assigned in have.items() if self._partitions.get(key) != assigned]
         await self.flow.release(stale)
+        self.version = max(self.version, version)  # what can't be admitted holds up no other slot (R7)
         await self.flow.admit(
             assigned for key, assigned in self._partitions.items() if key in stale or key not in have
         )
@@ -134,7 +160,8 @@ class FlowRun:
         batch = wanted.spec.provenance == "batch" or (
             wanted.spec.native_only and wanted.spec.provenance != "headers"
         )
-        flow = FlowCopy(wanted, source.cluster, source.directory if batch else None, self._around)
+        directory = source.directory if batch else None
+        flow = FlowCopy(wanted, source.cluster, directory, self._around, self.fail)
         try:
             await flow.begin()
         except BaseException:
@@ -142,6 +169,24 @@ class FlowRun:
             raise
         flow.spawn(watch(flow, source.cluster, self._around.destination))
         return flow
+
+    async def _unless_it_fails(self, version: int) -> None:
+        """Reconciles. A flow that fails meanwhile releases nothing any more, so that is not awaited."""
+        self._reconciling = asyncio.create_task(self._reconcile(version))
+        try:
+            await self._reconciling
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._failure is None or (task is not None and task.cancelling()):
+                raise
+            await self._reconcile(version)
+
+    def fail(self, failure: Exception) -> None:
+        """The flow ends because of what the ledger holds, and begins again until that can be read."""
+        self._failure = failure
+        self._changed.set()
+        if self._reconciling is not None:
+            self._reconciling.cancel()
 
     async def _end_flow(self) -> None:
         flow = self.flow

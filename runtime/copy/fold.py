@@ -15,10 +15,17 @@ class Kept(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """What a producer id wrote under its epoch since its last marker."""
+    """What a producer id wrote under its epoch since its last marker. `newest` is the last offset by key."""
 
     epoch: int
     records: list[StoredRecord]
+    newest: dict[bytes, int]
+
+    def extend(self, records: Iterable[StoredRecord]) -> None:
+        for record in records:
+            self.records.append(record)
+            if record.key is not None:
+                self.newest[record.key] = record.offset
 
 
 class Fold:
@@ -52,8 +59,7 @@ class Fold:
         """Whether an open transaction has written the key, behind what is committed."""
         kept = self._kept.get(key)
         since = kept.offset if kept else -1
-        written = (record for pending in self._open.values() for record in pending.records)
-        return any(record.key == key and record.offset > since for record in written)
+        return any(pending.newest.get(key, -1) > since for pending in self._open.values())
 
     def open_producers(self) -> frozenset[int]:
         return frozenset(self._open)
@@ -64,6 +70,21 @@ class Fold:
             if isinstance(batch, Batch) and batch.next_offset > self.position:
                 self._batch(batch)
                 self.position = batch.next_offset
+
+    def skip_to(self, start: int) -> None:
+        """Continues at a log start offset that moved past the position.
+
+        The markers between the two are gone, so a transaction that was open there stays undecided for ever.
+        Its keys are dropped with what they held before: a reader that begins now finds neither.
+        """
+        for pending in self._open.values():
+            for key, offset in pending.newest.items():
+                kept = self._kept.get(key)
+                if kept is not None and kept.offset < offset:
+                    del self._kept[key]
+                    self._news.add(key)
+        self._open.clear()
+        self.position = start
 
     def _batch(self, batch: Batch) -> None:
         if batch.control:
@@ -77,8 +98,8 @@ class Fold:
         elif batch.transactional:
             pending = self._open.get(batch.producer_id)
             if pending is None or pending.epoch != batch.producer_epoch:
-                pending = self._open[batch.producer_id] = _Open(batch.producer_epoch, [])
-            pending.records.extend(self._wanted(batch))
+                pending = self._open[batch.producer_id] = _Open(batch.producer_epoch, [], {})
+            pending.extend(self._wanted(batch))
         else:
             self._apply(self._wanted(batch))
 

@@ -77,6 +77,7 @@ class Lane:
     def take(self, copy: PartitionCopy) -> None:
         """The partition is copied through this lane from now on."""
         copy.lane = self
+        copy.accounts.change_lane()
         self.copies[copy] = None
         self.offer(copy)
 
@@ -165,8 +166,7 @@ class Lane:
         try:
             while True:
                 self._wake.clear()
-                if tx.failure is not None:
-                    raise tx.failure
+                tx.check()
                 if self._due(tx, window):
                     return
                 if self._joining and await self._join(tx):
@@ -241,11 +241,10 @@ class Lane:
     async def _written(self, tx: Transaction) -> list[Entry]:
         """Everything is acknowledged, and the ledger's records, too."""
         self._passing("before_flush")
-        while tx.in_flight:
+        while tx.in_flight and tx.unexpected is None:
             self._wake.clear()
             await self._wake.wait()
-        if tx.failure is not None:
-            raise tx.failure
+        tx.check()
         self._passing("after_flush")
         tails = [copy for copy in self._tails if copy.tail_moved] if self._tails_are_due() or tx.parts else []
         tx.take_tails(tails)
@@ -264,6 +263,8 @@ class Lane:
         """The transaction is committed."""
         self.recovery.failures = 0
         tx.closed = True
+        for copy in tx.parts:
+            copy.accounts.committed()
         for entry in entries:
             self.settle(entry)
         tx.let_go()
@@ -287,7 +288,6 @@ class Lane:
         copy, progress, _, part, step = entry
         if part is not None:
             copy.part = None
-            copy.expected_end = progress.destination_end + 1 if part.runs else copy.expected_end
         copy.committed(progress)
         if step is not None:
             copy.dropped -= step.dropped

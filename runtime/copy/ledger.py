@@ -17,6 +17,7 @@ from runtime.contract.ledger import (
     ReplayedKey,
     decode_generation,
     decode_key,
+    decode_key_of,
     decode_orphaned,
     decode_progress,
     decode_replayed,
@@ -24,7 +25,7 @@ from runtime.contract.ledger import (
     partition_of,
 )
 from runtime.contract.orphans import NONE, Orphans
-from runtime.copy.scan import Scan
+from runtime.copy.scan import Scan, TopicReplaced
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
@@ -62,8 +63,15 @@ class Ledger:
         return partition_of(flow, self.partitions)
 
     async def refresh(self, flow: str, within: float = 30.0) -> None:
-        """Up to a high watermark taken now."""
-        await self._scan(flow).refresh(within)
+        """Up to a high watermark taken now. Raises WireError, TopicReplaced, BatchFailure.
+
+        A ledger that was replaced is read from its beginning at the next refresh.
+        """
+        try:
+            await self._scan(flow).refresh(within)
+        except TopicReplaced:
+            self._scans.pop(self.partition(flow), None)
+            raise
 
     async def decided(self, flow: str, within: float = 30.0) -> None:
         """Refreshed, and a generation that somebody is writing is decided: the end of a transaction is
@@ -86,18 +94,21 @@ class Ledger:
         return self._scan(flow).fold.undecided(encode_key(GenerationKey(flow)))
 
     def progress(self, key: PartitionKey) -> Progress | Undecided | None:
-        fold = self._scan(key.flow).fold
-        stored = encode_key(ProgressKey(key))
-        value = fold.get(stored)
-        committed = decode_progress(value) if value is not None else None
-        return Undecided(committed) if fold.undecided(stored) else committed
+        committed = self.committed(key)
+        undecided = self._scan(key.flow).fold.undecided(encode_key(ProgressKey(key)))
+        return Undecided(committed) if undecided else committed
+
+    def committed(self, key: PartitionKey) -> Progress | None:
+        """Returns the newest committed progress of one partition."""
+        value = self._scan(key.flow).fold.get(encode_key(ProgressKey(key)))
+        return decode_progress(value) if value is not None else None
 
     def all_progress(self, flow: str) -> dict[PartitionKey, Progress]:
         """Every partition the flow ever copied, as committed."""
         found: dict[PartitionKey, Progress] = {}
         for key, value in self._scan(flow).fold.items():
-            match decode_key(key):
-                case ProgressKey(of) if of.flow == flow:
+            match decode_key_of(key, flow):
+                case ProgressKey(of):
                     found[of] = decode_progress(value)
         return found
 
@@ -105,11 +116,11 @@ class Ledger:
         """What stayed behind, and what of it was replayed; of partitions that have any."""
         found: dict[PartitionKey, Orphans] = {}
         for key, value in self._scan(flow).fold.items():
-            match decode_key(key):
-                case OrphanedKey(of, low) if of.flow == flow:
+            match decode_key_of(key, flow):
+                case OrphanedKey(of, low):
                     known = found.get(of, NONE)
                     found[of] = replace(known, orphaned=(*known.orphaned, (low, decode_orphaned(value))))
-                case ReplayedKey(of, low) if of.flow == flow:
+                case ReplayedKey(of, low):
                     known = found.get(of, NONE)
                     found[of] = replace(known, replayed=(*known.replayed, (low, decode_replayed(value))))
         return found

@@ -10,6 +10,7 @@ from runtime.contract.ledger import (
     Progress,
     Segment,
     SegmentKey,
+    UnreadableRecord,
     decode_key,
     decode_segment,
     encode_key,
@@ -18,7 +19,7 @@ from runtime.contract.ledger import (
 from runtime.contract.offsetmap import OffsetMap, Span, trimmable
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter
-from runtime.copy.scan import Scan
+from runtime.copy.scan import Scan, TopicReplaced
 from runtime.copy.wire.asking import list_offsets
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
@@ -32,17 +33,29 @@ class Maps:
         self._ledger = ledger
         self._scans: dict[int, Scan] = {}
         self._segments: dict[PartitionKey, dict[SegmentKey, Segment]] = {}
+        self._unreadable: dict[str, dict[SegmentKey, UnreadableRecord]] = {}
 
     async def refresh(self, flow: str) -> None:
-        """Progress first: it names the segments that were sealed by then, and those are there to be read."""
+        """Progress first: it names the segments that were sealed by then, and those are there to be read.
+
+        Raises WireError, TopicReplaced, BatchFailure, and UnreadableRecord for a segment of this flow.
+        """
         await self._ledger.refresh(flow)
-        scan = await self._scan(flow)
-        await scan.refresh()
+        partition, scan = await self._scan(flow)
+        try:
+            await scan.refresh()
+        except TopicReplaced:
+            del self._scans[partition]
+            self._segments.clear()
+            self._unreadable.clear()
+            raise
         self._take_in(scan)
+        if flow in self._unreadable:
+            raise next(iter(self._unreadable[flow].values()))
 
     def get(self, key: PartitionKey) -> OffsetMap | None:
         """As of the last refresh; None for what was never copied."""
-        progress = self._ledger.all_progress(key.flow).get(key)
+        progress = self._ledger.committed(key)
         return self._map(key, progress) if progress is not None else None
 
     def all(self, flow: str) -> dict[PartitionKey, OffsetMap]:
@@ -77,20 +90,35 @@ class Maps:
     def _map(self, key: PartitionKey, progress: Progress) -> OffsetMap:
         return OffsetMap([*(span for _, span in self.spans(key, progress)), progress.open_span()])
 
-    async def _scan(self, flow: str) -> Scan:
+    async def _scan(self, flow: str) -> tuple[int, Scan]:
         topic = (await self._cluster.topics([naming.OFFSET_MAP]))[naming.OFFSET_MAP]
         partition = partition_of(flow, max(len(topic.partitions), 1))
         if partition not in self._scans:
             self._scans[partition] = Scan(self._cluster, naming.OFFSET_MAP, partition)
-        return self._scans[partition]
+        return partition, self._scans[partition]
 
     def _take_in(self, scan: Scan) -> None:
         for stored, value in scan.fold.news():
-            match decode_key(stored):
-                case SegmentKey() as key if value is not None:
-                    self._segments.setdefault(key.of, {})[key] = decode_segment(value)
-                case SegmentKey() as key:
-                    self._segments.get(key.of, {}).pop(key, None)
+            try:
+                key = decode_key(stored)
+            except UnreadableRecord:  # of no segment: a newer version may add other keys
+                continue
+            if isinstance(key, SegmentKey):
+                self._take_segment(key, value)
+
+    def _take_segment(self, key: SegmentKey, value: bytes | None) -> None:
+        """One that can't be read is kept as such: only its own flow waits for it (R7)."""
+        unreadable = self._unreadable.pop(key.of.flow, {})
+        unreadable.pop(key, None)
+        segments = self._segments.setdefault(key.of, {})
+        segments.pop(key, None)
+        try:
+            if value is not None:
+                segments[key] = decode_segment(value)
+        except UnreadableRecord as error:
+            unreadable[key] = error
+        if unreadable:
+            self._unreadable[key.of.flow] = unreadable
 
 
 async def read_map(cluster: Cluster, flow: str) -> dict[PartitionKey, OffsetMap]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from runtime.batch import Outgoing, RewriteSpec
 from runtime.contract.ledger import PartitionKey, Progress
+from runtime.contract.status import OpenTransaction, PartitionStatus
 from runtime.contract.status import PartitionState as State
-from runtime.contract.status import PartitionStatus
+from runtime.copy.accounts import OffsetAccounts
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.budget import Held
+from runtime.copy.log import log_event
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,6 +37,16 @@ class Queued(NamedTuple):
     held: Held
 
 
+class PartitionFields(TypedDict):
+    """Which partition a line of the log is about, and where it stands in the ledger."""
+
+    flow: str
+    topic: str
+    partition: int
+    position: int
+    destination_end: int
+
+
 class Source(NamedTuple):
     """The source's side as it was last answered."""
 
@@ -43,6 +55,7 @@ class Source(NamedTuple):
     high_watermark: int = -1
 
 
+_FLOWING = frozenset({State.COPYING, State.CAUGHT_UP})
 _MOVING = frozenset({State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCKED_AT_SOURCE})
 
 
@@ -69,7 +82,7 @@ class PartitionCopy:
         self.rewrite: RewriteSpec | None = None
         self.part: Part | None = None
         self.closing = False  # its tail is in the transaction that is being ended
-        self.expected_end: int | None = None
+        self.accounts = OffsetAccounts(progress.destination_end)
         self.looked_epoch = -1  # the destination's leader epoch when it was looked at
         self.suspect = False
         self.failures = 0
@@ -78,6 +91,7 @@ class PartitionCopy:
         self.state = State.STARTING
         self.since_ms = now_ms()
         self.why = ""
+        self.blocked_by: OpenTransaction | None = None
         self.trouble = ""
         self.shared = shared
         self.foreign_writes = False
@@ -86,6 +100,21 @@ class PartitionCopy:
         self.caught_up_since_ms = 0
         self.transactions = 0
         self.aborts = 0
+
+    @property
+    def label(self) -> str:
+        return f"{self.key.flow}/{self.key.topic}-{self.key.partition}"
+
+    def logged(self) -> PartitionFields:
+        flow, topic, partition = self.key
+        progress = self.progress
+        return {
+            "flow": flow,
+            "topic": topic,
+            "partition": partition,
+            "position": progress.position,
+            "destination_end": progress.destination_end,
+        }
 
     @property
     def fetchable(self) -> bool:
@@ -112,11 +141,26 @@ class PartitionCopy:
     def enter(self, state: State, why: str = "") -> None:
         if state is not self.state:
             self.since_ms = now_ms()
+            if state is not State.RETRYING and not (state in _FLOWING and self.state in _FLOWING):
+                log_event(
+                    "partition_state",
+                    key=self.label,
+                    **self.logged(),
+                    state=state,
+                    before=self.state,
+                    why=why,
+                )
         if state is State.CAUGHT_UP:
             self.caught_up_since_ms = self.caught_up_since_ms or now_ms()
         else:
             self.caught_up_since_ms = 0
         self.state, self.why = state, why
+        self.blocked_by = None
+
+    def block(self, by: OpenTransaction | None, why: str) -> None:
+        """A transaction at the source holds its readers back."""
+        self.enter(State.BLOCKED_AT_SOURCE, why)
+        self.blocked_by = by
 
     def add(self, queued: Queued) -> None:
         self.queue.append(queued)
@@ -131,7 +175,6 @@ class PartitionCopy:
         """Back to what is committed: whatever was fetched since is fetched again."""
         self.shed()
         self.part = None
-        self.expected_end = None
         self.dropped = 0
         self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
 
@@ -144,6 +187,8 @@ class PartitionCopy:
         self.queued_bytes = 0
 
     def committed(self, progress: Progress) -> None:
+        if progress.incarnation != self.progress.incarnation:  # what is in the new log from here on counts
+            self.accounts = OffsetAccounts(progress.destination_end)
         self.progress = progress
         self.trouble = ""
         self.last_commit_ms = progress.written_at
@@ -193,6 +238,7 @@ class PartitionCopy:
             transactions=self.transactions,
             aborts=self.aborts,
             lost=sum(gap.end - gap.low for gap in progress.gaps),
+            blocked_by=self.blocked_by,
         )
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runtime.contract import naming
+from runtime.contract.ledger import UnreadableRecord
 from runtime.contract.producers import Producer, decode, decode_key, encode, encode_key
 from runtime.contract.provenance import Home
 from runtime.copy.ledger_writer import send
 from runtime.copy.records import Record, build, plain
-from runtime.copy.scan import Scan
+from runtime.copy.scan import Scan, TopicReplaced
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.protocol.offsets import TopicPartition
@@ -32,6 +33,7 @@ class ProducerDirectory:
         self._scan: Scan | None = None
         self._flows: dict[int, Producer] = {}
         self._native: set[int] = set()
+        self._unreadable: dict[int | None, UnreadableRecord] = {}  # None: it may be any producer's
 
     def unknown(self, producer_ids: Iterable[int]) -> bool:
         return any(
@@ -39,16 +41,31 @@ class ProducerDirectory:
         )
 
     async def resolve(self, producer_ids: Iterable[int]) -> None:
-        """After this, each of them is known. Raises WireError when the topic can't be read: fail closed."""
+        """After this, each of them is known. Fails closed: raises WireError, TopicReplaced, BatchFailure, and
+        UnreadableRecord where the record of one of them can't be read.
+        """
         topic = (await self._cluster.topics([naming.PRODUCERS], fresh=self._scan is None))[naming.PRODUCERS]
         if topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             if self._scan is None:
                 self._scan = Scan(self._cluster, naming.PRODUCERS, _PARTITION)
-            await self._scan.refresh()
+            try:
+                await self._scan.refresh()
+            except TopicReplaced:
+                self._scan = None
+                raise
             self._take_in(self._scan)
+        wanted = set(producer_ids)
+        for key, error in self._unreadable.items():
+            if key is None or key in wanted:
+                raise error
         if len(self._native) > _REMEMBERED:
             self._native.clear()
-        self._native.update(one for one in producer_ids if one not in self._flows)
+        self._native.update(one for one in wanted if one not in self._flows)
+
+    def flow_of(self, producer_id: int) -> str | None:
+        """The flow that the id writes for; None for a producer that is no flow's. Resolve it first."""
+        producer = self._flows.get(producer_id)
+        return producer.flow if producer is not None else None
 
     def going_home(self, producer_ids: Iterable[int], topic: str, home: Home, native_only: bool) -> set[int]:
         """Those that wrote to `topic` what came from `home`; with `native_only`, those of any flow."""
@@ -60,10 +77,17 @@ class ProducerDirectory:
 
     def _take_in(self, scan: Scan) -> None:
         for key, value in scan.fold.news():
-            if value is not None:
+            if value is None:
+                continue
+            producer_id: int | None = None
+            try:
                 producer_id = decode_key(key)
                 self._flows[producer_id] = decode(value)
+            except UnreadableRecord as error:
+                self._unreadable[producer_id] = error
+            else:
                 self._native.discard(producer_id)
+                self._unreadable.pop(producer_id, None)
 
 
 async def register(cluster: Cluster, producer_id: int, producer: Producer, now_ms: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 
 from runtime.batch import RewriteSpec, TooLarge
+from runtime.contract import naming
 from runtime.contract.jobspec import FlowSpec
 from runtime.contract.provenance import Home
 from runtime.contract.status import PartitionState as State
@@ -17,6 +18,7 @@ from runtime.copy.intake import BrokerIntake
 from runtime.copy.keep import Kept, rewrite_spec
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.provenance import ProducerDirectory
+from runtime.copy.scan import READ_FAILURES
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
@@ -130,8 +132,15 @@ class Reading:
         try:
             await intake.run()
         except WireError as error:
-            if self._intakes.get(intake.node) is intake:
-                del self._intakes[intake.node]
+            self._leave(intake)
             decision = decide(Phase.FETCH, error)
             for copy in list(intake.copies.values()):
                 self.unreadable(copy, decision, str(error))
+        except READ_FAILURES as error:  # of the producers: without them nothing is known to be copied (R5)
+            self._leave(intake)
+            for copy in list(intake.copies.values()):
+                self._care.retry(copy, f"{naming.PRODUCERS} of {self._spec.source} can't be read: {error}")
+
+    def _leave(self, intake: BrokerIntake) -> None:
+        if self._intakes.get(intake.node) is intake:
+            del self._intakes[intake.node]

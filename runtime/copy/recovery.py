@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING
 
 from runtime.copy.errors import Decision, Do, Phase, decide
+from runtime.copy.log import log_event
 from runtime.copy.owner import Owner, SlotMustEnd
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.transaction import Failure, Transaction
@@ -18,6 +20,16 @@ from runtime.copy.wire.transaction import init_producer_id
 if TYPE_CHECKING:
     from runtime.copy.lane import Lane
 
+_DECISIONS = {
+    Do.RETRY: "abort",
+    Do.ABORT: "abort",
+    Do.SUSPECT: "abort, and try the partition in a lane of its own",
+    Do.STOP: "abort, and stop the partition",
+    Do.LOOK: "abort, and look at the partition's topics",
+    Do.STUCK: "abort",
+    Do.ASK_LEDGER: "ask the ledger whether it was committed",
+    Do.END_SLOT: "end the slot: another writer may have fenced it",
+}
 STUCK_AFTER_S = 3.0
 _LONGEST_PAUSE_S = 3.0
 
@@ -51,6 +63,19 @@ class Recovery:
         """Aborts, and rewinds what was in the transaction; or learns that it was committed after all."""
         self.failures += 1
         decision = by_failure(failure)
+        log_event(
+            "transaction_failed",
+            key=self._transactional_id,
+            level=logging.WARNING,
+            transactional_id=self._transactional_id,
+            epoch=self.identity.epoch,
+            phase=failure.phase,
+            error=str(failure),
+            partitions=len(tx.parts),
+            blamed=", ".join(copy.label for copy in failure.copies[:5]),
+            failures=self.failures,
+            decision=_DECISIONS[decision.do],
+        )
         if decision.do is Do.END_SLOT:
             raise SlotMustEnd(f"{self._transactional_id}: {failure}")
         copies = list(tx.parts)
@@ -126,7 +151,15 @@ class Recovery:
         if settled:
             self._owner.committed(lane, tx, [*settled.values()])
         self._owner.rewound(copies)
-        return [copy for copy in tx.parts if copy not in settled]
+        lost = [copy for copy in tx.parts if copy not in settled]
+        log_event(
+            "transaction_decided",
+            key=self._transactional_id,
+            transactional_id=self._transactional_id,
+            committed=len(settled),
+            aborted=len(lost),
+        )
+        return lost
 
 
 def by_failure(failure: Failure) -> Decision:

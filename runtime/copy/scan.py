@@ -2,9 +2,10 @@
 
 import asyncio
 
-from runtime.batch import Where, walk
+from runtime.batch import BatchFailure, Where, walk
+from runtime.contract.ledger import UnreadableRecord
 from runtime.copy.fold import Fold
-from runtime.copy.wire.asking import offsets_of
+from runtime.copy.wire.asking import log_start, offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
@@ -20,6 +21,10 @@ _PURPOSE = "scan"  # a quota holds up the connection that it is exceeded on: not
 
 class TopicReplaced(Exception):
     """The internal topic is not the one that was read before: what was read means nothing any more."""
+
+
+READ_FAILURES = (TopicReplaced, BatchFailure, UnreadableRecord)
+"""What reading an internal topic raises beside WireError. A flow that needs what can't be read stops (R7)."""
 
 
 class Scan:
@@ -44,6 +49,8 @@ class Scan:
             end = await self._end(within)
             while self.fold.position < end:
                 answer = await self._fetch(within)
+                if answer is None:
+                    continue
                 walked = walk(answer.records, Where(self._topic, self._partition))
                 if walked.failure is not None:
                     raise walked.failure
@@ -60,7 +67,8 @@ class Scan:
         at = TopicPartition(self._topic, self._partition)
         return (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
 
-    async def _fetch(self, within: float) -> FetchedPartition:
+    async def _fetch(self, within: float) -> FetchedPartition | None:
+        """Returns None where the log's start moved and the position with it."""
         patience = Patience(within)
         while True:
             try:
@@ -73,7 +81,7 @@ class Scan:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
-    async def _fetch_once(self) -> FetchedPartition:
+    async def _fetch_once(self) -> FetchedPartition | None:
         answer = await fetch_once(
             self._cluster,
             TopicPartition(self._topic, self._partition),
@@ -86,9 +94,11 @@ class Scan:
         if self._topic_id not in (None, answer.topic_id):
             raise TopicReplaced(f"{self._topic} was recreated")
         self._topic_id = answer.topic_id
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and self.fold.position < answer.log_start_offset:
-            self.fold.position = answer.log_start_offset
-            return await self._fetch_once()
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = await log_start(self._cluster, TopicPartition(self._topic, self._partition))
+            if start > self.fold.position:
+                self.fold.skip_to(start)
+                return None
         if answer.error is not ErrorCode.NONE:
             raise BrokerError(answer.error, f"{self._topic}-{self._partition}")
         return answer

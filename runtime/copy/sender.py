@@ -173,6 +173,15 @@ class Sender:
         answer.add_done_callback(lambda done: self._answered(tx, number, done))
 
     def _answered(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
+        """Is a callback of the answer: nothing awaits it, so what it raises reaches the lane through `tx`."""
+        try:
+            self._acknowledge(tx, number, answer)
+        except BaseException as error:
+            tx.break_off(error)
+            self._wake()
+            raise
+
+    def _acknowledge(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
         error = answer.exception()
         request = self._unanswered.pop(number, None)
         if tx.closed or request is None:

@@ -18,11 +18,14 @@ from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.copy import failpoints
 from runtime.copy.assignment import Assignment, SlotSpec, client_id
 from runtime.copy.budget import ByteBudget
+from runtime.copy.callbacks import callback_failures
 from runtime.copy.clusters import WrongCluster, named, opened
 from runtime.copy.flow_run import FlowRun, moment_or
 from runtime.copy.ledger import Ledger
+from runtime.copy.log import log_event
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import now_ms
+from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.sources import Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.wire.cluster import Cluster
@@ -55,6 +58,10 @@ class Outdated:
 SlotEnd = Stopped | Fenced | Outdated
 
 
+def why_of(end: SlotEnd) -> str:
+    return "" if isinstance(end, Stopped) else end.why
+
+
 class Slot:
     """Made with its first assignment; `run` copies until `stop`, or until it must end.
 
@@ -78,15 +85,30 @@ class Slot:
     async def run(self) -> SlotEnd:
         """Copies. Raises what it can't explain: the process should end then, too."""
         self._end = asyncio.get_running_loop().create_future()
+        spec = self._spec
+        log_event("slot_started", job=spec.job, slot=spec.slot, destination=spec.destination)
+        with callback_failures(self._failed):
+            return await self._run(self._end)
+
+    async def _run(self, end: asyncio.Future[SlotEnd]) -> SlotEnd:
+        spec = self._spec
         try:
             if await self._opened():
                 self.assign(self._assignment)
                 stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stopping.wait())
-                await asyncio.wait([stopping, self._end], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([stopping, end], return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
-                if not self._end.done():
+                if not end.done():
                     await self._drained()
-            return self._end.result() if self._end.done() else Stopped()
+            ended = end.result() if end.done() else Stopped()
+            log_event(
+                "slot_ended",
+                job=spec.job,
+                slot=spec.slot,
+                decision=type(ended).__name__.lower(),
+                error=why_of(ended),
+            )
+            return ended
         finally:
             await self._closed()
 
@@ -95,6 +117,13 @@ class Slot:
         if assignment.version < self._assignment.version or self._stopping.is_set():
             return
         self._assignment = assignment
+        log_event(
+            "assignment",
+            slot=self._spec.slot,
+            version=assignment.version,
+            flows=len(assignment.flows),
+            partitions=len(assignment.partitions),
+        )
         if self._around is None:
             return
         for name in [*self._runs, *assignment.flows]:
@@ -149,6 +178,7 @@ class Slot:
                     settings=self._spec.copy,
                     destination=destination,
                     ledger=ledger,
+                    producers=ProducerDirectory(destination),
                     map_partitions=max(len(topic.partitions), 1),
                     budget=self._budget,
                     passing=failpoints.from_environment(self._environ),
@@ -156,7 +186,8 @@ class Slot:
                 )
             except WrongCluster:
                 raise
-            except WireError:
+            except WireError as error:
+                log_event("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
                 await moment_or(self._stopping, _OPEN_PAUSE_S)
             else:
                 return True
@@ -170,6 +201,11 @@ class Slot:
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task
+
+    def _failed(self, error: BaseException) -> None:
+        if self._end is not None and not self._end.done():
+            self._end.set_exception(error)
+            self._stopping.set()
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -185,7 +221,7 @@ class Slot:
             case SlotMustEnd():
                 end.set_result(Fenced(str(error)))
             case _:
-                end.set_exception(error)
+                self._failed(error)
 
     async def _drained(self) -> None:
         await asyncio.gather(*(run.drain() for run in self._runs.values()))

@@ -10,6 +10,7 @@ from runtime.contract.jobspec import CopySettings
 from runtime.copy.budget import ByteBudget
 from runtime.copy.failpoints import Passing
 from runtime.copy.ledger import Ledger
+from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.wire.cluster import Cluster
 
 Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
@@ -17,13 +18,14 @@ Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """`spawn` starts a task whose failure ends the slot."""
+    """`producers` are the destination's. `spawn` starts a task whose failure ends the slot."""
 
     job: str
     slot: int
     settings: CopySettings
     destination: Cluster
     ledger: Ledger
+    producers: ProducerDirectory
     map_partitions: int
     budget: ByteBudget
     passing: Passing

@@ -71,9 +71,7 @@ class Part:
                 f"acknowledged at {base_offset}, but the destination already ended at {self.destination_end}:"
                 " it was recreated or truncated"
             )
-        expected = self.destination_end if self.runs else self.copy.expected_end
-        if expected is not None and base_offset != expected:
-            self.copy.foreign_writes = True
+        self.copy.accounts.acknowledged(base_offset, out.batch.records, self.destination_end)
         for delta, source, records in out.segments:
             append(self.runs, Run(source, base_offset + delta, records))
         batch = out.batch
@@ -126,6 +124,7 @@ class Transaction:
         self.bytes = 0
         self.runs = 0
         self.failure: Failure | None = None
+        self.unexpected: BaseException | None = None
         self.closed = False
         self.joined = False
         self.entries: list[Entry] = []
@@ -152,6 +151,18 @@ class Transaction:
         for copy in self.tails:
             copy.closing = False
         self.tails = []
+
+    def check(self) -> None:
+        """Raises what made it fail; an exception that nothing foresaw comes first, for it ends the slot."""
+        if self.unexpected is not None:
+            raise self.unexpected
+        if self.failure is not None:
+            raise self.failure
+
+    def break_off(self, error: BaseException) -> None:
+        """Records an exception that nothing foresaw: what was acknowledged is not known any more."""
+        if self.unexpected is None:
+            self.unexpected = error
 
     def fail(self, failure: Failure) -> None:
         """The first failure is the one that is decided on."""

@@ -9,9 +9,9 @@ import time
 from typing import Protocol
 
 from runtime.contract.ledger import PartitionKey
-from runtime.contract.status import PartitionState as State
+from runtime.contract.status import OpenTransaction
+from runtime.copy.open_transactions import explain, open_transactions
 from runtime.copy.partition import PartitionCopy
-from runtime.copy.wire.asking import active_producers
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import WireError
@@ -74,14 +74,12 @@ async def _find_blocked(flow: Watched, source: Cluster, waiting: dict[PartitionC
     if not blocked:
         return
     places = {copy: TopicPartition(copy.key.topic, copy.key.partition) for copy in blocked}
-    producers = await active_producers(source, list(places.values()))
+    found = await open_transactions(source, set(places.values()))
     for copy, place in places.items():
-        found = producers.get(place)
-        held = [one for one in found if one.transaction_start >= 0] if isinstance(found, tuple) else []
-        first = min(held, key=lambda one: one.transaction_start, default=None)
-        who = (
-            f"producer id {first.producer_id}, open since offset {first.transaction_start}" if first else "?"
-        )
         if not copy.fetchable:  # it stopped meanwhile, and says why
             continue
-        copy.enter(State.BLOCKED_AT_SOURCE, f"a transaction at the source holds its readers back: {who}")
+        match found[place]:
+            case OpenTransaction() as one:
+                copy.block(one, explain(one))
+            case str(why):
+                copy.block(None, f"a transaction at the source holds its readers back; {why}")

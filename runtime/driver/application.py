@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import threading
-import time
+import os
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
+from runtime.copy.log import FORMAT_KEY
+from runtime.driver.jvm import JvmCalls
+from runtime.driver.log import say
 from runtime.driver.task import Ended, Ticket, encode, run_task
 
 _EXECUTORS_S, _SETTLED_S, _LOOK_S = 30.0, 4.0, 0.2
+
+_REFUSED = (Py4JError, PySparkException, OSError, EOFError)  # what Spark, or the way to it, answers with
 
 # Laid over whatever was given: the invariants depend on them.
 _FIXED = {
@@ -37,8 +44,31 @@ _DEFAULTS = {
 }
 
 
+class SparkNotStarted(Exception):
+    """Spark's context could not be made: nothing of the job runs."""
+
+    def __init__(self, job: str, error: BaseException) -> None:
+        super().__init__(
+            f"Spark did not start for the job {job}: {reason(error)} — check the master, the conf and the"
+            " Java of the job; Spark's own messages stand above this line in the job's log (job.log in the"
+            " job's folder, or what spark-submit wrote)"
+        )
+
+
+def start_application(job: str) -> Application:
+    """Starts Spark. Blocks for seconds, so it is called in a thread. Raises SparkNotStarted."""
+    try:
+        return Application(job)
+    except (*_REFUSED, ValueError, RuntimeError) as error:
+        say(str(error))  # with Java's stack trace: the reason is one line of it
+        raise SparkNotStarted(job, error) from error
+
+
 class Application:
-    """Made in a thread: it takes seconds, in which the driver can do other things."""
+    """Made in a thread: it takes seconds, in which the driver can do other things.
+
+    What is asked of the JVM raises JvmSilent where it does not answer in time.
+    """
 
     def __init__(self, job: str) -> None:
         # Only with the JVM at hand does a SparkConf know what was given, and what is missing.
@@ -48,55 +78,47 @@ class Application:
             conf.set(key, value)
         for key, value in _DEFAULTS.items():
             conf.setIfMissing(key, value)
+        if FORMAT_KEY in os.environ:  # slots log as their driver does
+            conf.setIfMissing(f"spark.executorEnv.{FORMAT_KEY}", os.environ[FORMAT_KEY])
         self._context = SparkContext.getOrCreate(conf)
         self._context.setLogLevel("ERROR")
+        self._jvm = JvmCalls()
         self.id = self._context.applicationId or ""
         self.master = self._context.master or ""
 
-    def cores(self) -> int:
+    async def cores(self) -> int:
+        return await self._jvm.call("how many cores there are", self._cores)
+
+    def _cores(self) -> int:
         return max(self._context.defaultParallelism, 1)
 
-    def await_executors(self) -> None:
-        """A cluster's executors register one after the other; blocks until no more come, for a while."""
-        deadline, seen, since = time.monotonic() + _EXECUTORS_S, -1, time.monotonic()
-        while not self.master.startswith("local") and time.monotonic() < deadline:
-            if self.cores() != seen:
-                seen, since = self.cores(), time.monotonic()
-            elif time.monotonic() - since > _SETTLED_S:
+    async def await_executors(self) -> None:
+        """A cluster's executors register one after the other: waits until no more come, for a while."""
+        loop = asyncio.get_running_loop()
+        deadline, seen, since = loop.time() + _EXECUTORS_S, -1, loop.time()
+        while not self.master.startswith("local") and loop.time() < deadline:
+            if (cores := await self.cores()) != seen:
+                seen, since = cores, loop.time()
+            elif loop.time() - since > _SETTLED_S:
                 return
-            time.sleep(_LOOK_S)
+            await asyncio.sleep(_LOOK_S)
 
     def submit(self, group: str, ticket: Ticket) -> asyncio.Future[Ended]:
-        """The slot's end, or how Spark failed it. Runs in a thread of its own, which holds nobody up at the
-        end.
-        """
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Ended] = loop.create_future()
-
-        def settle(result: Ended) -> None:
-            if not ended.done():
-                ended.set_result(result)
-
-        def work() -> None:
-            result = self._run(group, encode(ticket))
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result)
-
-        threading.Thread(target=work, name=group, daemon=True).start()
-        return ended
+        """The slot's end, or how Spark failed it. Runs in a thread of its own."""
+        return in_thread(group, lambda: self._run(group, encode(ticket)))
 
     def _run(self, group: str, text: bytes) -> Ended:
         context = self._context
-        try:
-            context.setJobGroup(group, group, interruptOnCancel=True)
-            numbers = context.parallelize([0], 1)
-            (found,) = numbers.mapPartitions(functools.partial(run_task, text)).collect()
-        except (Py4JError, PySparkException, OSError, EOFError, ValueError) as error:
-            return Ended("failed", _first_line(error))
+        context.setJobGroup(group, group, interruptOnCancel=True)
+        numbers = context.parallelize([0], 1)
+        (found,) = numbers.mapPartitions(functools.partial(run_task, text)).collect()
         return msgspec.json.decode(found, type=Ended)
 
-    def scheduled(self, group: str) -> bool:
-        """Whether the group's task has a core. Asks the JVM."""
+    async def scheduled(self, group: str) -> bool:
+        """Whether the group's task has a core."""
+        return await self._jvm.call(f"whether {group} runs", lambda: self._scheduled(group))
+
+    def _scheduled(self, group: str) -> bool:
         tracker = self._context.statusTracker()
         try:
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
@@ -107,22 +129,49 @@ class Application:
             return False
         return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
-    def cancel(self, group: str) -> None:
+    async def cancel(self, group: str) -> None:
         """The worker is killed, whatever it does."""
+        await self._jvm.call(f"to cancel {group}", lambda: self._cancel(group))
+
+    def _cancel(self, group: str) -> None:
         try:
             self._context.cancelJobGroup(group)
         except (Py4JError, OSError):
             return
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        await self._jvm.call("to stop", self._stop)
+
+    def _stop(self) -> None:
         try:
             self._context.stop()
         except (Py4JError, OSError):
             return
 
 
-def _first_line(error: Exception) -> str:
-    """Of a Java stack trace, what a person wants to know."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def in_thread(name: str, work: Callable[[], Ended]) -> asyncio.Future[Ended]:
+    """Runs `work` in a thread of its own. Whatever it raises is an end as well: `failed`, with the reason."""
+    thread = ThreadPoolExecutor(1, name)
+    done = asyncio.wrap_future(thread.submit(work))
+    thread.shutdown(wait=False)
+    return asyncio.ensure_future(_outcome(done))
+
+
+async def _outcome(done: asyncio.Future[Ended]) -> Ended:
+    await asyncio.wait([done])
+    error = done.exception()
+    if error is None:
+        return done.result()
+    if isinstance(error, _REFUSED):
+        return Ended("failed", reason(error))
+    traceback.print_exception(error)
+    return Ended("failed", f"{type(error).__name__}: {reason(error)}")
+
+
+def reason(error: BaseException) -> str:
+    """The line of an error, or of a Java stack trace, that says what happened."""
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if "Job aborted" in line or "Lost task" in line or "cancelled" in line]
+    if not told and isinstance(error, Py4JError):
+        told = lines[1:]  # Java's own message is below Py4J's "An error occurred while calling …"
     return (told or lines or [type(error).__name__])[0][:500]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from runtime.batch import Batch, BatchFailure, Where, walk
 from runtime.copy.ledger_writer import BATCH_BYTES, send
 from runtime.copy.records import Record, StoredRecord, build, chunks, plain, read
-from runtime.copy.wire.asking import offsets_of
+from runtime.copy.wire.asking import log_start, offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError
@@ -87,6 +87,7 @@ class Tail:
         self._offset = offset
         self._purpose = f"tail {topic}"
         self.skipped = skipped if skipped is not None else Skipped(topic)
+        self._topic_id: bytes | None = None
 
     async def read(self) -> list[StoredRecord]:
         """What is new, or nothing after half a second. Raises WireError; then try again."""
@@ -101,11 +102,11 @@ class Tail:
             by_epoch=True,
         )
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            # Retention passed us, or the topic is a new one.
-            self._offset = max(answer.log_start_offset, 0)
+            await self._return_to_log(answer.topic_id)
             return []
         if answer.error is not ErrorCode.NONE:
             raise BrokerError(answer.error, self._topic)
+        self._topic_id = answer.topic_id
         walked = walk(answer.records, Where(self._topic, _PARTITION))
         found: list[StoredRecord] = []
         for batch in walked.sets:
@@ -123,9 +124,23 @@ class Tail:
             self.skipped.add(batch.base_offset, failure.why)
             return []
 
+    async def _return_to_log(self, topic_id: bytes) -> None:
+        """Continues at the log's start, or at its end where the log of the same topic was cut.
+
+        Records before the end were read already, and a command is not carried out twice.
+        """
+        start = await log_start(self._cluster, at(self._topic))
+        if start <= self._offset and self._topic_id == topic_id:
+            self._offset = await end_of(self._cluster, self._topic)
+        else:
+            self._offset = start
+        self._topic_id = topic_id
+
 
 async def pause(seconds: float, until: asyncio.Event) -> None:
     """So long, or until the event."""
     waiting = asyncio.ensure_future(until.wait())
-    await asyncio.wait([waiting], timeout=seconds)
-    waiting.cancel()
+    try:
+        await asyncio.wait([waiting], timeout=seconds)
+    finally:
+        waiting.cancel()

@@ -17,7 +17,9 @@ from runtime.copy.assignment import AssignedFlow
 from runtime.copy.wire.errors import WireError
 from runtime.driver.channel import Skipped, Tail
 from runtime.driver.flow import FlowWork
+from runtime.driver.jvm import JvmSilent
 from runtime.driver.keeper import SlotKeeper, Surroundings
+from runtime.driver.log import say
 from runtime.driver.rates import Rates
 from runtime.driver.tasks import Tasks
 
@@ -43,6 +45,7 @@ class Fleet:
         self._flows = flows
         self._tasks = tasks
         self._heard = heard
+        self.jvm_trouble = ""
         self._dirty = asyncio.Event()
         self._rates = Rates()
         self._releasing_since: dict[int, float] = {}
@@ -125,13 +128,23 @@ class Fleet:
         """Slots without a core, slots that do not let go."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            for keeper in self.keepers:
-                if keeper.state in ("submitted", "unscheduled"):
-                    keeper.doubt(await asyncio.to_thread(self._around.application.scheduled, keeper.group))
-            self._use_what_runs()
-            self._free_what_is_held()
+            try:
+                await self._look_once()
+            except JvmSilent as error:
+                if not self.jvm_trouble:
+                    say(str(error))
+                self.jvm_trouble = str(error)
+            else:
+                self.jvm_trouble = ""
 
-    def _use_what_runs(self) -> None:
+    async def _look_once(self) -> None:
+        for keeper in self.keepers:
+            if keeper.state in ("submitted", "unscheduled"):
+                keeper.doubt(await self._around.application.scheduled(keeper.group))
+        await self._use_what_runs()
+        await self._free_what_is_held()
+
+    async def _use_what_runs(self) -> None:
         """What waits for a core too long goes to slots that have one, until there are more cores."""
         now = time.monotonic()
         running = sum(keeper.state == "running" for keeper in self.keepers)
@@ -139,20 +152,20 @@ class Fleet:
             if keeper.state == "unscheduled":
                 since = self._without_core.setdefault(keeper.slot, now)
                 if now - since > _PATIENCE_S and running:
-                    self._around.application.cancel(keeper.group)
-            elif keeper.state == "running" or self._around.application.cores() > running:
+                    await self._around.application.cancel(keeper.group)
+            elif keeper.state == "running" or await self._around.application.cores() > running:
                 self._without_core.pop(keeper.slot, None)
         without = {slot for slot, since in self._without_core.items() if now - since > _PATIENCE_S}
         usable = [keeper.slot for keeper in self.keepers if keeper.slot not in without]
         if self._around.membership.use(usable):
             self.changed()
 
-    def _free_what_is_held(self) -> None:
+    async def _free_what_is_held(self) -> None:
         now = time.monotonic()
         for keeper in self.keepers:
             if keeper.state == "running" and self._around.membership.releasing(keeper.slot):
                 if now - self._releasing_since.setdefault(keeper.slot, now) > _LET_GO_S:
-                    keeper.restart("did not let go of partitions in time")
+                    await keeper.restart("did not let go of partitions in time")
                     self._releasing_since.pop(keeper.slot)
             else:
                 self._releasing_since.pop(keeper.slot, None)

@@ -11,9 +11,12 @@ from runtime.contract.job_status import FlowView
 from runtime.contract.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.route import Router
+from runtime.contract.status import PartitionState
 from runtime.contract.turn import opposite_of
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import first_positions
+from runtime.copy.log import log_event
+from runtime.copy.scan import READ_FAILURES
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import WireError
@@ -147,10 +150,21 @@ class FlowWork:
                 result = duty()
                 if asyncio.iscoroutine(result):
                     await result
-            except (WireError, ClientSettingsError) as error:
-                self._why = str(error)
+            except (WireError, ClientSettingsError, *READ_FAILURES) as error:
+                unreadable = isinstance(error, READ_FAILURES)
+                self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if unreadable else str(error)
                 failures += 1
-                await asyncio.sleep(min(_RETRY_S * 2 ** min(failures, 8), _LONGEST_S))
+                pause_s = min(_RETRY_S * 2 ** min(failures, 8), _LONGEST_S)
+                log_event(
+                    "flow_retry",
+                    key=self.name,
+                    flow=self.name,
+                    error=self._why,
+                    failures=failures,
+                    decision="retry",
+                    pause_s=pause_s,
+                )
+                await asyncio.sleep(pause_s)
             else:
                 self._why = ""
                 return
@@ -172,11 +186,20 @@ class FlowWork:
     async def _take(self, state: State, source_id: str = "", note: str = "") -> None:
         def waits(why: str) -> None:
             self._why = why
+            log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="fence again")
 
         taken = await take_over(self.spec, self._shared, source_id, waits, state=state, note=note)
         self._cluster_ids = (taken.source_cluster_id, self._shared.destination.cluster_id)
         self._ledger_lost = taken.ledger_lost
         self.generation = taken.number
+        log_event(
+            "flow_taken_over",
+            key=self.name,
+            flow=self.name,
+            generation=taken.number,
+            state=state,
+            ledger_lost=taken.ledger_lost or None,
+        )
         self._shared.changed()
 
     async def _follow(self) -> None:
@@ -219,6 +242,7 @@ class FlowWork:
         if generation.number == self.generation:
             return False
         self._superseded = f"job {generation.job} has it now, as generation {generation.number}"
+        log_event("flow_superseded", key=self.name, flow=self.name, error=self._superseded, decision="end")
         self.partitions = {}
         self._shared.changed()
         return True
@@ -226,11 +250,11 @@ class FlowWork:
     def _wanted(self, mirrors: tuple[Mirror, ...]) -> dict[PartitionKey, AssignedPartition]:
         """Of mirrors whose limits are known; what could not be made or grown is tried again."""
         wanted: dict[PartitionKey, AssignedPartition] = {}
+        unknown: set[str] = set()
         for mirror in mirrors:
             limits = self._mirrors.limits(mirror.there)
-            before = [one for key, one in self.partitions.items() if key.topic == mirror.topic]
             if mirror.there in self._mirrors.failed or limits is None:
-                wanted.update((one.key, one) for one in before)
+                unknown.add(mirror.topic)
                 continue
             for number in range(mirror.partitions):
                 key = PartitionKey(self.name, mirror.topic, number)
@@ -241,6 +265,7 @@ class FlowWork:
                     min_in_sync=limits.min_in_sync,
                     accept_loss=key in self.accepted,
                 )
+        wanted.update((key, one) for key, one in self.partitions.items() if key.topic in unknown)
         return wanted
 
     async def _first(self, source: Cluster, wanted: Mapping[PartitionKey, AssignedPartition]) -> None:
@@ -276,6 +301,14 @@ class FlowWork:
         }
         after = {**kept, **wanted}
         if after != self.partitions:
+            log_event(
+                "flow_partitions",
+                key=self.name,
+                flow=self.name,
+                partitions=len(after),
+                added=len(after.keys() - self.partitions.keys()),
+                removed=len(self.partitions.keys() - after.keys()),
+            )
             self.partitions = after
             self._shared.changed()
 

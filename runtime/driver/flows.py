@@ -12,9 +12,11 @@ from runtime.contract.job_status import FlowView
 from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.ledger import GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.copy.ledger_writer import fence
+from runtime.copy.scan import READ_FAILURES
 from runtime.driver.discovery import router_of
 from runtime.driver.ending import ENDED, EndingFlow
 from runtime.driver.flow import FlowWork
+from runtime.driver.log import say
 from runtime.driver.membership import Membership
 from runtime.driver.promoting import PromotingFlow
 from runtime.driver.takeover import Shared
@@ -112,8 +114,12 @@ class Flows:
         records: dict[LedgerKey, LedgerValue | None] = {}
         ids: list[str] = []
         for name in names:
-            await shared.ledger.decided(name)
-            last = shared.ledger.generation(name)
+            try:
+                await shared.ledger.decided(name)
+                last = shared.ledger.generation(name)
+            except READ_FAILURES as error:  # it stays as it is, and holds up no other flow (R7)
+                say(f"the generation of {name} can't be read, and is not ended: {error}")
+                continue
             if last is None or last.driver != shared.driver or last.ended:
                 continue
             moment = int(time.time() * 1000)

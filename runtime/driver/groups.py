@@ -17,7 +17,7 @@ from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.translate import Pending
 from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
-from runtime.copy.scan import TopicReplaced
+from runtime.copy.scan import READ_FAILURES
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.groups import CommittedOffset
@@ -83,12 +83,12 @@ class GroupSync:
                 await self.look()
         except (WireError, ClientSettingsError) as error:
             self.notes[NOTE] = str(error)
-        except TopicReplaced as error:
+        except READ_FAILURES as error:
             self.notes[NOTE] = str(error)
             self._sides = None
 
     async def look(self) -> None:
-        """Once, at all groups. Raises WireError, ClientSettingsError, TopicReplaced, DriverFenced."""
+        """Once, at all groups. Raises WireError, ClientSettingsError, READ_FAILURES, DriverFenced."""
         began = _now_s()
         self.notes.pop(NOTE, None)
         sides = await self._opened()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -12,19 +13,22 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from runtime.contract import control, job_status, jobspec, naming
-from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.exits import JobExit
 from runtime.contract.job_status import JobState, JobStatus, SlotReport, SpecKey
 from runtime.contract.jobspec import JobSpec
+from runtime.copy.callbacks import callback_failures
+from runtime.copy.log import log_event
 from runtime.copy.records import Record
 from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
 from runtime.driver.channel import Skipped, Tail, end_of, pause, post
 from runtime.driver.clusters import Clusters
+from runtime.driver.commands import Commands, RefusedCommand
 from runtime.driver.destination import Destination, last_status, open_destination
 from runtime.driver.fleet import Fleet
 from runtime.driver.flow_duties import FlowDuties
 from runtime.driver.flows import Flows
+from runtime.driver.jvm import JvmSilent
 from runtime.driver.keeper import Surroundings
 from runtime.driver.log import say
 from runtime.driver.membership import Membership
@@ -38,10 +42,6 @@ from runtime.observe.picture import Picture
 _PAUSE_S = 1.0
 _GOODBYE_S = 10.0
 _NAMED, _NAME_SIGNS = 5, 100  # of what a refused edit brought
-
-
-class RefusedCommand(Exception):
-    """A command that this job does not carry out; the text says why, and the way out."""
 
 
 class Job:
@@ -58,13 +58,14 @@ class Job:
         self._clusters = Clusters(spec.job, spec.clusters, environ)
         self._state: JobState = "starting"
         self._started = time.time()
-        self._heard = ""
         self._trouble = ""
         self._skipped = Skipped(naming.CONTROL)
         self._stopping = asyncio.Event()
         self._tasks = Tasks()
         self._application: Application | None = None
         self._pulse: Pulse | None = None
+        self._commands: Commands | None = None
+        self._editing: asyncio.Task[None] | None = None
         self._flows: Flows | None = None
         self._fleet: Fleet | None = None
         self._metrics = JobMetrics(lambda: self.spec, self._picture)
@@ -75,6 +76,10 @@ class Job:
         self._stopping.set()
 
     async def run(self, application: asyncio.Future[Application]) -> JobExit:
+        with callback_failures(self._tasks.fail):
+            return await self._run(application)
+
+    async def _run(self, application: asyncio.Future[Application]) -> JobExit:
         destination: Destination | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
         try:
@@ -84,6 +89,16 @@ class Job:
             writer = await self._begun(destination)
             if writer is None:
                 return JobExit.STOPPED
+            spec = self.spec
+            log_event(
+                "driver_started",
+                job=spec.job,
+                driver=self.driver,
+                destination=spec.destination,
+                flows=len(spec.flows),
+                host=socket.gethostname(),
+                process=os.getpid(),
+            )
             self._pulse = Pulse(writer, self.status)
             if not await self._insist(self._pulse.beat):
                 return JobExit.STOPPED
@@ -117,14 +132,18 @@ class Job:
             master=application.master if application is not None else "",
             host=socket.gethostname(),
             process=os.getpid(),
-            heard=self._heard,
-            trouble=self._trouble
-            or self._skipped.note
-            or self._unreadable_reports()
-            or self._metrics.trouble,
+            heard=self._commands.heard if self._commands is not None else "",
+            answers=dict(self._commands.answers) if self._commands is not None else {},
+            trouble=self._troubles(),
             slots=self._fleet.views() if self._fleet is not None else [],
             flows=self._duties.noted(self._flows.views()) if self._flows is not None else [],
         )
+
+    def _troubles(self) -> str:
+        commands = self._commands.trouble if self._commands is not None else ""
+        jvm = self._fleet.jvm_trouble if self._fleet is not None else ""
+        reports = self._fleet.skipped.note if self._fleet is not None else ""
+        return self._trouble or commands or self._skipped.note or reports or jvm or self._metrics.trouble
 
     def _picture(self) -> Picture:
         status = self.status()
@@ -138,9 +157,6 @@ class Job:
             clusters=self._replicas.of(self._clusters.listed()),
             groups=self._duties.groups(),
         )
-
-    def _unreadable_reports(self) -> str:
-        return self._fleet.skipped.note if self._fleet is not None else ""
 
     def _reports(self) -> list[SlotReport]:
         return list(self._fleet.reports.values()) if self._fleet is not None else []
@@ -181,9 +197,7 @@ class Job:
     async def _start(self, destination: Destination, writer: DriverWriter, pulse: Pulse) -> None:
         assert self._application is not None
         spec, application = self.spec, self._application
-        if not spec.slots:
-            await asyncio.to_thread(application.await_executors)
-        slots = spec.slots or application.cores()
+        slots = spec.slots or await self._cores(application)
         membership = Membership(range(slots))
         around = Surroundings(
             job=spec.job,
@@ -219,8 +233,20 @@ class Job:
         self._flows.begin(spec)
         self._fleet.start(status_offset)
         await self._remember(destination)
-        self._tasks.spawn(self._obey(destination, control_offset), "commands")
+        commands = self._commands = Commands(
+            self._stopping.set, self._accept_loss, lambda spec: self._reconfigure(spec, destination)
+        )
+        self._tasks.spawn(self._obey(destination, control_offset, commands), "commands")
+        self._editing = self._tasks.spawn(commands.run(), "edits")
         self._state = "running"
+
+    async def _cores(self, application: Application) -> int:
+        while True:
+            try:
+                await application.await_executors()
+                return await application.cores()
+            except JvmSilent as error:
+                say(str(error))
 
     def _changed(self) -> None:
         if self._fleet is not None:
@@ -232,8 +258,7 @@ class Job:
         await self._pulse.still()
         await post(destination.cluster, naming.STATUS, [record])
 
-    async def _obey(self, destination: Destination, offset: int) -> None:
-        """Commands, one after the other, each until it is carried out."""
+    async def _obey(self, destination: Destination, offset: int, commands: Commands) -> None:
         tail = Tail(destination.cluster, naming.CONTROL, offset, self._skipped)
         mine = control.command_key(self.spec.job)
         while True:
@@ -249,32 +274,12 @@ class Job:
                     except control.UnreadableControl as error:
                         self._skipped.add(record.offset, str(error))
                         continue
-                    await self._carry_out(command, destination)
+                    commands.take(command)
 
-    async def _carry_out(self, command: control.Command, destination: Destination) -> None:
+    def _accept_loss(self, command: control.AcceptLoss) -> None:
         assert self._flows is not None
-        while True:
-            try:
-                match command:
-                    case control.StopJob():
-                        self._stopping.set()
-                    case control.AcceptLoss(flow=flow, partitions=partitions):
-                        stopped = self._fleet.stopped() if self._fleet is not None else ()
-                        self._flows.accept_loss(flow, stopped, partitions)
-                    case control.Reconfigure(spec=spec):
-                        await self._reconfigure(spec, destination)
-            except WireError as error:
-                self._trouble = str(error)
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            except RefusedCommand as error:
-                self._refused(str(error))
-            except ClientSettingsError as error:
-                self._trouble = str(error)
-            else:
-                self._trouble = ""
-            self._heard = command.id
-            return
+        stopped = self._fleet.stopped() if self._fleet is not None else ()
+        self._flows.accept_loss(command.flow, stopped, command.partitions)
 
     async def _reconfigure(self, spec: JobSpec, destination: Destination) -> None:
         assert self._flows is not None
@@ -290,29 +295,35 @@ class Job:
         await self._clusters.close_others(spec.clusters)
         await self._remember(destination)
 
-    def _refused(self, why: str) -> None:
-        """For the status, until the next command is carried out, and for the log."""
-        self._trouble = why
-        say(why)
-
     async def _goodbye(self) -> None:
         """Transactions end, the ledger says that nobody copies, the heartbeat says goodbye."""
         self._state = "stopping"
+        log_event("driver_stopping", job=self.spec.job, driver=self.driver)
         assert self._fleet is not None
         assert self._flows is not None
         assert self._pulse is not None
+        if self._editing is not None:  # no flow begins any more
+            await self._tasks.end(self._editing)
         await self._fleet.stop()
         self._state = "stopped"
         with contextlib.suppress(TimeoutError, WireError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self._flows.goodbye()
                 await self._pulse.beat()
+        log_event("driver_stopped", job=self.spec.job, driver=self.driver)
 
     async def _fenced(self, error: DriverFenced, destination: Destination | None) -> JobExit:
         """Another driver has the job: for good. But the coordinator also fences who was silent for too long;
         then the last heartbeat is still ours, and the job is to be started again.
         """
-        say(f"fenced: {error}")
+        log_event(
+            "driver_fenced",
+            level=logging.WARNING,
+            job=self.spec.job,
+            driver=self.driver,
+            error=str(error),
+            decision="end",
+        )
         with contextlib.suppress(WireError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 last = await last_status(destination.cluster, self.spec.job) if destination else None

@@ -14,11 +14,13 @@ from runtime.contract.job_status import SlotReport, SlotState, SlotView
 from runtime.contract.jobspec import ClusterSpec, CopySettings
 from runtime.copy.assignment import Assignment, SlotSpec, encode, transactional_ids
 from runtime.copy.ledger_writer import fence
+from runtime.copy.log import Field, log_fields
 from runtime.copy.records import Record
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
 from runtime.driver.channel import end_of, pause, post
+from runtime.driver.jvm import JvmSilent
 from runtime.driver.membership import Membership
 from runtime.driver.pulse import Pulse
 from runtime.driver.task import Ended, Ticket
@@ -87,7 +89,9 @@ class SlotKeeper:
             self._wake.set()
         if self._unsent and self._ended is not None:
             await self._around.pulse.still()
-            await self._say(control.Assign(self._around.driver, _raw(membership.published(self.slot))))
+            published = membership.published(self.slot)
+            await self._say(control.Assign(self._around.driver, _raw(published)))
+            self._log("slot_assigned", version=published.version, partitions=len(published.partitions))
         self._unsent = False
 
     def doubt(self, scheduled: bool) -> None:
@@ -97,25 +101,31 @@ class SlotKeeper:
         elif self.state == "unscheduled" and scheduled:
             self._become("submitted", "")
 
-    def restart(self, why: str) -> None:
-        """Its process is ended, whatever it does."""
+    async def restart(self, why: str) -> None:
+        """Its process is ended, whatever it does. Raises JvmSilent."""
+        self._log("slot_cancelled", error=why)
         self.why = why
-        self._around.application.cancel(self.group)
+        await self._around.application.cancel(self.group)
 
     async def stop(self) -> None:
         """Transactions end, then the slot; one that does not is killed."""
         self._stopping.set()
         self._wake.set()
-        if self._ended is None:
+        ended = self._ended
+        if ended is None:
             return
         try:
             await self._say(control.StopSlot(self._around.driver))
         except WireError as error:
             self.why = str(error)
-        await asyncio.wait([self._ended], timeout=_STOP_S)
-        if self._ended is not None and not self._ended.done():
-            self.restart("did not stop in time")
-            await asyncio.wait([self._ended], timeout=_STOP_S)
+        await asyncio.wait([ended], timeout=_STOP_S)
+        if not ended.done():
+            try:
+                await self.restart("did not stop in time")
+            except JvmSilent as error:
+                self.why = str(error)
+                return
+            await asyncio.wait([ended], timeout=_STOP_S)
 
     async def run(self) -> None:
         failures = 0
@@ -136,7 +146,9 @@ class SlotKeeper:
             failures = 0 if time.monotonic() - began > _HEALTHY_S else failures + 1
             self._before = f"{ended.how}: {ended.why}" if ended.why else ended.how
             self._become("waiting", self._before)
-            await pause(min(_BACKOFF_S * 2 ** min(failures - 1, 10), _LONGEST_S), self._stopping)
+            pause_s = min(_BACKOFF_S * 2 ** min(failures - 1, 10), _LONGEST_S)
+            self._log("slot_resubmitted", error=self._before, failures=failures, pause_s=pause_s)
+            await pause(pause_s, self._stopping)
 
     async def _attempt(self) -> Ended | None:
         """None when it must let go of something first: only then its ids are fenced for sure."""
@@ -156,6 +168,7 @@ class SlotKeeper:
         first = around.membership.published(self.slot)
         ticket = Ticket(around.driver, self.attempt, self._spec(), first, offset)
         self._ended = around.application.submit(self.group, ticket)
+        self._log("slot_submitted", version=first.version, partitions=len(first.partitions))
         self._become("submitted", self.why)
         try:
             return await self._ended
@@ -179,6 +192,7 @@ class SlotKeeper:
                 self.why = str(error)
                 await asyncio.sleep(_PAUSE_S)
         if flows:
+            self._log("slot_fenced", flows=", ".join(sorted(flows)))
             around.membership.fenced(self.slot, flows)
             around.changed()
 
@@ -197,13 +211,20 @@ class SlotKeeper:
             sources={name: one for name, one in around.reached.items() if name != around.destination},
         )
 
+    def _log(self, event: str, **fields: Field) -> None:
+        own: dict[str, Field] = {"job": self._around.job, "slot": self.slot, "attempt": self.attempt}
+        log_fields(event, own | fields, key=self.group)
+
     @property
     def group(self) -> str:
-        return f"slot {self.slot}"
+        """The name of the attempt at Spark: a late request to cancel an attempt ends no newer one."""
+        return f"slot {self.slot} attempt {self.attempt}"
 
     def _become(self, state: SlotState, why: str = "") -> None:
         if state != self.state:
             self.since = time.time()
+            if state in ("running", "unscheduled"):
+                self._log(f"slot_{state}", error=why)
         self.state = state
         self.why = why
 

@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 # A script's own folder comes first in the path, and the modules in it are not meant as top-level names.
@@ -22,13 +23,16 @@ import uvloop  # noqa: E402
 from runtime.contract.client_values import ClientSettingsError  # noqa: E402
 from runtime.contract.exits import JobExit  # noqa: E402
 from runtime.contract.jobspec import BadJobSpec, JobSpec, decode  # noqa: E402
-from runtime.driver.application import Application  # noqa: E402
+from runtime.copy import log  # noqa: E402
+from runtime.driver.application import Application, SparkNotStarted, start_application  # noqa: E402
 from runtime.driver.job import Job  # noqa: E402
+from runtime.driver.jvm import JvmSilent  # noqa: E402
 from runtime.driver.log import say  # noqa: E402
 from runtime.driver.parent import die_with_parent  # noqa: E402
 
 
 def main() -> int:
+    log.start(os.environ)
     parser = argparse.ArgumentParser(description="Copies the flows of one job.")
     parser.add_argument("--spec", required=True, type=Path, help="the job spec, a JSON file")
     parser.add_argument(
@@ -58,20 +62,37 @@ async def _run(spec: JobSpec) -> JobExit:
     job = Job(spec, os.environ)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, job.stop)
-    starting = loop.run_in_executor(None, Application, spec.job)
+    starting = loop.run_in_executor(None, start_application, spec.job)
+    starting.add_done_callback(lambda done: job.stop() if done.exception() is not None else None)
     try:
         ended = await job.run(starting)
+        if ended is not JobExit.FENCED and starting.done():
+            starting.result()
     except ClientSettingsError as error:
         say(str(error))
         ended = JobExit.BAD_SPEC
+    except SparkNotStarted as error:
+        say(str(error))
+        return JobExit.FAILED
     except Exception as error:  # noqa: BLE001 - whatever it is, the log says it and a supervisor starts anew
+        traceback.print_exception(error)
         say(f"failed: {type(error).__name__}: {error}")
         ended = JobExit.FAILED
     if ended is JobExit.FENCED:
         return ended  # nothing is to be waited for: another driver has the job
-    application = await starting
-    await loop.run_in_executor(None, application.stop)
+    await _stop(starting)
     return ended
+
+
+async def _stop(starting: asyncio.Future[Application]) -> None:
+    """Stops Spark, where it has started at all. What it leaves ends with this process."""
+    await asyncio.wait([starting])
+    if starting.exception() is not None:
+        return
+    try:
+        await starting.result().stop()
+    except JvmSilent as error:
+        say(str(error))
 
 
 if __name__ == "__main__":

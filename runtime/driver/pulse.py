@@ -9,6 +9,7 @@ from typing import Protocol
 
 from runtime.contract import job_status, naming
 from runtime.contract.job_status import JobKey, JobStatus
+from runtime.copy.log import log_event
 from runtime.copy.records import Record
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.offsets import TopicPartition
@@ -68,4 +69,7 @@ class Pulse:
                 self.trouble = ""
             except WireError as error:
                 self.trouble = str(error)
+                log_event(
+                    "heartbeat_failed", error=self.trouble, age_s=round(self.age_s, 1), decision="retry"
+                )
             await asyncio.sleep(EVERY_S)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 import uvloop
@@ -17,7 +18,7 @@ from runtime.contract import control, job_status, naming
 from runtime.contract.job_status import SlotKey, SlotReport
 from runtime.contract.record_values import UnreadableValue
 from runtime.contract.status import SlotStatus
-from runtime.copy import assignment
+from runtime.copy import assignment, log
 from runtime.copy.assignment import Assignment, SlotSpec, client_id
 from runtime.copy.clusters import named, opened
 from runtime.copy.records import Record
@@ -64,6 +65,7 @@ def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
     only what the driver submitted again may initialise the slot's ids again (R3).
     """
     die_with_parent(forked_by_one_thread=True)
+    log.start(os.environ)
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
         ended = Ended("retried", "Spark started the task again by itself")
@@ -75,12 +77,26 @@ def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
 
 async def _copy(ticket: Ticket) -> Ended:
     slot = Slot(ticket.spec, ticket.first)
-    line = _Line(ticket, slot)
+    return await run_with_channel(slot, _Line(ticket, slot))
+
+
+class Channel(Protocol):
+    """The slot's end of the channel to the driver."""
+
+    async def run(self) -> None: ...
+
+
+async def run_with_channel(slot: Slot, line: Channel) -> Ended:
+    """Runs the slot until it ends. It fails with its channel: no command would reach it any more."""
     talking = asyncio.create_task(line.run())
-    talking.add_done_callback(lambda _: slot.stop())  # nobody could tell it anything any more
+    talking.add_done_callback(lambda _: slot.stop())
     try:
-        return _ended(await slot.run())
+        ended = _ended(await slot.run())
+        if talking.done():  # it never ends by itself: the slot was stopped because its channel failed
+            talking.result()
+        return ended
     except Exception as error:  # noqa: BLE001 - the process ends; the driver says why, and submits the slot again
+        log.log_event("slot_failed", level=logging.ERROR, trace=error, error=str(error))
         return Ended("failed", f"{type(error).__name__}: {error}")
     finally:
         talking.cancel()

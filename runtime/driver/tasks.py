@@ -19,6 +19,11 @@ class Tasks:
         task.add_done_callback(self._finished)
         return task
 
+    def fail(self, error: BaseException) -> None:
+        """Fails the job, unless something else has failed it before."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
     async def end(self, task: asyncio.Task[None]) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -31,5 +36,5 @@ class Tasks:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not self.failed.done():
-            self.failed.set_exception(error)
+        if error is not None:
+            self.fail(error)

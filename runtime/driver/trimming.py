@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from runtime.copy.maps import trim_map
+from runtime.copy.scan import READ_FAILURES
 from runtime.copy.wire.errors import WireError
 from runtime.driver.takeover import Shared
 
@@ -19,5 +20,5 @@ async def keep_trimmed(flow: str, shared: Shared, notes: dict[str, str]) -> None
             await shared.pulse.still()
             await trim_map(shared.destination, shared.writer, flow)
             notes.pop("offset map", None)
-        except WireError as error:
+        except (WireError, *READ_FAILURES) as error:
             notes["offset map"] = f"it was not trimmed: {error}"

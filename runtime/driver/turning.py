@@ -28,7 +28,7 @@ from runtime.contract.ledger import (
 from runtime.contract.offsetmap import OffsetMap
 from runtime.contract.route import is_reserved
 from runtime.contract.selection import Names
-from runtime.contract.turn import Begun, Here, begin, may_turn, strangers, turned
+from runtime.contract.turn import Begun, Here, begin, may_turn, single_before, strangers, turned
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.ledger import Ledger, Undecided
 from runtime.copy.maps import Maps
@@ -37,6 +37,7 @@ from runtime.copy.wire.asking import offsets_of
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, WireError
+from runtime.copy.wire.once import holds_record
 from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.driver.orphans import orphan_before
 from runtime.driver.takeover import Shared, wish
@@ -73,7 +74,7 @@ async def turn(
     mine = shared.ledger.generation(spec.name)
     if mine is None or not mine.turning:
         return
-    theirs = await _read(spec, opposite, source) if opposite is not None else None
+    theirs = await read_opposite(spec, opposite, source) if opposite is not None else None
     anew = spec.restart_from is not None and mine.restarted != wish(spec)
     if theirs is None or theirs.generation is None or anew:
         await _commit(shared, spec.name, {GenerationKey(spec.name): turned(mine, None)})
@@ -85,7 +86,7 @@ async def turn(
         await orphan_before(opposite, spec.destination, spec.source, shared)
     except NotEnded as waits:
         raise WireError(str(waits)) from waits
-    theirs = await _read(spec, opposite, source)
+    theirs = await read_opposite(spec, opposite, source)
     names = Names(spec.promoted)
     promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
     known = [one for one in wanted.values() if theirs.knows(one)]
@@ -109,13 +110,14 @@ async def begin_late(
     mine = shared.ledger.generation(spec.name)
     if opposite is None or mine is None or mine.after < 0 or not new:
         return new
-    theirs = await _read(spec, opposite, source)
+    theirs = await read_opposite(spec, opposite, source)
     known = [one for one in new if theirs.knows(one)]
     await _begin(spec, shared, source, theirs, known, mine)
     return [one for one in new if not theirs.knows(one)]
 
 
-async def _read(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
+async def read_opposite(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
+    """Reads what the ledger at the flow's source says of the flow the other way. Raises WireError."""
     if (await source.topics([naming.LEDGER]))[naming.LEDGER].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return Opposite(None, {}, {}, {})
     ledger = await Ledger.open(source)
@@ -182,6 +184,11 @@ async def _begin(
             now_ms=now_ms,
         )
         ranges = strangers(before, begun, here) if mine.life else []
+        single = single_before(before, begun, here) if mine.life else None
+        if single is not None and await holds_record(
+            source, TopicPartition(one.topic, one.partition), single
+        ):
+            ranges = [(single, single + 1), *ranges]
         records |= _records(one.key, begun, ranges, now_ms)
         size += sum(len(segment.runs) for segment in begun.segments)
         if size > _TRANSACTION_BYTES:

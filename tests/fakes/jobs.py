@@ -49,6 +49,7 @@ class FakeJobs:
     running: dict[str, "FakeJob"] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     told: list[tuple[str, Endpoint]] = field(default_factory=list)
+    updated: dict[str, float] = field(default_factory=dict)  # when each was given a new file, last
 
     def __call__(self, _launch: LaunchSpec) -> "FakeJobs":
         return self
@@ -72,6 +73,7 @@ class FakeJobs:
 
     def update(self, spec: JobSpec) -> None:
         self.calls.append(f"update {spec.job}")
+        self.updated[spec.job] = time.monotonic()
 
     def runs(self, job: str) -> bool | None:
         return job in self.running and self.running[job].is_alive()

@@ -40,6 +40,11 @@ def live(
     )
 
 
+def uneven(name: str, *factors: int, **config: str) -> ObservedTopic:
+    """A topic whose partitions have these numbers of replicas, in their order."""
+    return replace(live(name, **config), replicas=tuple((*range(1, factor + 1),) for factor in factors))  # type: ignore[arg-type]
+
+
 def cluster(
     *topics: ObservedTopic,
     name: str = "dc1",

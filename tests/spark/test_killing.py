@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.exits import JobExit
+from runtime.driver import writer
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.processes import below, freeze, lives, thaw
@@ -45,7 +46,7 @@ def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path
     topic = fresh("killed")
     create_topic(source, topic, 3, config=checker.TOPIC_CONFIG)
     spec = spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])], slots=2)
-    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
+    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writing:
         job = start_job(spec, tmp_path, "local[2,4]")  # this Spark repeats a task that failed
         try:
             running(job, 2)
@@ -58,6 +59,10 @@ def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path
             assert job.reports()[1].attempt == attempts[1]  # the other slot went on
             # Fencing 3: what Spark repeats by itself carries a stale ticket and copies nothing.
             job.wait_for(lambda status: status.slots[0].why.startswith("retried"))
+            said = job.log.read_text(errors="replace")
+            for event in ("driver_started", "flow_taken_over", "slot_submitted", "slot_resubmitted"):
+                assert f" repl INFO {event} " in said, said[-5_000:]
+            assert " repl INFO slot_started " in said  # what a worker says is in the job's log, too
 
             before = below(job.pid)
             job.kill()  # the JVM
@@ -74,7 +79,7 @@ def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path
             job = start_job(spec, tmp_path)
             running(job, 2)
             wait_for(lambda: grows(job), _STARTS_S)
-            report = checker.compare(source, there, topic, written=writer.written, patience=120)
+            report = checker.compare(source, there, topic, written=writing.written, patience=120)
             assert report.clean, report
         finally:
             job.kill()
@@ -89,7 +94,7 @@ def test_a_driver_that_was_replaced_writes_nothing_more_and_ends_for_good(
     create_topic(source, topic, 3, config=checker.TOPIC_CONFIG)
     spec = spec_of(lab, fresh("job"), [flow_of(flow, [topic])])
     jobs: list[Running] = []
-    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
+    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writing:
         try:
             old = start_job(spec, tmp_path)
             jobs.append(old)
@@ -109,7 +114,7 @@ def test_a_driver_that_was_replaced_writes_nothing_more_and_ends_for_good(
             assert old.ended() == JobExit.FENCED, old.tail()
             wait_for(lambda: gone(asleep))
             wait_for(lambda: grows(new), _STARTS_S)
-            report = checker.compare(source, there, topic, written=writer.written, patience=120)
+            report = checker.compare(source, there, topic, written=writing.written, patience=120)
             assert report.clean, report
             assert new.stop() == JobExit.STOPPED, new.tail()
         finally:
@@ -117,6 +122,40 @@ def test_a_driver_that_was_replaced_writes_nothing_more_and_ends_for_good(
                 if job.process.poll() is None:
                     thaw(below(job.pid))
                 job.kill()
+
+
+def test_a_jvm_that_stands_still_takes_the_job_from_no_driver(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+):
+    """For longer than the coordinator leaves the id to a driver that is silent (R10); the slot goes on, too.
+
+    A slot without a core makes the driver ask the JVM every second.
+    """
+    source = dict(lab.clusters["dc1"].client)
+    topic = fresh("paused")
+    create_topic(source, topic, 3, config=checker.TOPIC_CONFIG)
+    spec = spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])], slots=2)
+    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)):
+        job = start_job(spec, tmp_path, "local[1]")
+        jvm = [psutil.Process(job.pid)]
+        try:
+            before = job.wait_for(
+                lambda status: sorted(slot.state for slot in status.slots) == ["running", "unscheduled"]
+            )
+            wait_for(lambda: grows(job), _STARTS_S)
+            wait_for(lambda: len(job.partitions()) == 3, _STARTS_S)
+            freeze(jvm)
+            until_ms = int(time.time() * 1000) + writer.TIMEOUT_MS + 5_000
+            job.wait_for(lambda status: "JVM has not answered" in status.trouble, 60)
+            job.wait_for(lambda status: status.at_ms > until_ms, 60)
+            assert grows(job)
+            thaw(jvm)
+            job.wait_for(lambda status: not status.trouble, 60)
+            assert job.wait_for(lambda status: status.at_ms > until_ms).driver == before.driver
+            assert job.stop() == JobExit.STOPPED, job.tail()
+        finally:
+            thaw(jvm)
+            job.kill()
 
 
 def test_slots_without_a_core_are_shown_and_leave_their_partitions_to_others(

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from planner.apply.attempt import REQUEST_SECONDS, attempt, refused
 from planner.apply.hands import Hands
 from planner.apply.visible import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS
-from planner.diff.values import normal
+from planner.diff.values import same_value
 from planner.model.outcome import Result, Verdict, failed
 from planner.model.step import AlterConfigs
 
@@ -74,7 +74,7 @@ def _told(hands: Hands, step: AlterConfigs, broker: int) -> bool:
     own = {key for key, entry in entries.items() if _is_topics_own(entry)}
     # A sensitive value is told by nobody.
     values = all(
-        key in own and (entries[key].is_sensitive or normal(key, entries[key].value) == normal(key, value))
+        key in own and (entries[key].is_sensitive or same_value(key, entries[key].value, value))
         for key, value in step.set.items()
     )
     return values and not own & set(step.unset)

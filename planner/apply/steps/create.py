@@ -1,15 +1,16 @@
 """Create topics, and see them everywhere before the next step may use them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt
 from planner.apply.hands import Hands
 from planner.apply.visible import await_everywhere, led
+from planner.diff.values import readable, same_value
 from planner.kafka import explain
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import CreateTopic
@@ -18,6 +19,9 @@ _BROKERS_OWN = -1
 
 
 def perform(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]:
+    """Creates the topics. One that exists as wanted is success: an earlier answer may have been lost."""
+    existed: set[str] = set()
+
     def send(some: Sequence[CreateTopic]) -> Mapping[str, "Future[None]"]:
         wanted = [
             NewTopic(
@@ -35,39 +39,63 @@ def perform(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]:
 
     def judge(step: CreateTopic, failure: KafkaException) -> Verdict:
         if failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return _as_wanted(hands, step)
+            existed.add(step.id)
+            return DONE  # until it is visible and was compared
         return failed(explain(failure))
 
     verdicts = attempt(steps, send, judge, hands.guard)
-    made = [step for step in steps if verdicts[step.id].result is Result.DONE]
-    waiting = await_everywhere(
-        hands,
-        {step.topic for step in made},
-        led({step.topic: step.partitions or 1 for step in made}),
-    )
-    for step in made:
+    there = [step for step in steps if verdicts[step.id].result is Result.DONE]
+    expected = {step.topic: 1 if step.id in existed else step.partitions or 1 for step in there}
+    waiting = await_everywhere(hands, set(expected), led(expected))
+    for step in there:
         if step.topic in waiting:
-            verdicts[step.id] = failed(f"created, but not everywhere yet: {waiting[step.topic]}; apply again")
+            what = "it exists already" if step.id in existed else "created"
+            verdicts[step.id] = failed(f"{what}, but not everywhere yet: {waiting[step.topic]}; apply again")
+    compared = [step for step in there if step.id in existed and step.topic not in waiting]
+    return verdicts | (_as_wanted(hands, compared) if compared else {})
+
+
+def _as_wanted(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]:
+    """Compares topics that exist already with what their steps would have created."""
+    resources = {step.id: ConfigResource(ResourceType.TOPIC, step.topic) for step in steps}
+    try:
+        known = hands.client.list_topics(timeout=REQUEST_SECONDS).topics
+        answers = hands.client.describe_configs(list(resources.values()), request_timeout=REQUEST_SECONDS)
+    except KafkaException as failure:
+        return {step.id: _not_compared(failure) for step in steps}
+    verdicts: dict[str, Verdict] = {}
+    for step in steps:
+        try:
+            entries: Mapping[str, ConfigEntry] = answers[resources[step.id]].result()
+        except KafkaException as failure:
+            verdicts[step.id] = _not_compared(failure)
+            continue
+        different = list(differences(step, known.get(step.topic), entries))
+        verdicts[step.id] = (
+            failed(f"it exists already, otherwise than planned: {'; '.join(different)}; plan again")
+            if different
+            else DONE
+        )
     return verdicts
 
 
-def _as_wanted(hands: Hands, step: CreateTopic) -> Verdict:
-    """It exists: from an earlier try of this very step, or made by somebody else otherwise than planned."""
-    try:
-        known = hands.client.list_topics(step.topic, timeout=REQUEST_SECONDS).topics[step.topic]
-        resource = ConfigResource(ResourceType.TOPIC, step.topic)
-        entries = hands.client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[
-            resource
-        ].result()
-    except KafkaException as failure:
-        return failed(f"it exists already, and could not be compared: {explain(failure)}")
-    different = [
-        f"{key} is {entries[key].value if key in entries else 'not set'} instead of {value}"
-        for key, value in sorted(step.config.items())
-        if key not in entries or entries[key].value != value
-    ]
-    if step.partitions is not None and len(known.partitions) != step.partitions:
-        different.insert(0, f"it has {len(known.partitions)} partitions instead of {step.partitions}")
-    if different:
-        return failed(f"it was created by somebody else since the plan: {'; '.join(different)}; plan again")
-    return DONE
+def _not_compared(failure: KafkaException) -> Verdict:
+    return failed(f"it exists already, and could not be compared: {explain(failure)}; apply again")
+
+
+def differences(
+    step: CreateTopic, known: TopicMetadata | None, entries: Mapping[str, ConfigEntry]
+) -> Iterator[str]:
+    """Yields a sentence for each value in which a live topic is not as the step would have created it."""
+    partitions = known.partitions if known is not None else {}
+    if step.partitions is not None and len(partitions) != step.partitions:
+        yield f"it has {len(partitions)} partitions instead of {step.partitions}"
+    factors = sorted({len(one.replicas) for one in partitions.values()})
+    if step.replication is not None and factors != [step.replication]:
+        yield f"its replication is {' and '.join(map(str, factors))} instead of {step.replication}"
+    for key, value in sorted(step.config.items()):
+        entry = entries.get(key)
+        if entry is not None and (entry.is_sensitive or same_value(key, entry.value, value)):
+            continue
+        found = "not set" if entry is None or entry.value is None else readable(key, entry.value)
+        yield f"{key} is {found} instead of {readable(key, value)}"

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
+from confluent_kafka import KafkaException
 
 from planner.apply.hands import Hands
 from planner.apply.launching import LaunchFailed, Launching
 from planner.apply.orders import new_id, not_heard, tell
 from planner.apply.watch import Watch, not_copying
-from planner.kafka import producer
+from planner.kafka import explain, producer
 from planner.kafka.log import append
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
@@ -106,26 +107,44 @@ def _told(failure: LaunchFailed) -> Verdict:
 
 
 def reconfigure(hands: Hands, steps: Sequence[ReconfigureJob]) -> dict[str, Verdict]:
-    """The file first, for it is the truth at a restart; then the job that runs."""
+    """The file first, for it is the truth at a restart; then the job that runs.
+
+    All jobs are told before the first is waited for: the flows of one may wait for those of another.
+    """
+    verdicts: dict[str, Verdict] = {}
+    told: list[tuple[ReconfigureJob, Reconfigure]] = []
     with Watch(hands.endpoint) as watch:
-        return {step.id: _reconfigured(hands, watch, step) for step in steps}
+        for step in steps:
+            command = Reconfigure(id=new_id(), spec=jobspec.decode(step.spec))
+            refusal = _refused(hands, step, command)
+            if refusal is None:
+                told.append((step, command))
+            else:
+                verdicts[step.id] = refusal
+        for step, command in told:
+            verdicts[step.id] = _taken_over(hands, watch, step, command)
+    return verdicts
 
 
-def _reconfigured(hands: Hands, watch: Watch, step: ReconfigureJob) -> Verdict:
+def _refused(hands: Hands, step: ReconfigureJob, command: Reconfigure) -> Verdict | None:
+    """Tells one job its new spec; a verdict where that could not be done."""
     if (barred := hands.guard.before_request()) is not None:
         return Verdict(Result.NOT_STARTED, barred)
-    spec = jobspec.decode(step.spec)
     try:
-        hands.launchers(spec.launch).update(spec)
+        hands.launchers(command.spec.launch).update(command.spec)
+        tell(hands.endpoint, step.job, command)
     except LaunchFailed as failure:
         return _told(failure)
-    command = Reconfigure(id=new_id(), spec=spec)
-    tell(hands.endpoint, step.job, command)
+    except (KafkaException, TimeoutError) as failure:
+        return failed(f"it could not be told: {explain(failure)}")
+    return None
 
+
+def _taken_over(hands: Hands, watch: Watch, step: ReconfigureJob, command: Reconfigure) -> Verdict:
     def awaited() -> str:
         if missing := not_heard(watch.job(step.job), command):
             return missing
-        return not_copying(spec, step.topics, watch.board, "") if hands.wait else ""
+        return not_copying(command.spec, step.topics, watch.board, "") if hands.wait else ""
 
     why = watch.until(awaited, hands.patience.heard, _silent(hands, watch, step.job))
     return failed(f"it was told, but {why}") if why else DONE

@@ -1,11 +1,15 @@
 """Move replicas to the brokers that the plan chose, and wait until they are in sync there."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import TopicMetadata
+
+from planner.apply.attempt import DEADLINE_SECONDS
 from planner.apply.hands import Hands
-from planner.kafka import RawFailure, raw_admin
+from planner.kafka import RawFailure, explain, raw_admin
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import Reassign
 
@@ -16,38 +20,102 @@ class _Partition(NamedTuple):
 
 
 MOVE_SECONDS = 3_600.0
+SAY_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0
 _PAUSE = 0.5
+_RETRY_PAUSE = 2.0
 
 
 def perform(hands: Hands, steps: Sequence[Reassign]) -> dict[str, Verdict]:
-    """Asking twice for the same replicas is no error, so a lost answer needs no judgement."""
-    if (barred := hands.guard.before_request()) is not None:
-        return {step.id: Verdict(Result.NOT_STARTED, barred) for step in steps}
+    refusal = _ask(hands, steps)
+    return dict.fromkeys((step.id for step in steps), refusal) if refusal else await_moved(hands, steps)
+
+
+def _ask(hands: Hands, steps: Sequence[Reassign]) -> Verdict | None:
+    """Sends the wanted replicas. Asking twice for the same is no error, so what may pass is asked again."""
     wanted = {
         _Partition(step.topic, partition): list(replicas)
         for step in steps
         for partition, replicas in enumerate(step.replicas)
     }
-    try:
-        with raw_admin(hands.endpoint) as client:
-            client.alter_partition_reassignments(wanted)
-    except RawFailure as failure:
-        return {step.id: failed(str(failure)) for step in steps}
-    return {step.id: _await_moved(hands, step) for step in steps}
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        if (barred := hands.guard.before_request()) is not None:
+            return Verdict(Result.NOT_STARTED, barred)
+        try:
+            with raw_admin(hands.endpoint) as client:
+                client.alter_partition_reassignments(wanted)
+        except RawFailure as failure:
+            if not failure.transient or time.monotonic() > deadline:
+                return failed(str(failure))
+            time.sleep(_RETRY_PAUSE)
+        else:
+            return None
 
 
-def _await_moved(hands: Hands, step: Reassign) -> Verdict:
-    deadline = time.monotonic() + MOVE_SECONDS
-    while time.monotonic() < deadline:
-        known = hands.client.list_topics(step.topic, timeout=30).topics[step.topic].partitions
-        moved = [
-            set(known[index].replicas) == set(wanted) and set(known[index].isrs) >= set(wanted)
-            for index, wanted in enumerate(step.replicas)
-            if index in known
-        ]
-        if len(moved) == len(step.replicas) and all(moved):
-            return DONE
+def await_moved(
+    hands: Hands, steps: Sequence[Reassign], within_s: float = MOVE_SECONDS
+) -> dict[str, Verdict]:
+    """Waits until the replicas of all these topics are in sync where the plan wants them.
+
+    A cluster that does not answer for a while ends nothing. The deadline moves on with every topic that is
+    done, since brokers move them one after the other.
+    """
+    left = {step.id: step for step in steps}
+    verdicts: dict[str, Verdict] = {}
+    deadline = time.monotonic() + within_s
+    said_at = time.monotonic()
+    silent = ""
+    while True:
+        known, silent_now = _topics(hands, [step.topic for step in left.values()])
+        moved = [step for step in left.values() if not moving(step, known.get(step.topic))]
+        if moved and not silent_now:
+            verdicts.update({step.id: DONE for step in moved})
+            left = {step_id: step for step_id, step in left.items() if step_id not in verdicts}
+            deadline = time.monotonic() + within_s
+        if not left:
+            return verdicts
+        whys = {step.id: _what_is_left(step, known.get(step.topic), silent_now) for step in left.values()}
         if (barred := hands.guard.barred()) is not None:
-            return failed(f"the replicas are still moving, the brokers go on with it: {barred}")
+            return verdicts | {
+                one: failed(f"{why}; the brokers go on with it: {barred}") for one, why in whys.items()
+            }
+        if time.monotonic() > deadline:
+            late = f"after {within_s:.0f} s"
+            return verdicts | {
+                one: failed(f"{why}, {late}; the brokers go on with it") for one, why in whys.items()
+            }
+        if silent_now != silent or time.monotonic() - said_at > SAY_SECONDS:
+            silent, said_at = silent_now, time.monotonic()
+            for step in left.values():
+                hands.waits(step, whys[step.id])
         time.sleep(_PAUSE)
-    return failed(f"the replicas are still moving after {MOVE_SECONDS:.0f} s; the brokers go on with it")
+
+
+def _topics(hands: Hands, names: Sequence[str]) -> tuple[Mapping[str, TopicMetadata], str]:
+    """The topics as any broker tells them; or nothing, and why no broker does."""
+    try:
+        only = names[0] if len(names) == 1 else None
+        return hands.client.list_topics(only, timeout=_ANSWER_SECONDS).topics, ""
+    except KafkaException as failure:
+        return {}, explain(failure)
+
+
+def moving(step: Reassign, known: TopicMetadata | None) -> list[int]:
+    """Returns the partitions whose replicas are not yet the wanted ones, all in sync."""
+    partitions = known.partitions if known is not None else {}
+    return [
+        number
+        for number, wanted in enumerate(step.replicas)
+        if number not in partitions
+        or set(partitions[number].replicas) != set(wanted)
+        or not set(partitions[number].isrs) >= set(wanted)
+    ]
+
+
+def _what_is_left(step: Reassign, known: TopicMetadata | None, silent: str) -> str:
+    if silent:
+        return f"the replicas may still be moving, and {step.cluster} does not tell ({silent})"
+    left = moving(step, known)
+    named = ", ".join(map(str, left[:5])) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+    return f"the replicas of {len(left)} of {len(step.replicas)} partitions are still moving ({named})"

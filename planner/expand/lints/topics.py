@@ -47,7 +47,7 @@ def replication(topics: Iterable[DesiredTopic], world: World, observed: Observed
         if cluster is None or topic.replication is None or topic.replication <= len(cluster.brokers):
             continue
         live = cluster.topics.get(topic.name)
-        if live is not None and live.replication == topic.replication:
+        if live is not None and live.replication_told == topic.replication:
             continue
         brokers = len(cluster.brokers)
         yield error(

@@ -17,6 +17,7 @@ from runtime.copy.wire.protocol.groups import (
 )
 from runtime.copy.wire.protocol.hanging import ActiveProducer, DescribeProducersRequest
 from runtime.copy.wire.protocol.offsets import (
+    EARLIEST,
     EpochEndsRequest,
     EpochQuestion,
     ListedOffset,
@@ -80,6 +81,15 @@ async def offsets_of(
             raise BrokerError(ErrorCode(answer), f"asking about {at.topic}-{at.partition}")
         found[at] = answer.offset
     return found
+
+
+async def log_start(cluster: Cluster, at: TopicPartition, within: float = DEFAULT_S) -> int:
+    """Returns the partition's log start offset. Raises WireError.
+
+    A fetch that fails with OFFSET_OUT_OF_RANGE carries -1 in its place, so only ListOffsets tells whether
+    retention, or a request to delete records, has passed the offset that was asked for.
+    """
+    return (await offsets_of(cluster, {at: EARLIEST}, within=within))[at]
 
 
 async def epoch_ends(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.batch import Batch, Where, walk
 from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.codes import ErrorCode
 from runtime.copy.wire.errors import BrokerError, WireError
@@ -77,3 +78,18 @@ async def fetch_once(
         most_bytes = max(1, most_bytes // 2)
     why = f"throttled for {throttled_ms / 1000:.0f} s; is a batch larger than the quota lets through?"
     raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, where, why)
+
+
+async def holds_record(cluster: Cluster, at: TopicPartition, offset: int) -> bool:
+    """Whether a record lies at the offset, committed or not: no marker, and nothing that is gone. Raises
+    WireError.
+    """
+    answer = await fetch_once(cluster, at, offset, 1, "look", isolation=Isolation.READ_UNCOMMITTED)
+    if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return False
+    if answer.error is not ErrorCode.NONE:
+        raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+    for one in walk(answer.records, Where(*at)).sets:
+        if one.base_offset <= offset < one.next_offset:
+            return not (isinstance(one, Batch) and one.control)
+    return False

@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Callable[[Meanwhile], None], str]] = {
     "deleted": (Meanwhile.delete, "was deleted since the plan"),
     "made again": (Meanwhile.make_again, "was deleted and made again since the plan"),
     "grown": (Meanwhile.grow, "has 5 partitions now, 1 when the plan was made"),
-    "configured": (lambda topic: topic.set("retention.ms", "5000"), "retention.ms is 5000 now, not set"),
+    "configured": (lambda topic: topic.set("retention.ms", "5000"), "retention.ms is 5s now, not set"),
 }
 
 
@@ -111,8 +111,13 @@ def test_an_unrelated_change_does_not(topology, meanwhile, tmp_path):
 
 
 def test_a_plan_is_applied_once(topology, meanwhile, tmp_path):
+    """The second time there is nothing to do, until something else changed what it did."""
     saved = save(topology, tmp_path)
     assert repl("apply", str(saved)).returncode == 0
     again = repl("apply", str(saved))
+    assert again.returncode == 0, again.stderr
+    meanwhile.set("retention.ms", "5000")
+    again = repl("apply", str(saved))
     assert again.returncode == 4
-    assert f"topic.dc1.{meanwhile.topic}" in again.stderr
+    assert f"topic.dc1.{meanwhile.topic}: retention.ms is 5s now, the plan made it 1m" in again.stderr
+    assert meanwhile.value("retention.ms") == "5000"

@@ -1,5 +1,7 @@
 """The steps of jobs through the real status and control topics; the jobs themselves are fakes."""
 
+import dataclasses
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -139,6 +141,29 @@ def test_nothing_is_started_without_the_lease(here: Here) -> None:
         verdict = here.perform(step, here.hands("the lease is lost"))
         assert (verdict.result, verdict.why) == (Result.NOT_STARTED, "the lease is lost")
     assert here.jobs.calls == []
+
+
+def test_all_jobs_are_told_before_the_first_is_waited_for(
+    here: Here, lab: Lab, fresh: Callable[[str], str]
+) -> None:
+    """Jobs may wait for each other's flows: the one that can't answer yet holds up no other."""
+    other = Here(lab, fresh("job"))
+    other.jobs = here.jobs
+    for one in (here, other):
+        one.perform(one.launch())
+    here.jobs.running[here.name].kill()
+    here.patience = HASTY
+    steps = [here.tell(slots=3), other.tell(slots=3)]
+    steps[1] = dataclasses.replace(steps[1], id="tell other")
+    began = time.monotonic()
+
+    verdicts = HANDLERS[ReconfigureJob](here.hands(), steps)
+
+    assert {step: one.result for step, one in verdicts.items()} == {
+        "tell": Result.FAILED,
+        "tell other": Result.DONE,
+    }
+    assert here.jobs.updated[other.name] - began < HASTY.heard
 
 
 def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:

@@ -1,9 +1,11 @@
 """repl apply as a person and a pipeline meet it: the question, the lines, the events, the refusals."""
 
+import fcntl
 import json
 import os
 import pty
 import subprocess
+import termios
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from planner.store import planfile
 from runtime.contract import naming
 from tests.commands import REPL, environment, repl
 from tests.endpoints import endpoint
+from tests.records import write
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -171,3 +174,124 @@ def test_the_commit_of_the_topology_is_remembered(topology, tmp_path):
     told = json.loads(repl("history", str(topology.file), "--json").stdout)
     mine = [one for one in told["applies"] if one["topology"] == topology.name]
     assert [one["git_commit"] for one in mine] == [git("rev-parse", "HEAD")]
+
+
+@pytest.fixture
+def paused(lab, fresh, tmp_path) -> Topology:
+    """A flow whose pause makes a plan of several steps; no job of it runs."""
+    made = at(lab, fresh("shop"), tmp_path, ("dc1", "dc2"))
+    made.topic(f"{made.name}-orders", partitions=1)
+    include = {"include": f"{made.name}-orders"}
+    made.more = {"flows": [{"name": made.name, "from": "dc1", "to": "dc2", "topics": include}]}
+    made.write()
+    return made
+
+
+def asked(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
+    """The command at a terminal of its own, once it asks."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*REPL, *arguments],
+        env=environment({}),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    told = b""
+    while b"Enter a value" not in told:
+        told += os.read(ours, 65_536)
+    return process, ours
+
+
+@pytest.mark.parametrize("end", ["hang-up", "end of input", "Ctrl-C", "kill -9"])
+def test_an_edit_is_not_in_the_file_while_the_question_waits(paused, end):
+    before = paused.file.read_bytes()
+    process, terminal = asked("pause", paused.name, "--path", str(paused.file))
+    assert paused.file.read_bytes() == before
+
+    match end:
+        case "hang-up":
+            os.close(terminal)
+        case "end of input":
+            os.write(terminal, b"\x04")
+        case "Ctrl-C":
+            os.write(terminal, b"\x03")
+        case _:
+            process.kill()
+
+    assert process.wait(timeout=60) != 0
+    assert paused.file.read_bytes() == before
+    assert [one.name for one in paused.file.parent.iterdir()] == [paused.file.name]
+
+
+def test_an_edit_is_in_the_file_once_it_is_applied(paused):
+    """The way of an edit that needs no job: a flow that never ran ends."""
+    paused.more["flows"][0]["state"] = "paused"
+    paused.write().chmod(0o640)
+    wanted = paused.file.read_text().replace('"paused"', '"promoted"')
+
+    code, told = answering("yes", "promote", paused.name, "--path", str(paused.file))
+
+    assert (code, "Apply complete!" in told) == (0, True), told
+    assert (paused.file.read_text(), paused.file.stat().st_mode & 0o777) == (wanted, 0o640)
+
+
+def test_what_the_loader_warns_of_is_shown_before_the_question(topology, tmp_path):
+    given = tmp_path / "given.vars.yaml"
+    given.write_text("colour: red")
+    warned = 'the variable "colour" is neither under vars nor used'
+    assert warned in repl("plan", str(topology.file), "--var-file", str(given)).stdout
+
+    shown = repl("apply", str(topology.file), "--var-file", str(given))
+    told = repl("apply", str(topology.file), "--var-file", str(given), "--json")
+
+    assert warned in shown.stdout
+    assert warned in told.stderr
+
+
+def test_a_finished_saved_plan_does_nothing_the_second_time(topology, lab, tmp_path):
+    saved = tmp_path / "plan.bin"
+    topology.topic(f"{topology.name}-set", partitions=1, config={"retention.ms": "7d"})
+    assert repl("plan", str(topology.write()), "--out", str(saved)).returncode == 0
+    first = repl("apply", str(saved))
+    assert first.returncode == 0, first.stderr
+
+    again = repl("apply", str(saved))
+
+    assert again.returncode == 0, again.stderr
+    assert "all 4 steps of this plan were done by the apply" in again.stderr
+    assert "Resources: 0 added, 0 changed, 0 destroyed." in again.stdout
+    told = json.loads(repl("history", str(topology.file), "--json").stdout)
+    assert len([one for one in told["applies"] if one["topology"] == topology.name]) == 1
+
+
+def test_a_finished_saved_plan_is_stale_by_what_came_after_it(topology, tmp_path):
+    saved = tmp_path / "plan.bin"
+    name = f"{topology.name}-set"
+    topology.topic(name, partitions=1, config={"retention.ms": "7d"})
+    assert repl("plan", str(topology.write()), "--out", str(saved)).returncode == 0
+    assert repl("apply", str(saved)).returncode == 0
+    topology.topic(name, partitions=1, config={"retention.ms": "1d"})
+    assert repl("apply", str(topology.write()), "--auto-approve").returncode == 0
+
+    again = repl("apply", str(saved))
+
+    assert again.returncode == 4, again.stderr
+    assert f"topic.dc1.{name}: retention.ms is 1d now, the plan made it 7d" in again.stderr
+
+
+def test_destroy_tells_what_goes_with_a_topic_that_a_flow_reads(paused, lab):
+    name = f"{paused.name}-orders"
+    paused.topic(name, partitions=1, on_remove="delete")
+    flows = paused.more.pop("flows")
+    assert repl("apply", str(paused.write()), "--auto-approve").returncode == 0
+    write(lab.clusters["dc1"].client, name, [b"value"] * 20)
+    paused.more["flows"] = flows
+
+    told = repl("destroy", str(paused.write()))
+
+    assert f"topic.dc1.{name} will be destroyed" in told.stdout
+    assert "of records, which are lost with it" in told.stdout

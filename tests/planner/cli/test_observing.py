@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.cli.observing import request_for
+from planner.diff.differ import declaring_nothing
 from planner.model.address import Address, Kind, topic_address
 from planner.model.observed import ConfigsWanted
 from planner.model.owned import Owned
@@ -36,6 +37,20 @@ def test_what_leaves_the_topology_is_read_with_what_goes_along() -> None:
     assert isinstance(wanted.configs["old"], ConfigsWanted)
     assert wanted.sizes == {"old"}
     assert wanted.every_group
+
+
+def test_what_a_flow_reads_leaves_like_any_other_topic() -> None:
+    """Also by repl destroy, for which nothing is declared any more."""
+    reads = flow("f", topics=Selection(("orders",)))
+    there = observed(cluster(live("orders"), owned=[owned("orders")]), cluster(name="dc2"))
+    gone = _with(topology(flows=[reads]), "dc1", "dc2")
+    kept = _with(topology(Topic("orders", "dc1"), flows=[reads]), "dc1", "dc2")
+
+    assert [request_for(one, there)["dc1"].sizes for one in (kept, gone, declaring_nothing(kept))] == [
+        frozenset(),
+        {"orders"},
+        {"orders"},
+    ]
 
 
 def test_acls_that_we_own_are_read_though_none_is_declared() -> None:

@@ -6,12 +6,26 @@ import pytest
 
 from planner.diff import drift
 from planner.diff.record import acl_entry, announced
+from planner.expand import expand
 from planner.model.address import group_address
 from planner.model.change import SENSITIVE, Action
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.observed import ConfigValue, Unreachable
 from planner.model.owned import Owned
-from tests.fakes.states import SHOP, acl, cluster, desired, live, mirror, observed, owned, wanted
+from planner.model.topology import Topic
+from tests.fakes.states import (
+    SHOP,
+    acl,
+    cluster,
+    desired,
+    flow,
+    live,
+    mirror,
+    observed,
+    owned,
+    topology,
+    wanted,
+)
 
 DAY, WEEK = "86400000", "604800000"
 APPLIED = owned(wanted("orders", 6, 3, retention_ms=DAY))
@@ -98,6 +112,33 @@ def test_a_mirror_that_is_as_its_source_wants_it_has_not_drifted(have, source_no
     ((_, _, fields),) = drifted(cluster(have, name="dc2", owned=[applied]), source_now)
 
     assert [key for key, *_ in fields] == keys
+
+
+HOUR = "3600000"
+
+
+@pytest.mark.parametrize(
+    ("mirror_has", "source_has", "keys"),
+    [
+        (live("orders", 6, retention_ms=HOUR), live("orders", 6, retention_ms=HOUR), []),
+        (live("orders", 6), live("orders", 6), []),
+        (live("orders", 8, retention_ms=DAY), live("orders", 8, retention_ms=DAY), []),
+        (live("orders", 6, retention_ms=WEEK), live("orders", 6, retention_ms=HOUR), ["retention.ms"]),
+    ],
+)
+def test_a_mirror_that_followed_a_change_of_its_source_has_not_drifted(mirror_has, source_has, keys) -> None:
+    """The source has: it is declared with a day, and somebody changed it. Its mirror did what it should."""
+    declared = Topic("orders", "dc1", 6, config={"retention.ms": DAY})
+    shop = replace(topology(flow("there")), topics=(declared,))
+    source, copy = wanted("orders", 6, retention_ms=DAY), mirror("orders", 6, flow="there", retention_ms=DAY)
+    seen = observed(
+        cluster(source_has, owned=[owned(source)]), cluster(mirror_has, name="dc2", owned=[owned(copy)])
+    )
+
+    changes = {str(one.address): one for one in drift(expand(shop, seen), seen)}
+
+    assert [one.key for one in changes["topic.dc2.orders"].fields] == keys
+    assert changes["topic.dc1.orders"].action is Action.UPDATE
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,25 @@
 """Jobs and flows: wanted × running → what is started, told, started over, stopped, or left alone."""
 
 from dataclasses import replace
+from pathlib import PurePath
 
 import pytest
 
 from planner.diff import diff, diff_destroy, drift
 from planner.diff.record import flow_entry, job_entry
 from planner.expand import expand
-from planner.model.address import flow_address, job_address
+from planner.model.address import Kind, flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.live import LiveJob
 from planner.model.observed import Observed, Unreachable
 from planner.model.owned import Owned
-from planner.model.topology import Cluster, FlowState, Job, SecretRef, StartAt, StartAtOffsets, Topology
+from planner.model.plan import Plan
+from planner.model.step import LaunchJob, ReconfigureJob
+from planner.model.topology import Cluster, Flow, FlowState, Job, SecretRef, StartAt, StartAtOffsets, Topology
+from planner.plan import make_plan
+from runtime.contract import jobspec
 from runtime.contract.jobspec import JobSpec
-from tests.fakes.simulated import running
+from tests.fakes.simulated import running, simulate
 from tests.fakes.states import SHOP, cluster, flow, live, observed, topology
 
 ORDERS = flow("orders")
@@ -334,3 +339,75 @@ def test_a_flow_that_somebody_told_otherwise_is_drift() -> None:
     assert drifted(shop, world(running(otherwise), owned=entries(spec(shop)))) == {
         "flow.orders": {"state": ("active", "paused")}
     }
+
+
+def checked_out(ca: str, folder: str, *flows: Flow, **job: object) -> tuple[Topology, PurePath]:
+    """A topology whose clusters name a CA by a reference, and the folder that it is planned in."""
+    client = {"ssl.ca.location": SecretRef("file", ca)}
+    clusters = [Cluster(name, f"{name}:9092", client=client) for name in ("dc1", "dc2")]
+    shop = topology(*flows, clusters=clusters)
+    return replace(shop, jobs={"dc2": Job("dc2", **job)}), PurePath(folder)  # type: ignore[arg-type]
+
+
+def planned_after(applied_first: tuple[Topology, PurePath], then: tuple[Topology, PurePath]) -> Plan:
+    """The plan of one checkout, beside the job that another one started."""
+    shop, folder = applied_first
+    nothing = observed(cluster(live("a")), cluster(name="dc2"))
+    first = expand(shop, nothing, folder)
+    seen = simulate(make_plan(first, nothing, diff(first, nothing, shop), shop).steps, nothing)
+    shop, folder = then
+    desired = expand(shop, seen, folder)
+    return make_plan(desired, seen, diff(desired, seen, shop), shop)
+
+
+@pytest.mark.parametrize("ca", ["ca.pem", "../certs/ca.pem", "/etc/repl/ca.pem"])
+def test_another_checkout_of_the_same_topology_changes_nothing(ca: str) -> None:
+    made = planned_after(checked_out(ca, "/home/ada", ORDERS), checked_out(ca, "/builds/7", ORDERS))
+
+    assert made.steps == ()
+
+
+def test_another_file_in_the_same_folder_is_a_new_start() -> None:
+    made = planned_after(
+        checked_out("old/ca.pem", "/home/ada", ORDERS), checked_out("ca.pem", "/home/ada", ORDERS)
+    )
+
+    assert {"stop:job.dc2", "launch:job.dc2"} <= {step.id for step in made.steps}
+
+
+def test_an_edit_from_another_checkout_leaves_the_job_the_paths_of_its_machine() -> None:
+    slower = replace(ORDERS, rate_limit=5)
+    made = planned_after(
+        checked_out("ca.pem", "/home/ada", ORDERS), checked_out("ca.pem", "/builds/7", slower)
+    )
+
+    (told,) = [step for step in made.steps if isinstance(step, ReconfigureJob)]
+    assert jobspec.decode(told.spec).clusters["dc1"].client == {
+        "ssl.ca.location": {"file": "/home/ada/./ca.pem"}
+    }
+
+
+def test_a_new_start_from_another_checkout_takes_the_paths_of_that_one() -> None:
+    made = planned_after(
+        checked_out("ca.pem", "/home/ada", ORDERS), checked_out("ca.pem", "/builds/7", ORDERS, memory="2g")
+    )
+
+    (start,) = [step for step in made.steps if isinstance(step, LaunchJob)]
+    assert jobspec.decode(start.spec).clusters["dc1"].client == {
+        "ssl.ca.location": {"file": "/builds/7/./ca.pem"}
+    }
+    (change,) = [one for one in made.changes if one.address == job_address("dc2")]
+    assert moved(change) == {"memory": ("1g", "2g")}
+
+
+def test_a_job_of_an_older_release_names_its_files_without_the_mark() -> None:
+    shop, folder = checked_out("ca.pem", "/home/ada", ORDERS)
+    seen = observed(cluster(live("a")), cluster(name="dc2"))
+    (job,) = expand(shop, seen, folder).jobs
+    assert job.spec is not None
+    old = jobspec.decode(jobspec.encode(job.spec).replace(b"/./", b"/"))
+    found = world(running(old), owned=entries(old))
+
+    changed = diff(expand(shop, found, folder), found, shop)
+
+    assert {one.action for one in changed if one.address.kind is Kind.JOB} == {Action.NO_OP}

@@ -8,7 +8,7 @@ from planner.diff import diff
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.observed import ConfigValue, ObservedCluster
 from planner.model.topology import OnRemove
-from tests.fakes.states import cluster, desired, live, mirror, observed, owned, topology, wanted
+from tests.fakes.states import cluster, desired, live, mirror, observed, owned, topology, uneven, wanted
 
 WEEK, DAY = "604800000", "86400000"
 
@@ -238,3 +238,25 @@ def test_a_sensitive_value_is_never_shown() -> None:
     assert "canary" not in repr(change)
     assert same.action is Action.NO_OP
     assert adopted.action is Action.UPDATE
+
+
+@pytest.mark.parametrize(
+    ("factors", "told"),
+    [
+        ((3, 3, 1), "3, and 1 for partition 2"),
+        ((1, 3, 3), "3, and 1 for partition 0"),
+        ((3, 3, 3, 2, 2), "3, and 2 for 2 partitions (3, 4)"),
+        ((2, 1, 3, 3), "3, and 1 for partition 1, and 2 for partition 0"),
+    ],
+)
+def test_a_topic_whose_partitions_differ_is_shown_as_it_is(factors: tuple[int, ...], told: str) -> None:
+    want = wanted("orders", len(factors), 3)
+    change = only(want, cluster(uneven("orders", *factors), owned=[owned(want)]))
+
+    assert moves(change) == [("replication", told, 3, "changed outside the topology")]
+    assert change.before is not None
+    assert change.before["replication"] == told
+
+
+def test_a_replication_that_is_not_declared_is_not_compared() -> None:
+    assert moves(only(wanted("orders"), cluster(uneven("orders", 3, 1)))) == []

@@ -91,7 +91,7 @@ def test_secrets_stay_references_and_files_are_found_from_anywhere() -> None:
     assert spec(shop).clusters["dc1"].client == {
         "sasl.password": {"env": "DC1_PASSWORD"},
         "security.protocol": "SASL_SSL",
-        "ssl.key.pem": {"file": "/home/shop/keys/dc1.pem"},
+        "ssl.key.pem": {"file": "/home/shop/./keys/dc1.pem"},
     }
 
 

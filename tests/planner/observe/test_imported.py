@@ -6,7 +6,7 @@ from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster
 from planner.model.topology import AclRule, Cluster
 from planner.observe.imported import imported, wanted_of
 from planner.render.yaml import topology_yaml
-from tests.fakes.states import cluster, live
+from tests.fakes.states import cluster, live, uneven
 
 DC1, DC2 = Cluster("dc1", "a:9092"), Cluster("dc2", "b:9092")
 READ = AclRule("dc1", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
@@ -79,6 +79,14 @@ def test_what_is_left_out_is_said() -> None:
         "the ACLs of dc1 are left out: no right",
         "left out the replication throttles of dc1's orders: they pass",
     ]
+
+
+@pytest.mark.parametrize("factors", [(1, 3, 3), (3, 3, 1), (1, 3)])
+def test_of_partitions_that_differ_the_usual_replication_is_written(factors: tuple[int, ...]) -> None:
+    observed = cluster(uneven("orders", *factors))
+
+    assert "replication: 3" in text_of(observed)
+    assert said(observed) == ["the partitions of dc1's orders have 1 and 3 replicas; 3 is written"]
 
 
 def test_a_listed_topic_whose_settings_are_hidden_is_not_written_without_them() -> None:

@@ -12,6 +12,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Severity
 from planner.model.step import AlterConfigs, CreateTopic, Disown, GrowPartitions, Step
 from planner.observe.verify_on_broker import (
+    BROKER_OUTDATED,
     RECORDS_A_REQUEST,
     Checkable,
     batches,
@@ -77,6 +78,24 @@ def test_what_each_answer_means(failure, severity, address) -> None:
     (found,) = diagnostics({"dc1": [(create("t"), failure)]})
 
     assert (found.severity, found.address) == (severity, address)
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [
+        (create("t"), KafkaError.TOPIC_ALREADY_EXISTS),
+        (grow("t", 1, 2), KafkaError.INVALID_PARTITIONS),
+        (alter("t", retention_ms="1"), KafkaError.UNKNOWN_TOPIC_OR_PART),
+    ],
+)
+def test_what_changed_since_it_was_read_has_a_code_of_its_own(step: Checkable, code: int) -> None:
+    (found,) = diagnostics({"dc1": [(step, KafkaException(KafkaError(code)))]})
+
+    assert (found.severity, found.code, found.address) == (
+        Severity.ERROR,
+        BROKER_OUTDATED,
+        "topic.dc1.t",
+    )
 
 
 def test_many_that_may_not_be_altered_are_one_warning() -> None:

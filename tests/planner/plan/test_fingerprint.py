@@ -59,6 +59,7 @@ def test_still_as_the_plan_saw_it(now) -> None:
             "has 8 partitions now, 6 when the plan was made",
         ),
         (with_topic(retention_ms="3"), "retention.ms is 3 now, 1 when the plan was made"),
+        (with_topic(retention_ms="604800000"), "retention.ms is 7d now, 1 when the plan was made"),
         (with_topic(), "retention.ms is not set now, 1 when the plan was made"),
         (
             replace(THEN, owned=(owned(WANT, topology="billing"),)),

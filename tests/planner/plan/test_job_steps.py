@@ -227,3 +227,33 @@ def test_the_way_home_waits_until_its_flow_has_ended() -> None:
     launch = next(step for step in made.steps if isinstance(step, LaunchJob))
     assert launch.job == "dc1"
     assert {"reconfigure:job.dc2", "stop:job.dc2"} <= set(launch.needs)
+
+
+def ring(*, ended: bool) -> Topology:
+    """Three flows round three clusters; once they ended, each with its way back."""
+    ends = (("dc1", "dc2"), ("dc2", "dc3"), ("dc3", "dc1"))
+    flows = [
+        flow(f"{here}-{there}", source_cluster=here, destination_cluster=there, job=there)
+        for here, there in ends
+    ]
+    if ended:
+        flows = [replace(one, state=FlowState.PROMOTED) for one in flows] + [
+            flow(f"{there}-{here}", source_cluster=there, destination_cluster=here, job=here)
+            for here, there in ends
+        ]
+        backs = {f"{there}-{here}": f"{here}-{there}" for here, there in ends}
+        flows = [replace(one, reverse_of=backs.get(one.name)) for one in flows]
+    names = ("dc1", "dc2", "dc3")
+    return topology(*flows, clusters=[Cluster(name, f"{name}:9092") for name in names])
+
+
+def test_jobs_that_wait_for_each_other_in_a_ring_are_told_at_the_same_time() -> None:
+    nothing = observed(cluster(live("a")), cluster(name="dc2"), cluster(name="dc3"))
+    seen = applied(ring(ended=False), nothing)
+
+    made = plan(ring(ended=True), seen)
+
+    told = {step.job: step.needs for step in made.steps if isinstance(step, ReconfigureJob)}
+    assert told.keys() == {"dc1", "dc2", "dc3"}
+    assert not any(need.startswith("reconfigure:") for needs in told.values() for need in needs)
+    simulate(made.steps, seen)

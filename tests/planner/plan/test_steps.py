@@ -16,7 +16,19 @@ from planner.model.topology import OnRemove
 from planner.plan import make_plan
 from planner.plan.steps import make_steps
 from tests.fakes.simulated import simulate
-from tests.fakes.states import SHOP, acl, cluster, desired, live, mirror, observed, owned, topology, wanted
+from tests.fakes.states import (
+    SHOP,
+    acl,
+    cluster,
+    desired,
+    live,
+    mirror,
+    observed,
+    owned,
+    topology,
+    uneven,
+    wanted,
+)
 
 READ, WRITE = acl("READ"), acl("WRITE")
 DOOMED = replace(owned(wanted("old")), on_remove=OnRemove.DELETE)
@@ -93,6 +105,35 @@ def test_min_insync_replicas_never_stands_above_the_replicas(replication, wanted
     want = wanted("orders", 2, wanted_replication, min_insync_replicas="1")
 
     assert ids(desired(want), observed(cluster(live("orders", 2, replication)))) == order
+
+
+@pytest.mark.parametrize("factors", [(3, 1), (1, 3), (2, 3, 3)])
+def test_each_partition_gets_the_replication_that_is_declared(factors: tuple[int, ...]) -> None:
+    seen = observed(cluster(uneven("orders", *factors)))
+    (reassign,) = [
+        one for one in plan(desired(wanted("orders", None, 3)), seen).steps if isinstance(one, Reassign)
+    ]
+
+    assert {len(one) for one in reassign.replicas} == {3}
+    assert [len(one) for one in reassign.old] == list(factors)
+
+
+@pytest.mark.parametrize(
+    ("factors", "least", "first"),
+    [
+        ((1, 3), "2", "reassign"),  # one partition has too few for it as yet
+        ((3, 1), "2", "reassign"),
+        ((2, 3), "2", "alter"),
+        ((1, 3), "1", "alter"),  # one partition is to have fewer than what is set now
+    ],
+)
+def test_min_insync_replicas_never_stands_above_those_of_any_partition(
+    factors: tuple[int, ...], least: str, first: str
+) -> None:
+    want = wanted("orders", 2, 2, min_insync_replicas=least)
+    made = plan(desired(want), observed(cluster(uneven("orders", *factors, min_insync_replicas="3"))))
+
+    assert made.steps[0].id == f"{first}:topic.dc1.orders"
 
 
 def test_a_new_replication_factor_is_a_reassignment() -> None:

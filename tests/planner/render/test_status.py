@@ -16,7 +16,9 @@ from runtime.audit.status_facts import ClusterFacts, LedgerFacts
 from runtime.audit.status_join import join
 from runtime.contract.job_status import SlotView
 from runtime.contract.seen import StatusSeen
+from runtime.contract.status import OpenTransaction
 from runtime.contract.status import PartitionState as S
+from runtime.copy.open_transactions import explain
 from tests.runtime.audit.given import (
     KEY,
     NOW,
@@ -78,6 +80,21 @@ def foreign_writes() -> StatusSeen:
     return join(asked(), look(source(), destination(140), ledger(progress(), job(), word)))
 
 
+def blocked() -> StatusSeen:
+    by = OpenTransaction(
+        producer_id=4003,
+        start_offset=90,
+        transactional_id="billing-7",
+        coordinator_state="Ongoing",
+        started_ms=NOW - 95_000,
+        timeout_ms=900_000,
+        abort_command="kafka-transactions.sh --bootstrap-server dc1:9092 abort --topic orders --partition 0"
+        " --start-offset 90",
+    )
+    word = report(said(S.BLOCKED_AT_SOURCE, 90, 90, why=explain(by, NOW), blocked_by=by))
+    return join(asked(), look(source(end=90), destination(), ledger(progress(90), job(), word)))
+
+
 def stopped() -> StatusSeen:
     written = ledger(progress(90), job(60_000, state="stopped"), who=generation("stopped"))
     return join(asked(), look(source(first_missing={KEY: NOW - 3_000}), destination(), written))
@@ -106,6 +123,7 @@ SCENES: dict[str, Callable[[], StatusSeen]] = {
         source_down,
         destination_down,
         foreign_writes,
+        blocked,
         stopped,
         never_ran,
         waits_for_a_core,

@@ -18,6 +18,7 @@ from runtime.contract.turn import (
     may_come_back,
     may_turn,
     opposite_of,
+    single_before,
     strangers,
     taken_up,
     turned,
@@ -130,6 +131,25 @@ def test_what_others_wrote_to_the_old_primary_meanwhile_is_told() -> None:
     again = begin(there, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
     assert strangers(there, again, here) == [(10, 12)]
+
+
+@pytest.mark.parametrize(
+    ("home", "single"),
+    [
+        (Run(10, 10, 5), None),  # the first that came home lies where the flow stood
+        (Run(10, 11, 5), 10),  # a marker, or one record of another writer: the log tells
+        (Run(10, 12, 5), None),  # more than a marker: told anyway
+    ],
+)
+def test_one_offset_before_the_first_that_came_home_is_to_be_looked_at(home: Run, single: int | None) -> None:
+    there = forward(Run(0, 0, 10), position=10)
+    back = way_back(there, end=10)
+    came, _ = advance(back.progress, Advance(30, 0, (home,)), 1, 0)
+    here = Here(THERE, 0, "dc1.orders", HERE, 31)
+    again = begin(there, came, drawn(came, back.segments), here, generation=2, now_ms=0)
+
+    assert single_before(there, again, here) == single
+    assert strangers(there, again, here) == ([(10, 12)] if home.destination == 12 else [])
 
 
 @pytest.mark.parametrize("before", [None, forward(Run(0, 0, 10), position=10)])

@@ -8,13 +8,16 @@ import pytest
 
 from runtime.contract.client_values import WireSettings
 from runtime.contract.jobspec import ClusterSpec, CopySettings
+from runtime.contract.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.status import PartitionState as State
 from runtime.copy import failpoints
-from runtime.copy.assignment import AssignedFlow
+from runtime.copy.assignment import AssignedFlow, AssignedPartition
 from runtime.copy.budget import ByteBudget
 from runtime.copy.flow import Superseded
 from runtime.copy.flow_run import FlowRun
 from runtime.copy.ledger import Ledger
+from runtime.copy.partition import PartitionCopy
+from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.sources import Opening, Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.wire.cluster import Cluster
@@ -36,6 +39,7 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         settings=CopySettings(),
         destination=destination,
         ledger=Ledger(destination, 1),
+        producers=ProducerDirectory(destination),
         map_partitions=1,
         budget=ByteBudget(1),
         passing=failpoints.from_environment({}),
@@ -110,5 +114,54 @@ def test_a_source_is_reached_as_the_slot_was_started_and_no_assignment_adds_one(
             (status,) = run.partitions()
             assert (status.state, run.version) == (State.RETRYING, 2)
             assert set(map(id, asked)) == {id(THERE)}
+
+    asyncio.run(work())
+
+
+class Stuck:
+    """A flow whose lane died: it lets go of nothing any more."""
+
+    def __init__(self) -> None:
+        self.assigned = FLOW
+        self.copies: dict[PartitionKey, PartitionCopy] = {}
+        self.releasing = asyncio.Event()
+        self.drained = asyncio.Event()
+
+    def missing(self) -> dict[PartitionKey, tuple[AssignedPartition, str]]:
+        return {}
+
+    def undecided(self) -> dict[PartitionKey, AssignedPartition]:
+        return PARTITIONS
+
+    def set_rate(self, rate_limit: int | None) -> None: ...
+
+    async def release(self, keys: object) -> None:
+        self.releasing.set()
+        await asyncio.Event().wait()
+
+    async def drain(self) -> None:
+        self.drained.set()
+
+
+def test_a_flow_whose_ledger_cannot_be_read_ends_with_a_named_state_and_begins_again() -> None:
+    begun: list[str] = []
+
+    async def notes(name: str, _: ClusterSpec) -> Cluster:
+        begun.append(name)
+        raise UnreadableRecord("value of version 02")
+
+    async def work() -> None:
+        async with running(notes) as run:
+            stuck = Stuck()
+            run.flow = stuck  # type: ignore[assignment]
+            run.want(2, FLOW, {})
+            await asyncio.wait_for(stuck.releasing.wait(), 20)
+            run.fail(UnreadableRecord("value of version 02"))
+            run.want(3, FLOW, PARTITIONS)
+            await asyncio.wait_for(stuck.drained.wait(), 20)
+            await until(lambda: len(begun) > 1)
+            (status,) = run.partitions()
+            assert (status.state, run.version) == (State.LEDGER_MISSING, 3)
+            assert "value of version 02" in status.why
 
     asyncio.run(work())

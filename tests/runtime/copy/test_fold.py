@@ -137,3 +137,26 @@ def test_many_records_become_batches_of_bounded_size() -> None:
     groups = chunks(records, 1_000)
     assert [one for group in groups for one in group] == records
     assert max(map(len, groups)) == 7
+
+
+def test_a_log_start_that_moved_leaves_what_a_new_reader_would_find() -> None:
+    """The marker of the open transaction may be among the deleted records: nothing waits for it."""
+    fold = folded(
+        wrote(0, None, "decided", "a"),
+        wrote(1, None, "rewritten", "old"),
+        wrote(2, 1, "rewritten", "new"),
+        wrote(3, 2, "overtaken", "old"),
+        wrote(4, None, "overtaken", "new"),
+    )
+    fold.news()
+
+    fold.skip_to(10)
+
+    assert fold.position == 10
+    assert [fold.get(key) for key in (b"decided", b"rewritten", b"overtaken")] == [b"a", None, b"new"]
+    assert not fold.undecided(b"rewritten")
+    assert fold.news() == [(b"rewritten", None)]
+    fold.take(
+        walk(wrote(10, 1, "rewritten", "c", epoch=1) + control_batch(11, 1, COMMIT, epoch=1), HERE).sets
+    )
+    assert fold.get(b"rewritten") == b"c"

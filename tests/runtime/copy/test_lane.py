@@ -16,8 +16,10 @@ from runtime.copy.partition import Cursor, PartitionCopy, Queued
 from runtime.copy.settings import LaneSettings
 from runtime.copy.transaction import Failure, Transaction
 from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.protocol.fetch import LeaderHint
 from runtime.copy.wire.protocol.metadata import Partition
 from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.copy.wire.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.copy.wire.protocol.transactions import (
     AddPartitionsRequest,
     AddPartitionsResponse,
@@ -168,3 +170,49 @@ def test_no_other_lane_takes_it_meanwhile(has: Has) -> None:
             lanes.place(copy)
 
     asyncio.run(waiting_for_its_coordinator(has, then))
+
+
+class Link:
+    """Answers each produce request with a new leader, as soon as it is sent."""
+
+    closed = False
+    throttled_until = 0.0
+
+    def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
+        moved = ProducedPartition(
+            "orders", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1, leader=LeaderHint(2, 6)
+        )
+        answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        answer.set_result(ProduceResponse(0, (moved,)))
+        return answer
+
+
+class Unprepared(Destination):
+    """Accepts partitions and batches; what it does with an answer fails as nothing foresaw."""
+
+    async def connection(self, node: int, purpose: str, within: float) -> Link:  # type: ignore[override]
+        self.links[node] = link = Link()  # type: ignore[assignment]
+        return link
+
+    def topic(self, name: str) -> SimpleNamespace:
+        raise ZeroDivisionError("a programming error")
+
+    async def call(self, node: int, request: object, purpose: str, within: float | None) -> object:
+        if isinstance(request, AddPartitionsRequest):
+            return AddPartitionsResponse(0, {})
+        return await super().call(node, request, purpose, within)  # an end of the transaction fails the test
+
+
+def test_an_unexpected_exception_at_an_answer_ends_the_lane_before_anything_is_committed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        copy = partition()
+        lane = Lane(Unprepared(), "one", PLACE, SETTINGS, Flow(), lambda _: None)  # type: ignore[arg-type]
+        queued(copy)
+        lane.take(copy)
+        await asyncio.wait_for(lane.run(), 60)
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(work())
+    assert "a programming error" in caplog.text

@@ -7,6 +7,7 @@ from runtime.batch.spec import Segment
 from runtime.contract.advance import Advance, first_progress
 from runtime.contract.ledger import Mark
 from runtime.contract.offsetmap import Run
+from runtime.copy.accounts import OffsetRange
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.budget import ByteBudget, Held
 from runtime.copy.partition import Cursor, PartitionCopy, Queued
@@ -78,18 +79,17 @@ def test_a_base_offset_below_the_destination_s_end_cannot_be_true(base: int, ref
 
 
 @pytest.mark.parametrize(
-    ("expected", "bases", "foreign"),
-    [(None, [150, 151], False), (None, [150, 155], True), (100, [100, 101], False), (100, [101], True)],
+    ("bases", "unexplained"),
+    [([100, 101], []), ([101], [OffsetRange(100, 101)]), ([150, 155], [(100, 150), (151, 155)])],
 )
-def test_offsets_that_nobody_of_us_wrote_are_foreign(
-    expected: int | None, bases: list[int], foreign: bool
+def test_offsets_before_and_between_own_batches_are_to_be_explained(
+    bases: list[int], unexplained: list[OffsetRange]
 ) -> None:
     copy = partition()
-    copy.expected_end = expected
     part = Part(copy, 1, 4)
     for number, base in enumerate(bases):
         part.acknowledged(outgoing(0, (10 + number, 1)), 7, base, MARK)
-    assert copy.foreign_writes is foreign
+    assert copy.accounts.unexplained() == unexplained
 
 
 def test_a_rewind_throws_away_what_was_fetched_and_gives_its_memory_back() -> None:

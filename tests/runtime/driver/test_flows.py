@@ -11,6 +11,7 @@ from dataclasses import replace as changed
 import pytest
 from msgspec.structs import replace
 
+from runtime.contract import naming
 from runtime.contract.jobspec import (
     AtOffsets,
     Earliest,
@@ -19,7 +20,7 @@ from runtime.contract.jobspec import (
     Latest,
     SelectionSpec,
 )
-from runtime.contract.ledger import Generation
+from runtime.contract.ledger import Generation, GenerationKey, encode_key, partition_of
 from runtime.copy.clusters import UnknownCluster
 from runtime.copy.ledger import Ledger, Undecided
 from runtime.copy.wire.errors import Disconnected
@@ -272,5 +273,29 @@ def test_a_cluster_that_the_job_was_not_started_with_is_not_reached(
             await driver.assigned(orders)
             with pytest.raises(UnknownCluster, match="not in the spec"):
                 await driver.clusters.cluster("dc3")
+
+    asyncio.run(scenario())
+
+
+def test_a_driver_goes_on_with_other_flows_while_the_ledger_of_one_cannot_be_read(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    flow = flow_of(fresh, base)
+    other = replace(flow, name=fresh("other"))
+    orders = written(sides, f"{base}.orders")
+
+    async def scenario() -> None:
+        async with life(sides, flow) as driver:
+            await driver.assigned(orders)
+            await asyncio.to_thread(poison)
+            await driver.said("ledger_missing: ledger: value of version 02")
+            await driver.edit(other)  # what can't be read is not ended, and holds up nothing
+            await driver.assigned(orders)
+
+    def poison() -> None:
+        partitions = len(sides["dc2"].admin().list_topics(naming.LEDGER).topics[naming.LEDGER].partitions)
+        row = {"key": encode_key(GenerationKey(flow.name)), "value": b"\x02newer"}
+        sides["dc2"].write(naming.LEDGER, [{**row, "partition": partition_of(flow.name, partitions)}])
 
     asyncio.run(scenario())

@@ -1,0 +1,31 @@
+"""Failures in the callbacks of an event loop, which belong to no task that could fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def callback_failures(fail: Callable[[BaseException], None]) -> Iterator[None]:
+    """Passes the exception of every callback of the running loop to `fail`, after its traceback was logged.
+
+    The loop itself logs such an exception and goes on. What the callback left half done would then be
+    committed, or awaited for ever.
+    """
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if error is not None and "handle" in context:  # else it was no callback: a transport, a lost task
+            fail(error)
+
+    loop.set_exception_handler(handle)
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(before)

@@ -1,0 +1,225 @@
+"""Writes one structured line to stderr for each decision of a slot or a driver.
+
+A process opens it once, with `start`; before that, and in a process that only uses these rooms as a library,
+nothing is written. A line is text (`time level event key=value …`), or JSON where the environment says
+`REPL_LOG=json`. Values are escaped: a line holds printable ASCII alone. They are names, numbers, offsets and
+the words of errors, never a setting of a client. See docs/operations.md for the events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+FORMAT_KEY = "REPL_LOG"
+_LOGGER = logging.getLogger("repl.events")
+_LOGGER.addHandler(logging.NullHandler())
+_LONGEST = 2_000  # signs of a value
+_PLAIN = re.compile(r"[A-Za-z0-9_.:/@%+,\-]+")
+
+Field = str | int | float | bool | None
+
+
+@dataclass(slots=True)
+class _Count:
+    """Lines of one kind in a window that began at `since`."""
+
+    since: float
+    written: int = 0
+
+
+class RateLimit:
+    """Decides which lines are written: a few of an event for each key, and not too many of the event.
+
+    What is not written is counted. The count goes with the event's next line; where none comes, `flush` is
+    called when the window is over.
+    """
+
+    def __init__(
+        self,
+        flush: Callable[[str, int], None],
+        *,
+        of_key: int = 3,
+        of_event: int = 100,
+        window_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._flush = flush
+        self._of_key = of_key
+        self._of_event = of_event
+        self._window_s = window_s
+        self._clock = clock
+        self._counts: dict[tuple[str, str | None], _Count] = {}
+        self._suppressed: dict[str, int] = {}
+        self._timers: dict[str, threading.Timer] = {}
+        self._lock = threading.Lock()
+
+    def take(self, event: str, key: str) -> int | None:
+        """How many lines of the event were left out before this one; None where this one is left out."""
+        with self._lock:
+            of_event, of_key = self._count(event, None), self._count(event, key)
+            if of_key.written < self._of_key and of_event.written < self._of_event:
+                of_event.written += 1
+                of_key.written += 1
+                return self._suppressed.pop(event, 0)
+            self._suppressed[event] = self._suppressed.get(event, 0) + 1
+            if event not in self._timers:
+                timer = self._timers[event] = threading.Timer(self._window_s, self.over, (event,))
+                timer.daemon = True
+                timer.start()
+            return None
+
+    def over(self, event: str) -> None:
+        """The window of lines that were left out is over."""
+        with self._lock:
+            self._timers.pop(event, None)
+            left_out = self._suppressed.pop(event, 0)
+            now = self._clock()
+            self._counts = {
+                one: count for one, count in self._counts.items() if now - count.since < self._window_s
+            }
+        if left_out:
+            self._flush(event, left_out)
+
+    def clear(self) -> None:
+        """Forgets every line."""
+        with self._lock:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+            self._counts.clear()
+            self._suppressed.clear()
+
+    def _count(self, event: str, key: str | None) -> _Count:
+        now = self._clock()
+        count = self._counts.get((event, key))
+        if count is None or now - count.since >= self._window_s:
+            count = self._counts[event, key] = _Count(now)
+            if len(self._counts) > 10_000:
+                self._counts = {(event, key): count}
+        return count
+
+
+def _left_out(event: str, count: int) -> None:
+    _write(logging.INFO, event, {"suppressed": count})
+
+
+_limit = RateLimit(_left_out)
+
+
+def log_event(
+    event: str,
+    /,
+    *,
+    key: str = "",
+    level: int = logging.INFO,
+    trace: BaseException | None = None,
+    **fields: Field,
+) -> None:
+    """Writes the line. `key` is what the rate of an event is limited by, beside the event. Fields without a
+    value are left out.
+    """
+    if _LOGGER.isEnabledFor(level):
+        log_fields(event, fields, key=key, level=level, trace=trace)
+
+
+def log_fields(
+    event: str,
+    fields: Mapping[str, Field],
+    *,
+    key: str = "",
+    level: int = logging.INFO,
+    trace: BaseException | None = None,
+) -> None:
+    """The same for fields that are made elsewhere."""
+    suppressed = _limit.take(event, key) if _LOGGER.isEnabledFor(level) else None
+    if suppressed is None:
+        return
+    given = dict(fields)
+    if trace is not None:
+        given["traceback"] = "".join(traceback.format_exception(trace))[-_LONGEST:]
+    if suppressed:
+        given["suppressed"] = suppressed
+    _write(level, event, given)
+
+
+def _write(level: int, event: str, fields: Mapping[str, Field]) -> None:
+    present = {name: one for name, one in fields.items() if one is not None and one != ""}
+    _LOGGER.log(level, event, extra={"fields": present})
+
+
+def start(environ: Mapping[str, str], descriptor: int = 2) -> None:
+    """Lines are written from now on, each in one write, so those of several processes do not mix."""
+    stop()
+    made = _Descriptor(descriptor)
+    made.setFormatter(JsonLines() if environ.get(FORMAT_KEY) == "json" else TextLines())
+    _LOGGER.addHandler(made)
+    _LOGGER.setLevel(logging.INFO)
+    _LOGGER.propagate = False
+
+
+def stop() -> None:
+    """Nothing is written any more."""
+    for handler in list(_LOGGER.handlers):
+        _LOGGER.removeHandler(handler)
+    _LOGGER.addHandler(logging.NullHandler())
+    _LOGGER.setLevel(logging.NOTSET)
+    _limit.clear()
+
+
+class _Descriptor(logging.Handler):
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # where the reader of the log is gone, copying goes on
+            os.write(self._descriptor, self.format(record).encode("ascii") + b"\n")
+
+
+class TextLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = " ".join(f"{name}={_word(one)}" for name, one in fields_of(record).items())
+        return f"{_moment(record)} repl {record.levelname} {record.getMessage()} {fields}".rstrip()
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        head = {"time": _moment(record), "level": record.levelname, "event": record.getMessage()}
+        return _json({**head, **{name: _cut(one) for name, one in fields_of(record).items()}})
+
+
+def fields_of(record: logging.LogRecord) -> Mapping[str, Field]:
+    found: Mapping[str, Field] = getattr(record, "fields", {})
+    return found
+
+
+def _moment(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}Z"
+
+
+def _word(value: Field) -> str:
+    """As it is where it is one plain word, else as a JSON string: no control character, no newline."""
+    text = str(_cut(value)).lower() if isinstance(value, bool) else str(_cut(value))
+    return text if _PLAIN.fullmatch(text) else _json(text)
+
+
+def _json(value: object) -> str:
+    """ASCII, and the one control character escaped, too, that JSON leaves as it is."""
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+def _cut(value: Field) -> Field:
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return value[:_LONGEST] + "…"
+    return value

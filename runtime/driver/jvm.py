@@ -1,0 +1,58 @@
+"""Calls into Spark's JVM: outside the event loop, one at a time, each with a deadline.
+
+A JVM may stand still for longer than the driver's heartbeat may be silent: in a garbage collection, or while
+its machine swaps. The loop, and with it the heartbeat, never waits for the JVM (R10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ANSWERS_WITHIN_S = 10.0
+
+
+class JvmSilent(Exception):
+    """The JVM did not answer in time. The caller asks again later."""
+
+    def __init__(self, question: str, within_s: float) -> None:
+        super().__init__(
+            f"Spark's JVM has not answered for {within_s:g} s ({question}); it is asked again. If that lasts,"
+            " look for garbage collections in job.log, and raise spark.driver.memory in the job's conf"
+        )
+
+
+class JvmCalls:
+    """A call that missed its deadline is left to end, and the next one begins only after that."""
+
+    def __init__(self, within_s: float = ANSWERS_WITHIN_S) -> None:
+        self._within_s = within_s
+        self._thread = ThreadPoolExecutor(1, "jvm")
+        self._turn = asyncio.Lock()
+        self._newest: asyncio.Future[Any] | None = None
+
+    async def call(self, question: str, work: Callable[[], T]) -> T:
+        """Returns the answer of `work`. Raises JvmSilent, and what `work` raises."""
+        deadline = asyncio.timeout(self._within_s)
+        try:
+            async with deadline, self._turn:
+                if self._newest is not None:
+                    await asyncio.wait([self._newest])
+                answer = asyncio.get_running_loop().run_in_executor(self._thread, work)
+                answer.add_done_callback(_retrieved)
+                self._newest = answer
+                return await asyncio.shield(answer)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise JvmSilent(question, self._within_s) from None
+
+
+def _retrieved(answer: asyncio.Future[Any]) -> None:
+    """Marks the exception of a call that nothing waits for any more as seen."""
+    if not answer.cancelled():
+        answer.exception()

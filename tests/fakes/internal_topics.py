@@ -1,0 +1,48 @@
+"""A cluster whose internal topics hold what a test says: for what reads them, without a broker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from runtime.copy.records import Record, build, plain
+from runtime.copy.wire.codes import ErrorCode
+from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
+from runtime.copy.wire.protocol.metadata import Partition, Topic
+from runtime.copy.wire.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+
+LEADER = Partition(0, 1, 5, (1,), (1,))
+
+
+class InternalTopics:
+    """Each topic has one partition with one batch, or none. A topic in `replaced` has another id."""
+
+    def __init__(self, records: Mapping[str, Sequence[Record]]) -> None:
+        self.replaced: set[str] = set()
+        self._records = {topic: list(some) for topic, some in records.items()}
+
+    def grow(self, topic: str, record: Record) -> None:
+        """One more record is at the end."""
+        self._records[topic].append(record)
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
+        return {name: Topic(name, self._id(name), ErrorCode.NONE, False, {0: LEADER}) for name in names}
+
+    def leader(self, topic: str, partition: int) -> Partition:
+        return LEADER
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            ends = {at: len(self._records.get(at.topic, ())) for at in request.questions}
+            return ListOffsetsResponse(0, {at: ListedOffset(end, -1, 5) for at, end in ends.items()})
+        assert isinstance(request, FetchRequest)
+        ((topic_id, _),) = request.partitions
+        topic = next(name for name in self._records if self._id(name) == topic_id)
+        end = len(self._records[topic])
+        batch = b"".join(bytes(part) for part in plain(build(self._records[topic], 1)))
+        found = FetchedPartition(topic_id, 0, ErrorCode.NONE, end, end, 0, (), -1, memoryview(batch), None)
+        return FetchResponse(0, ErrorCode.NONE, 0, (found,))
+
+    def _id(self, topic: str) -> bytes:
+        return hashlib.md5(f"{topic} {topic in self.replaced}".encode()).digest()

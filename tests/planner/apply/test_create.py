@@ -1,0 +1,62 @@
+"""A topic that exists already is compared with the step that creates it, by the meaning of each value."""
+
+from collections.abc import Mapping
+
+import pytest
+from confluent_kafka.admin import ConfigEntry, PartitionMetadata, TopicMetadata
+
+from planner.apply.steps.create import differences
+from planner.model.address import topic_address
+from planner.model.step import CreateTopic
+
+
+def create(config: Mapping[str, str], partitions: int | None = 1, replication: int | None = None):
+    address = topic_address("dc1", "t")
+    return CreateTopic("create", address, "dc1", "t", partitions, replication, dict(config))
+
+
+def topic(*replicas: int) -> TopicMetadata:
+    known = TopicMetadata()
+    for number, factor in enumerate(replicas):
+        known.partitions[number] = PartitionMetadata()
+        known.partitions[number].replicas = list(range(factor))
+    return known
+
+
+def told(**values: str | None) -> dict[str, ConfigEntry]:
+    return {key.replace("_", "."): ConfigEntry(key, value) for key, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("key", "planned", "broker"),
+    [
+        ("min.cleanable.dirty.ratio", "0.50", "0.5"),
+        ("cleanup.policy", "delete,compact", "compact,delete"),
+        ("preallocate", "TRUE", "true"),
+        ("retention.ms", " 1000", "1000"),
+    ],
+)
+def test_a_value_in_other_letters_is_the_same(key: str, planned: str, broker: str) -> None:
+    found = differences(create({key: planned}), topic(1), {key: ConfigEntry(key, broker)})
+
+    assert list(found) == []
+
+
+def test_each_difference_is_a_sentence_in_the_units_of_a_plan() -> None:
+    step = create({"retention.ms": "604800000", "segment.ms": "1000", "vendor.key": "1.10"}, 3, 2)
+
+    found = differences(step, topic(1, 1), told(retention_ms="86400000", vendor_key="1.1"))
+
+    assert list(found) == [
+        "it has 2 partitions instead of 3",
+        "its replication is 1 instead of 2",
+        "retention.ms is 1d instead of 7d",
+        "segment.ms is not set instead of 1s",
+        "vendor.key is 1.1 instead of 1.10",
+    ]
+
+
+def test_a_value_that_the_broker_keeps_to_itself_is_no_difference() -> None:
+    secret = ConfigEntry("vendor.token", None, is_sensitive=True)
+
+    assert list(differences(create({"vendor.token": "x"}), topic(1), {"vendor.token": secret})) == []

@@ -1,0 +1,81 @@
+"""An exception that no handler expects fails its own steps, keeps its traceback, and stops nothing else."""
+
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from planner.apply.attempt import Guard
+from planner.apply.executor import Interruption, execute
+from planner.apply.hands import Hands
+from planner.cli.applying import reporting
+from planner.kafka import Endpoint
+from planner.model.address import Address, topic_address
+from planner.model.outcome import Ended, Event, Result, Summary
+from planner.model.owned import Owned
+from planner.model.step import Disown, Own
+
+
+class BrokenRegistry:
+    """Takes what is disowned; a defect hits every entry."""
+
+    def write(self, own: Sequence[Owned] = (), disown: Sequence[Address] = ()) -> None:
+        if own:
+            raise ZeroDivisionError("a defect\nof two lines")
+
+
+A, B = topic_address("dc1", "a"), topic_address("dc1", "b")
+STEPS = (
+    Own("own", A, "dc1", Owned(A, "shop", {"id": "1"})),
+    Disown("after", A, "dc1", "shop", needs=("own",)),
+    Disown("disown", B, "dc1", "shop"),
+)
+
+
+def applied(folder: Path | None) -> tuple[Summary, list[Event]]:
+    hands = Hands(Endpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), Guard(lambda: None), "", lambda: 0)
+    events: list[Event] = []
+    summary = execute(STEPS, {"dc1": hands}, events.append, Interruption(), reporting(folder, "apply1"))
+    return summary, events
+
+
+def test_the_step_fails_with_one_line_and_the_rest_goes_on(tmp_path: Path) -> None:
+    summary, events = applied(tmp_path / "errors")
+
+    file = tmp_path / "errors" / "apply1.log"
+    assert {one.step.id: one.result for one in summary.outcomes.values()} == {
+        "own": Result.FAILED,
+        "after": Result.SKIPPED,
+        "disown": Result.DONE,
+    }
+    assert summary.outcomes["own"].why == (
+        f"an error in repl itself, ZeroDivisionError: a defect; its traceback is in {file}"
+    )
+    assert "BrokenRegistry" not in summary.outcomes["own"].why
+    assert 'raise ZeroDivisionError("a defect' in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    ended = [outcome.step.id for event in events if isinstance(event, Ended) for outcome in event.outcomes]
+    assert sorted(ended) == ["after", "disown", "own"]  # the journal and the terminal are told of each
+
+
+def test_a_debug_log_shows_it_on_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    applied(tmp_path)
+    assert capsys.readouterr().err == ""
+
+    monkeypatch.setenv("REPL_LOG", "debug")
+    applied(tmp_path)
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_where_no_file_can_be_written_it_is_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    summary, _ = applied(tmp_path / "file")
+
+    assert "its traceback stands above" in summary.outcomes["own"].why
+    assert "Traceback" in capsys.readouterr().err
