@@ -8,7 +8,15 @@ from planner.diff.values import DURATIONS
 from planner.model.change import SENSITIVE, FieldChange, Value
 from planner.model.topology import looks_secret
 from runtime.contract import jobspec
-from runtime.contract.jobspec import FlowSpec, JobSpec, MatchRule, RenameRule, TableRule, TemplateRule
+from runtime.contract.jobspec import (
+    FlowSpec,
+    JobSpec,
+    LaunchSpec,
+    MatchRule,
+    RenameRule,
+    TableRule,
+    TemplateRule,
+)
 
 OFF = "off"
 NOT_SET = "not set"
@@ -67,19 +75,27 @@ def new_flow_fields(flow: FlowSpec) -> tuple[FieldChange, ...]:
 
 def launch_fields(spec: JobSpec) -> dict[str, Value]:
     """What can't change while the job runs."""
-    launch, internal = spec.launch, spec.internal
+    internal, launcher = spec.internal, launcher_fields(spec.launch)
     return {
-        "launcher": launch.launcher,
-        "master": launch.master,
-        "memory": launch.memory,
+        **{key: launcher[key] for key in ("launcher", "master", "memory")},
         "slots": spec.slots or "auto",
-        "conf": _pairs(launch.conf),
-        "options": _pairs(launch.options),
+        **launcher,
         "copy": "as released"
         if spec.copy == jobspec.CopySettings()
         else msgspec.json.encode(spec.copy).decode(),
         "internal.replication": internal.replication or NOT_SET,
         "internal.retention": _every(internal.retention_ms) if internal.retention_ms else NOT_SET,
+    }
+
+
+def launcher_fields(launch: LaunchSpec) -> dict[str, Value]:
+    """Where and how the application runs."""
+    return {
+        "launcher": launch.launcher,
+        "master": launch.master,
+        "memory": launch.memory,
+        "conf": _pairs(launch.conf),
+        "options": _pairs(launch.options),
     }
 
 
