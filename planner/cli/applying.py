@@ -30,8 +30,8 @@ from planner.model.outcome import DONE, Ended, Event, Outcome, Result, Sent, Sum
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.fingerprint import stale
-from planner.plan.guards import protection
 from planner.plan.plain import plain
+from planner.plan.recheck import recheck, shown_as_it_runs
 from planner.store import log
 from planner.store.history import Journal, merge, read_history
 from planner.store.lease import Lease
@@ -146,14 +146,16 @@ def _still_true(
     done = _done_before(before)
     touched = {step.address for step in plan.steps if before and step.id in before.outcomes}
     untouched = tuple(one for one in plan.fingerprints if one.address not in touched)
+    remaining = tuple(step for step in plan.steps if step.id not in done)
     observed = applying.look.again(plan, written)
-    refused = tuple(protection(observed, plan.changes))
-    problems = refused or stale(replace(plan, fingerprints=untouched), observed)
+    problems = recheck(plan, remaining, observed) or stale(replace(plan, fingerprints=untouched), observed)
+    if before is None:
+        problems = problems or tuple(shown_as_it_runs(plan, observed))
     if problems:
         raise Failure(problems)
     if done:
         show([note(f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply")])
-    return tuple(step for step in plan.steps if step.id not in done)
+    return remaining
 
 
 def _done_before(before: Applied | None) -> frozenset[str]:

@@ -8,6 +8,7 @@ from planner.diff.record import LAUNCH, STATE, job_entry
 from planner.diff.running import Standing, blocked, elsewhere, left_over, standings, wanted_jobs
 from planner.diff.spec_fields import (
     destination_fields,
+    job_fields,
     launch_fields,
     moved,
     running_fields,
@@ -177,4 +178,4 @@ def _stopped(name: str, standing: Standing, why: str) -> Change:
 
 
 def _state(spec: JobSpec) -> dict[str, object]:
-    return {**launch_fields(spec), **destination_fields(spec), **running_fields(spec)}
+    return dict(job_fields(spec))

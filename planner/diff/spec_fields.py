@@ -128,6 +128,10 @@ def running_fields(spec: JobSpec) -> dict[str, Value]:
     }
 
 
+def job_fields(spec: JobSpec) -> dict[str, Value]:
+    return {**launch_fields(spec), **destination_fields(spec), **running_fields(spec)}
+
+
 def _reached(spec: JobSpec, names: Iterable[str]) -> dict[str, Value]:
     return {
         f"clusters.{name}.{key}": value

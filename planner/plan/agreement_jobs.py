@@ -6,14 +6,8 @@ from pathlib import PurePath
 import msgspec
 
 from planner.diff.record import JOB, LAUNCH, STATE, recorded_flow
-from planner.diff.spec_fields import (
-    destination_fields,
-    flow_fields,
-    launch_fields,
-    launcher_fields,
-    running_fields,
-)
-from planner.model.address import Kind, flow_address
+from planner.diff.spec_fields import flow_fields, job_fields, launcher_fields
+from planner.model.address import Address, Kind, flow_address
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.plan import Plan, PlannedFlow
 from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
@@ -68,15 +62,15 @@ def _topics(flow: PlannedFlow | None) -> int:
 
 def _as_shown(spec: JobSpec, change: Change) -> Iterator[str]:
     """The spec beside `after`, and `fields`, which people read, beside both."""
-    state = {**launch_fields(spec), **destination_fields(spec), **running_fields(spec)}
+    state = job_fields(spec)
     after, before = change.after or {}, change.before
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
     for key, value in state.items():
-        if key in after and not _same(after[key], value):
+        if key in after and not same_value(after[key], value):
             yield f"its {key} is not what is shown"
         elif key not in after and not _moves(change):
             yield f"its {key} is not shown"
-        elif key in fields and not _same(fields[key].new, value):
+        elif key in fields and not same_value(fields[key].new, value):
             yield f"its {key} is not what is shown"
         elif key not in fields and _must_stand(key, value, before, change):
             yield f"its {key} changes, and that is not shown"
@@ -89,10 +83,10 @@ def _moves(change: Change) -> bool:
 def _must_stand(key: str, value: object, before: Mapping[str, object] | None, change: Change) -> bool:
     if change.action is Action.CREATE:
         return key in NEW or (key in NEW_IF_SET and bool(value))
-    return before is not None and key in before and not _same(before[key], value)
+    return before is not None and key in before and not same_value(before[key], value)
 
 
-def _same(one: object, other: object) -> bool:
+def same_value(one: object, other: object) -> bool:
     """A tuple is a list once it was read from a file."""
     return (list(one) if isinstance(one, tuple) else one) == (
         list(other) if isinstance(other, tuple) else other
@@ -143,13 +137,14 @@ def _flow_as_shown(flow: FlowSpec, change: Change) -> Iterator[str]:
     after, before = change.after or {}, change.before
     fields = {one.path[0]: one for one in change.fields if len(one.path) == 1}
     for key, value in flow_fields(flow).items():
-        if not _same(after.get(key), value) or (key in fields and not _same(fields[key].new, value)):
+        field = fields.get(key)
+        if not same_value(after.get(key), value) or (field and not same_value(field.new, value)):
             yield f"{key} of flow.{flow.name} is not what is shown"
-        elif before is not None and key in before and not _same(before[key], value) and key not in fields:
+        elif field is None and before and key in before and not same_value(before[key], value):
             yield f"{key} of flow.{flow.name} changes, and that is not shown"
 
 
-def _routes(spec: JobSpec, plan: Plan, changes: Mapping[object, Change]) -> Iterator[str]:
+def _routes(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]) -> Iterator[str]:
     """What a flow takes depends on the routes of the others, so they are the plan's flows."""
     flows = {one.name: one for one in plan.flows}
     own = {one.name: one for one in spec.flows}
@@ -172,7 +167,7 @@ def _routes(spec: JobSpec, plan: Plan, changes: Mapping[object, Change]) -> Iter
         )
         keys = ("topics.include", "topics.exclude", "topics.default_exclude", "rename")
         if ends != (route.source, route.destination) or any(
-            key in shown and not _same(shown[key], told[key]) for key in keys
+            key in shown and not same_value(shown[key], told[key]) for key in keys
         ):
             yield f"its route of flow.{name} is not the one that is shown"
         original = ways.get(route.reverse_of or "")
@@ -201,7 +196,7 @@ def _stopped(step: StopJob, plan: Plan, change: Change) -> Iterator[str]:
         return
     before = change.before or {}
     for key, value in launcher_fields(launch).items():
-        if key in before and not _same(before[key], value):
+        if key in before and not same_value(before[key], value):
             yield f"its {key} is not the one that is shown"
 
 
@@ -224,7 +219,8 @@ def recorded_problems(step: Own, plan: Plan, change: Change) -> Iterator[str]:
         if launch is None or entry.spec.get(STATE) != "running":
             yield "what it remembers can't be read"
         elif any(
-            key in shown and not _same(shown[key], value) for key, value in launcher_fields(launch).items()
+            key in shown and not same_value(shown[key], value)
+            for key, value in launcher_fields(launch).items()
         ):
             yield "it remembers another way to start it than the one that is shown"
         return

@@ -7,15 +7,16 @@ was made before an object was protected, is refused all the same.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from planner.diff.running import Standing, standings
+from planner.diff.spec_fields import flow_fields, job_fields
 from planner.model.address import Address, Kind
-from planner.model.change import Action, Change, Value
+from planner.model.change import Action, Value
 from planner.model.desired import Declared, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
 from planner.model.owned import Owned
 from planner.model.plan import Plan
 from planner.model.step import AlterConfigs, LaunchJob, Own, ReconfigureJob, Step, StopJob
-from planner.model.topology import ENDED
+from planner.model.topology import ENDED, Policies
 from planner.plan.agreement_jobs import launch_of, same_value
 from planner.plan.guards import max_deletes, ownership, pinned_ids, protection
 from planner.plan.leaving import launch_of as launch_that_runs
@@ -47,9 +48,9 @@ def requirements(plan: Plan, steps: Iterable[Step], observed: Observed) -> Itera
     return unmet_requirements(plan.policies.require, _topics_after(tuple(steps)), observed)
 
 
-def policy_keys(plan: Plan) -> frozenset[str]:
+def required_keys(policies: Policies) -> frozenset[str]:
     """The settings that must be read of a topic before its requirements can be judged."""
-    return frozenset(one.subject for one in plan.policies.require) - {PARTITIONS, REPLICATION}
+    return frozenset(one.subject for one in policies.require) - {PARTITIONS, REPLICATION}
 
 
 def _topics_after(steps: Iterable[Step]) -> Iterator[DesiredTopic]:
@@ -115,24 +116,34 @@ def _started_otherwise(steps: Collection[Step], observed: Observed) -> Iterator[
             yield _stale(step.address, "it was started otherwise than when the plan was made")
 
 
-def before_is_true(plan: Plan, remaining: Collection[Step], observed: Observed) -> Iterator[Diagnostic]:
-    """What is shown of a job that runs is what it runs by: a field left out of the plan is no hidden change."""
+def shown_as_it_runs(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
+    """What is shown as the present state of jobs and flows is what they run by.
+
+    Otherwise a field that a plan shows as unchanged could change: `before` would name the new value.
+    """
     found = standings(observed)
     changes = {change.address: change for change in plan.changes}
-    for step in remaining:
-        standing, change = found.get(step.cluster), changes.get(step.address)
-        if not isinstance(step, ReconfigureJob | LaunchJob) or standing is None or change is None:
+    jobs = {flow.name: flow.job for flow in plan.flows}
+    for step in plan.steps:
+        change, standing = changes.get(step.address), found.get(step.cluster)
+        if change is None or change.before is None or standing is None or change.action is not Action.UPDATE:
             continue
-        live = standing.job(step.job)
-        if live is None or not live.live or live.spec is None or change.action is not Action.UPDATE:
-            continue
-        yield from _as_it_runs(change, running_state(live.spec))
+        match step:
+            case ReconfigureJob():
+                live = standing.job(step.job)
+                state = job_fields(live.spec) if live is not None and live.spec is not None else None
+            case Own() if step.address.kind is Kind.FLOW:
+                name = step.address.name
+                known = standing.flow(name, jobs.get(name, ""))
+                state = flow_fields(known[0]) if known is not None else None
+            case _:
+                continue
+        if state is not None and not _is_as(change.before, state):
+            yield _stale(step.address, "it runs otherwise than the plan shows")
 
 
-def _as_it_runs(change: Change, state: Mapping[str, Value]) -> Iterator[Diagnostic]:
-    shown = change.before or {}
-    if any(key not in shown or not same_value(shown[key], value) for key, value in state.items()):
-        yield _stale(change.address, "it runs otherwise than the plan shows")
+def _is_as(shown: Mapping[str, object], state: Mapping[str, Value]) -> bool:
+    return all(key in shown and same_value(shown[key], value) for key, value in state.items())
 
 
 def _stale(address: Address, what: str) -> Diagnostic:
