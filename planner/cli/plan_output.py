@@ -22,17 +22,18 @@ def print_plan(plan: Plan) -> None:
     """To stdout; what is wrong with it is told on stderr by who refuses it."""
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else None
-    _print_lines(text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR")))
+    print_lines(text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR")))
 
 
 def print_steps(plan: Plan) -> None:
     """To stdout: what is executed, told from the steps themselves."""
     from planner.render.steps import steps_text
 
-    _print_lines(steps_text(plan))
+    print_lines(steps_text(plan))
 
 
-def _print_lines(lines: Iterator[str]) -> None:
+def print_lines(lines: Iterator[str]) -> None:
+    """To stdout, many at once, as long as they are read."""
     while some := list(islice(lines, LINES_A_WRITE)):
         if not _said("\n".join(some)):
             return

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from planner.cli.options import json_option
-from planner.cli.plan_output import failing_as_json, output, write_reports
+from planner.cli.plan_output import failing_as_json, output, print_lines, write_reports
 from planner.model.diagnostic import ExitCode
 from planner.store import planfile
 from planner.store.signature import key_of
@@ -27,6 +27,5 @@ def command(plan_file: Path, markdown_file: Path | None, html_file: Path | None,
         write_reports(plan, markdown_file, html_file)
         output(plan, as_json=as_json, signature=signature.value)
         if not as_json:
-            click.echo(f"Plan digest: {saved.digest}", err=True)
-            click.echo(f"Plan signature: {signature.value}", err=True)
+            print_lines(iter([f"Plan digest: {saved.digest}", f"Plan signature: {signature.value}"]))
     return ExitCode.DONE

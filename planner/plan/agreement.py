@@ -100,6 +100,27 @@ def _as_a_whole(plan: Plan) -> Iterator[tuple[str, str]]:
                 yield str(step.address), f"{step.id} waits for {need}, which is no other step of the plan"
     if len(known) == len(plan.steps) and in_order(plan.steps) != plan.steps:
         yield "", "the steps are in another order than the one they are executed in"
+    yield from _in_turn(plan.steps)
+
+
+def _in_turn(steps: Iterable[Step]) -> Iterator[tuple[str, str]]:
+    """What is remembered of an object waits for what is done to it, or is waited for; a start waits for the
+    end before it.
+    """
+    by_address: dict[Address, list[Step]] = {}
+    for step in steps:
+        by_address.setdefault(step.address, []).append(step)
+    for address, some in by_address.items():
+        remembered = [one for one in some if isinstance(one, Own | Disown)]
+        for record in remembered:
+            for work in some:
+                alike = work in remembered or work.cluster != record.cluster
+                if not alike and work.id not in record.needs and record.id not in work.needs:
+                    yield str(address), f"{record.id} and {work.id} do not wait for each other"
+        for launch in (one for one in some if isinstance(one, LaunchJob)):
+            for stop in (one for one in some if isinstance(one, StopJob)):
+                if stop.id not in launch.needs and launch.id not in stop.needs:
+                    yield str(address), f"{launch.id} and {stop.id} do not wait for each other"
 
 
 def _announces(step: Step) -> bool:

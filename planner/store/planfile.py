@@ -123,7 +123,7 @@ def load(path: Path) -> SavedPlan:
 def _envelope(path: Path) -> dict[str, Any]:
     try:
         envelope = msgspec.json.decode(_content(path))
-    except msgspec.DecodeError as wrong:
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         raise _failure(f"{path} is not whole, or no plan file: {wrong}", AGAIN) from None
     except RecursionError:
         raise _too_deep(path) from None
