@@ -82,9 +82,14 @@ class Regex:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Kafka's settings by Kafka's names: durations and sizes are read under `….ms` and `….bytes`."""
+    """Kafka's settings by Kafka's names: durations and sizes are read under `….ms` and `….bytes`.
+
+    With `secrets`, references to secrets are read too. With `public`, everybody who may read the plan and the
+    product's topics reads these settings, so one that holds a secret is refused.
+    """
 
     secrets: bool = False
+    public: bool = False
     prefix: str = ""
     expected: str = "a map of settings"
 

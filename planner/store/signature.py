@@ -12,9 +12,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from planner.model.diagnostic import Failure, error
+from runtime.contract.secret_words import PLAN_KEY as KEY
+from runtime.contract.secret_words import PLAN_KEY_FILE as KEY_FILE
 
-KEY = "REPL_PLAN_KEY"
-KEY_FILE = "REPL_PLAN_KEY_FILE"
+__all__ = ["KEY", "KEY_FILE", "Signature", "check", "key_of", "sign"]
+
 SHORTEST = 16  # bytes: a shorter key can be guessed
 LONGEST = 4_096
 PREFIX = "hmac-sha256:"

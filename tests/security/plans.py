@@ -7,12 +7,15 @@ from planner.expand import expand
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import Step
-from planner.model.topology import Acl, Cluster, Job, OnRemove, SecretRef, Selection, Topic, Topology
+from planner.model.topology import Acl, Cluster, Job, OnRemove, SecretRef, Selection, Setting, Topic, Topology
 from planner.plan import make_plan
 from tests.fakes.simulated import simulate
 from tests.fakes.states import acl, cluster, flow, live, observed, owned, topology, wanted
 
-CLIENT = {"security.protocol": "SASL_SSL", "sasl.password": SecretRef("env", "DC1_PASSWORD")}
+CLIENT: dict[str, Setting] = {
+    "security.protocol": "SASL_SSL",
+    "sasl.password": SecretRef("env", "DC1_PASSWORD"),
+}
 X = flow("x", topics=Selection((".*",), ("only2",)))
 Y = flow("y", job="other", topics=Selection(("only2",)))
 
