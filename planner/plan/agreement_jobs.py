@@ -149,7 +149,7 @@ def _routes(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]) -> Ite
     flows = {one.name: one for one in plan.flows}
     own = {one.name: one for one in spec.flows}
     ways = {route.name: route for route in spec.routes}
-    if spec.routes and (len(ways) != len(spec.routes) or ways.keys() != flows.keys()):
+    if len(ways) != len(spec.routes) or ways.keys() != flows.keys():
         yield "its routes are not the flows of the plan"
         return
     for name, route in ways.items():
