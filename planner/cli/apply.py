@@ -24,6 +24,7 @@ from planner.cli.options import (
 )
 from planner.cli.pipeline import apply_plan, folder_of, see
 from planner.cli.plan_output import show_plan
+from planner.cli.saved_plan import approved, refuse_expect_without_a_plan
 from planner.cli.validate import checked
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
 from planner.model.outcome import NOTHING_DONE
@@ -39,6 +40,11 @@ from planner.store import planfile
 @auto_approve_option
 @lock_timeout_option
 @timeout_option
+@click.option(
+    "--expect",
+    metavar="DIGEST",
+    help="Refuse any other saved plan than this one: the sha256:... that repl plan printed.",
+)
 @click.option("--no-wait", is_flag=True, help="Do not wait until launched jobs really copy.")
 @json_option
 def command(
@@ -48,19 +54,21 @@ def command(
     auto_approve: bool,
     lock_timeout: int,
     timeout: int,
+    expect: str | None,
     no_wait: bool,
     as_json: bool,
 ) -> int:
     """Make the clusters match the topology, or execute a saved plan exactly.
 
     PATH is a topology's file or folder, or a plan that `repl plan --out` wrote; a plan is known by its
-    content. A topology is planned, shown and asked about; a saved plan was approved already.
+    content. A topology is planned, shown and asked about; a saved plan was approved already. With
+    REPL_PLAN_KEY (or REPL_PLAN_KEY_FILE) set, a saved plan must be signed with that key.
     """
     view = View(as_json=as_json)
     if path.is_file() and planfile.is_plan_file(path):
         if var_files or targets:
             raise Failure(error("a saved plan is executed as it is", "leave out --var-file and --target"))
-        plan = planfile.read(path)
+        plan = approved(path, expect, quiet=as_json)
         return execute(
             plan,
             path,
@@ -71,6 +79,7 @@ def command(
             wait=not no_wait,
             trusted=(path.resolve().parent, Path.cwd()),
         )
+    refuse_expect_without_a_plan(expect)
     loaded = checked(path, var_files)
     plan = with_diagnostics(apply_plan(see(loaded.topology, timeout), targets), loaded.warnings)
     show_plan(plan, as_json=as_json)

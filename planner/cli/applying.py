@@ -32,8 +32,8 @@ from planner.model.outcome import DONE, NOTHING_DONE, Ended, Event, Outcome, Res
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.fingerprint import stale
-from planner.plan.guards import protection
 from planner.plan.plain import plain
+from planner.plan.recheck import recheck, shown_as_it_runs
 from planner.plan.still_done import undone
 from planner.store import log
 from planner.store.history import Journal, merge, read_history
@@ -166,17 +166,19 @@ def _still_true(
     sent = _sent_before(before)
     touched = {step.address for step in plan.steps if step.id in sent}
     untouched = tuple(one for one in plan.fingerprints if one.address not in touched)
+    remaining = tuple(step for step in plan.steps if step.id not in done)
     observed = applying.look.again(plan, written)
-    refused = tuple(protection(observed, plan.changes))
-    problems = refused or (
+    problems = recheck(plan, remaining, observed) or (
         *stale(replace(plan, fingerprints=untouched), observed),
         *undone(plan.steps, done, observed),
     )
+    if before is None:
+        problems = problems or tuple(shown_as_it_runs(plan, observed))
     if problems:
         raise Failure(problems)
     if done and len(done) < len(plan.steps):
         show([note(f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply")])
-    return tuple(step for step in plan.steps if step.id not in done)
+    return remaining
 
 
 def _done_before(before: Applied | None) -> frozenset[str]:

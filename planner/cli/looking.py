@@ -9,6 +9,7 @@ from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Unr
 from planner.model.plan import Plan
 from planner.observe import Observer
 from planner.plan.fingerprint import other_clusters
+from planner.plan.recheck import required_keys
 from planner.plan.still_done import keys_of
 from planner.store.registry import read_registry
 
@@ -30,15 +31,16 @@ class Looking:
             raise Failure(others)
 
     def again(self, plan: Plan, written: Iterable[str]) -> Observed:
-        """What the plan's fingerprints and steps speak of alone. Failure where a written one is silent."""
+        """What the plan's fingerprints, steps and policies name. Failure where a written one is silent."""
         keys: dict[str, dict[str, ConfigsWanted]] = {name: {} for name in plan.connections}
         acls: set[str] = set()
+        required = required_keys(plan.policies)
         for one in plan.fingerprints:
             cluster = one.address.cluster or ""
             if one.address.kind.value == "acl":
                 acls.add(cluster)
             elif cluster in keys:
-                keys[cluster][one.address.name] = ConfigsWanted(frozenset(one.config))
+                keys[cluster][one.address.name] = ConfigsWanted(frozenset(one.config) | required)
         for step in plan.steps:
             topics = keys.get(step.cluster, {})
             if step.address.name in topics:

@@ -103,9 +103,13 @@ def _plan(
 def _save(plan: Plan, out: Path) -> None:
     """A plan that can't be applied is not kept: nobody shall find it later and try."""
     from planner.store import planfile
+    from planner.store.signature import key_of
 
     if plan.errored:
         click.echo(f"{out} was not written: this plan can't be applied.", err=True)
         return
-    planfile.write(plan, out)
-    click.echo(f"Saved to {out}. To do exactly this: repl apply {out}", err=True)
+    key = key_of()
+    digest = planfile.write(plan, out, key)
+    signed = "" if key is None else " and signed"
+    click.echo(f"Saved to {out}{signed}. To do exactly this: repl apply {out}", err=True)
+    click.echo(f"Plan digest: {digest}", err=True)

@@ -23,7 +23,18 @@ def print_plan(plan: Plan) -> None:
     """To stdout; what is wrong with it is told on stderr by who refuses it."""
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else None
-    lines = text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR"))
+    print_lines(text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR")))
+
+
+def print_steps(plan: Plan) -> None:
+    """To stdout: what is executed, told from the steps themselves."""
+    from planner.render.steps import steps_text
+
+    print_lines(steps_text(plan))
+
+
+def print_lines(lines: Iterator[str]) -> None:
+    """To stdout, many at once, as long as they are read."""
     while some := list(islice(lines, LINES_A_WRITE)):
         if not _said("\n".join(some), escaped=True):
             return
@@ -47,12 +58,12 @@ def _said(words: str, *, escaped: bool = False) -> bool:
     return True
 
 
-def output(plan: Plan, *, as_json: bool) -> None:
-    """The plan to stdout, its errors to stderr; as JSON they are in it."""
+def output(plan: Plan, *, as_json: bool, signature: str | None = None) -> None:
+    """The plan to stdout, its errors to stderr; as JSON they are in it. `signature`: of a saved plan."""
     if as_json:
         from planner.render.json import json_text
 
-        _said(json_text(plan))
+        _said(json_text(plan, signature))
         return
     print_plan(plan)
     show([one for one in plan.diagnostics if one.severity is Severity.ERROR])

@@ -17,6 +17,7 @@ from planner.model.topology import Topology
 from planner.observe import Observer
 from planner.plan import make_plan, with_diagnostics
 from planner.plan.fingerprint import fingerprints
+from planner.plan.recheck import required_keys, requirements
 from planner.plan.rollback import roll_back
 from planner.store.registry import read_registry
 
@@ -31,27 +32,28 @@ def rollback_plan(topology: Topology, apply_id: str, timeout_ms: int) -> Plan:
         read_registry=read_registry,
         jobs_of=topology.name,
     ) as observer:
-        observed = observer.details(observer.names(), _wanted(applied.steps))
+        required = required_keys(topology.policies)
+        observed = observer.details(observer.names(), _wanted(applied.steps, required))
     return _plan(topology, applied, observed)
 
 
 def _plan(topology: Topology, applied: Applied, observed: Observed) -> Plan:
-    """Guarded like any other plan: what is protected is not deleted by going back either."""
+    """Guarded like any other plan: protection and policies hold for going back, too."""
     back = roll_back(applied, observed)
     plan = make_plan(Desired(topology.name), observed, back.changes, topology, Mode.ROLLBACK, now_text())
     plan = replace(plan, steps=back.steps, fingerprints=fingerprints(back.steps, observed, {}))
-    return with_diagnostics(plan, back.diagnostics)
+    return with_diagnostics(plan, [*back.diagnostics, *requirements(plan, plan.steps, observed)])
 
 
-def _wanted(steps: Iterable[Step]) -> Mapping[str, Wanted]:
-    """Of what the apply touched: the keys it set, and the ACLs where it made some."""
+def _wanted(steps: Iterable[Step], required: frozenset[str]) -> Mapping[str, Wanted]:
+    """Of what the apply touched: the keys it set, those that policies require, and its ACLs."""
     keys: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     acls: set[str] = set()
     for step in steps:
         if step.address.kind is Kind.ACL:
             acls.add(step.cluster)
         elif step.address.kind is Kind.TOPIC:
-            keys[step.cluster][step.address.name] |= _keys(step)
+            keys[step.cluster][step.address.name] |= _keys(step) | required
     return {
         cluster: Wanted(
             configs={name: ConfigsWanted(frozenset(found)) for name, found in keys[cluster].items()},

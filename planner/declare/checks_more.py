@@ -9,7 +9,7 @@ from planner.declare.hints import did_you_mean, prose
 from planner.declare.parts import Parts
 from planner.declare.settings import WORDS
 from planner.model.diagnostic import Diagnostic, Source, error, warning
-from planner.model.topology import AclRule, looks_secret
+from planner.model.topology import AclRule
 
 # What each launcher's master begins with.
 MASTERS = {"local": "local", "standalone": "spark://", "yarn": "yarn", "kubernetes": "k8s://"}
@@ -97,10 +97,6 @@ def _job(job: Fields) -> Iterable[Diagnostic]:
         if key == "spark.speculation" and WORDS.get(value.lower()) == "true":
             what = "spark.speculation would run a copying task twice"
             yield error(what, "leave it out: every record has one writer", source=job.place("conf"))
-        if looks_secret(key):
-            what = f'"{key}" stands in the topology as plain text'
-            mend = "Spark shows its settings in its UI: hand secrets over by the environment"
-            yield warning(what, mend, source=job.place("conf"), code="literal_secret")
 
 
 def _at(one: object) -> Source | None:

@@ -96,7 +96,7 @@ JOB = Record(
         Key("metrics", OrOff(METRICS), "The Prometheus endpoint.", example="{port: 9404}"),
         Key(
             "conf",
-            Settings(prefix="spark.", expected="a map of Spark's settings"),
+            Settings(public=True, prefix="spark.", expected="a map of Spark's settings"),
             "Spark's own settings.",
             default_doc="empty",
             example="{spark.ui.port: 4050}",

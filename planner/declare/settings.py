@@ -10,6 +10,7 @@ from planner.declare.shapes import Settings
 from planner.diff.values import BOOLEANS, NUMBERS
 from planner.model.topology import SecretRef, Setting, looks_secret
 from runtime.contract.client_keys import CREDENTIALS, refusal
+from runtime.contract.secret_words import secret_settings
 
 NUMBER = re.compile(r"-?\d+(_\d+)*")
 # YAML's other words for true and false, which are read for Kafka's own booleans.
@@ -21,8 +22,16 @@ def setting_value(shape: Settings, name: str, node: Node) -> Setting:
     if isinstance(node, Mapping):
         return _reference(shape, name, node)
     if isinstance(node, Sequence):
-        return ",".join(_text(name, item) for item in node.items)
-    return _text(name, node)
+        text = ",".join(_text(name, item) for item in node.items)
+    else:
+        text = _text(name, node)
+    if shape.public and secret_settings({name: text}):
+        raise scalars.NotReadable(
+            f'"{name}" is a secret of Spark, and a job\'s settings stand in the plan and in topics',
+            "keep it on the machines that run the job: in their spark-defaults.conf (standalone, yarn) or in "
+            "their environment (docs/launch.md, Secrets of Spark)",
+        )
+    return text
 
 
 def check_name(shape: Settings, name: str) -> None:

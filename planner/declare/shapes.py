@@ -84,10 +84,12 @@ class Regex:
 class Settings:
     """Kafka's settings by Kafka's names: durations and sizes are read under `….ms` and `….bytes`.
 
-    `client` are those of a cluster's clients: an allow-list, and credentials may be references.
+    `client` are those of a cluster's clients: an allow-list, and credentials may be references. `public` ones
+    can be read by all who may read the plan or the product's topics, so one that holds a secret is refused.
     """
 
     client: bool = False
+    public: bool = False
     prefix: str = ""
     expected: str = "a map of settings"
 

@@ -8,6 +8,7 @@ from planner.diff.record import LAUNCH, STATE, job_entry
 from planner.diff.running import Standing, blocked, elsewhere, left_over, standings, wanted_jobs
 from planner.diff.spec_fields import (
     NOT_SET,
+    job_fields,
     launch_fields,
     moved,
     reached_fields,
@@ -191,4 +192,4 @@ def _stopped(name: str, standing: Standing, why: str) -> Change:
 
 
 def _state(spec: JobSpec) -> dict[str, object]:
-    return {**launch_fields(spec), **reached_fields(spec), **running_fields(spec)}
+    return dict(job_fields(spec))

@@ -9,7 +9,15 @@ from planner.diff.values import DURATIONS
 from planner.model.change import SENSITIVE, FieldChange, Value
 from planner.model.topology import looks_secret
 from runtime.contract import jobspec
-from runtime.contract.jobspec import FlowSpec, JobSpec, MatchRule, RenameRule, TableRule, TemplateRule
+from runtime.contract.jobspec import (
+    FlowSpec,
+    JobSpec,
+    LaunchSpec,
+    MatchRule,
+    RenameRule,
+    TableRule,
+    TemplateRule,
+)
 
 OFF = "off"
 NOT_SET = "not set"
@@ -78,14 +86,11 @@ def _groups(groups: jobspec.GroupsSpec) -> str:
 
 def launch_fields(spec: JobSpec) -> dict[str, Value]:
     """What can't change while the job runs."""
-    launch, internal = spec.launch, spec.internal
+    internal, launcher = spec.internal, launcher_fields(spec.launch)
     return {
-        "launcher": launch.launcher,
-        "master": launch.master,
-        "memory": launch.memory,
+        **{key: launcher[key] for key in ("launcher", "master", "memory")},
         "slots": spec.slots or "auto",
-        "conf": _pairs(launch.conf),
-        "options": _pairs(launch.options),
+        **launcher,
         "copy": "as released"
         if spec.copy == jobspec.CopySettings()
         else msgspec.json.encode(spec.copy).decode(),
@@ -101,6 +106,17 @@ def reached_fields(spec: JobSpec, names: Iterable[str] | None = None) -> dict[st
     """
     wanted = spec.clusters if names is None else spec.clusters.keys() & set(names)
     return _reached(spec, sorted(wanted))
+
+
+def launcher_fields(launch: LaunchSpec) -> dict[str, Value]:
+    """Where and how the application runs."""
+    return {
+        "launcher": launch.launcher,
+        "master": launch.master,
+        "memory": launch.memory,
+        "conf": _pairs(launch.conf),
+        "options": _pairs(launch.options),
+    }
 
 
 def with_files_of(running: JobSpec | None, wanted: JobSpec) -> JobSpec:
@@ -157,6 +173,10 @@ def running_fields(spec: JobSpec) -> dict[str, Value]:
         **_timestamps(spec.internal.timestamps),
         "declared": tuple(f"{topic}: {', '.join(keys)}" for topic, keys in sorted(spec.declared.items())),
     }
+
+
+def job_fields(spec: JobSpec) -> dict[str, Value]:
+    return {**launch_fields(spec), **reached_fields(spec), **running_fields(spec)}
 
 
 def _reached(spec: JobSpec, names: Iterable[str]) -> dict[str, Value]:

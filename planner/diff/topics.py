@@ -21,6 +21,7 @@ from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.desired import Declared, DesiredTopic, Lifted, MirroredBy
 from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
 from planner.model.owned import BEFORE, CONFIG, ID, MIRRORED, Owned
+from planner.model.topology import OnRemove
 
 OUTSIDE = "changed outside the topology"
 NOT_DECLARED = "no longer declared"
@@ -79,8 +80,15 @@ def _create(topic: DesiredTopic, entry: Owned | None, cluster: ObservedCluster) 
         "partitions": topic.partitions,
         "replication": topic.replication,
         "config": dict(sorted(topic.config.items())),
+        **_guards(topic),
     }
     return Change(topic.address, Action.CREATE, _origin(topic) + gone, tuple(fields), None, after)
+
+
+def _guards(topic: DesiredTopic) -> dict[str, object]:
+    """What is remembered of a topic that comes new to the registry, where it is not the usual."""
+    guards: dict[str, object] = {"protect": True} if topic.protect else {}
+    return guards if topic.on_remove is OnRemove.KEEP else {**guards, "on_remove": topic.on_remove.value}
 
 
 def _compared(pair: Pair, paths: frozenset[Path]) -> Change:
@@ -92,6 +100,8 @@ def _compared(pair: Pair, paths: frozenset[Path]) -> Change:
         fields += _recorded_fields(pair, entry, paths)
     before = _state(pair.scope.live, topic, pair.live)
     after = before if not paths else _wanted_state(before, fields)
+    if adopted:
+        after = {**after, **_guards(topic)}
     unchanged = sum(1 for path, value in pair.scope.wanted.items() if value is not None and path not in paths)
     return Change(
         address=topic.address,

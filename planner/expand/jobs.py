@@ -38,6 +38,7 @@ from runtime.contract.jobspec import (
     TimestampsSpec,
 )
 from runtime.contract.route import Route, Router
+from runtime.contract.secret_words import secret_settings
 from runtime.contract.selection import Rules
 
 
@@ -104,11 +105,13 @@ def _running(job: str, destination: str, observed: Observed) -> JobSpec | None:
 
 
 def _launch(job: Job) -> LaunchSpec:
+    """A secret among the settings goes no further than this; the plan refuses it."""
+    secrets = frozenset(secret_settings(job.conf))
     return LaunchSpec(
         launcher=job.launcher,  # type: ignore[arg-type]  # the language allows no other word
         master=job.master,
         memory=job.memory,
-        conf=dict(sorted(job.conf.items())),
+        conf={key: SENSITIVE if key in secrets else value for key, value in sorted(job.conf.items())},
         options=dict(sorted(job.options.items())),
     )
 

@@ -8,7 +8,7 @@ from planner.model.address import Address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.step import Step
-from planner.model.topology import Cluster, Internal
+from planner.model.topology import Cluster, Internal, Policies
 
 FORMAT_VERSION = 1
 
@@ -72,6 +72,7 @@ class Plan:
     )  # how to reach them; secrets by reference
     flows: tuple[PlannedFlow, ...] = ()
     internal: Internal = field(default_factory=Internal)  # how the product keeps its own topics
+    policies: Policies = field(default_factory=Policies)  # an apply holds the plan to them once more
     format_version: int = FORMAT_VERSION
 
     @property

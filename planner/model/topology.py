@@ -4,7 +4,6 @@ Everything is frozen; mappings are plain dicts that nobody changes after the loa
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +11,8 @@ from typing import Literal
 
 from planner.model.diagnostic import Source
 from runtime.contract.rename import SAME_NAME, Rename
+from runtime.contract.secret_words import SECRET_WORDS as SECRET_WORDS
+from runtime.contract.secret_words import looks_secret as looks_secret
 
 API_VERSION = "repl/v1"
 
@@ -26,16 +27,6 @@ class SecretRef:
 
 
 Setting = str | SecretRef
-
-SECRET_WORDS = re.compile(
-    r"pass(word|wd|phrase)|secret|token(?!\.endpoint)|credential|jaas|user\.info|(^|[._])(key|keystore)\.pem$|api[._]?key",
-    re.IGNORECASE,
-)
-
-
-def looks_secret(key: str) -> bool:
-    """Whether what stands under this key (`sasl.password`, `ssl.key.pem`, …) must never be shown."""
-    return SECRET_WORDS.search(key) is not None
 
 
 @dataclass(frozen=True, slots=True)

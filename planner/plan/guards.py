@@ -1,6 +1,6 @@
 """What a plan must not do, whoever asks: each refusal names its guard and the way out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from planner.diff.differ import owned_by_address
 from planner.diff.record import flow_of
@@ -10,7 +10,7 @@ from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import FEATURE_REASSIGN, Observed
-from planner.model.topology import ENDED, Topology
+from planner.model.topology import ENDED, Cluster, Topology
 from planner.plan.job_guards import job_guards
 from planner.plan.policies import unmet_requirements
 from planner.plan.promoted import promotions
@@ -24,7 +24,7 @@ def check(
     desired: Desired, observed: Observed, changes: Sequence[Change], topology: Topology
 ) -> tuple[Diagnostic, ...]:
     """Every guard, over the changes that are planned; a pinned id outranks them all."""
-    pinned = tuple(pinned_ids(topology, observed))
+    pinned = tuple(pinned_ids(topology.clusters, observed))
     if pinned:
         return pinned
     addresses = {change.address for change in changes}
@@ -36,7 +36,7 @@ def check(
         *partition_decreases(topics, changes),
         *impossible_replication(topics, observed, changes, complained),
         *protection(observed, changes, topology),
-        *max_deletes(topology, observed, changes),
+        *max_deletes(topology.policies.max_deletes, _ended(topology), observed, changes),
         *transitions(flows, topology, observed),
         *promotions(flows, desired),
         *job_guards(desired, observed, changes),
@@ -44,8 +44,8 @@ def check(
     )
 
 
-def pinned_ids(topology: Topology, observed: Observed) -> Iterator[Diagnostic]:
-    for name, cluster in sorted(topology.clusters.items()):
+def pinned_ids(clusters: Mapping[str, Cluster], observed: Observed) -> Iterator[Diagnostic]:
+    for name, cluster in sorted(clusters.items()):
         live = observed.reachable(name)
         if live is not None and cluster.id is not None and cluster.id != live.id:
             yield error(
@@ -144,14 +144,20 @@ def protection(
             )
 
 
-def max_deletes(topology: Topology, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
-    lifted = set(_lifted(topology, observed, changes))
+def _ended(topology: Topology) -> frozenset[str]:
+    return frozenset(name for name, flow in topology.flows.items() if flow.state in ENDED)
+
+
+def max_deletes(
+    allowed: int, ended: Collection[str], observed: Observed, changes: Sequence[Change]
+) -> Iterator[Diagnostic]:
+    """`ended` are the flows that are promoted or failed over."""
+    lifted = set(_lifted(ended, observed, changes))
     doomed = [
         change.address
         for change in changes
         if change.action in DESTROYING and _holds(change) and change.address not in lifted
     ]
-    allowed = topology.policies.max_deletes
     if len(doomed) > allowed:
         yield error(
             f"the plan destroys {len(doomed)} objects, policies.max_deletes is {allowed}: {few(doomed, 5)}",
@@ -166,7 +172,7 @@ def _holds(change: Change) -> bool:
     return change.address.kind not in (Kind.FLOW, Kind.JOB)
 
 
-def _lifted(topology: Topology, observed: Observed, changes: Iterable[Change]) -> Iterator[Address]:
+def _lifted(ended: Iterable[str], observed: Observed, changes: Iterable[Change]) -> Iterator[Address]:
     """Rules that a flow made, and that go because it ends, or a part of it, or because it comes back: at a
     failover nobody is to be asked how many topics were protected.
     """
@@ -176,7 +182,7 @@ def _lifted(topology: Topology, observed: Observed, changes: Iterable[Change]) -
         if change.address.kind is Kind.FLOW
         and any(one.path in (("state",), ("promoted",)) for one in change.fields)
     }
-    turning |= {name for name, flow in topology.flows.items() if flow.state in ENDED}
+    turning |= set(ended)
     for address, entry in owned_by_address(observed).items():
         if address.kind is Kind.ACL and flow_of(entry) in turning:
             yield address

@@ -8,6 +8,7 @@ from planner.model.change import SENSITIVE, Change
 from planner.model.desired import Desired, DesiredJob
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
+from runtime.contract.secret_words import secret_settings
 
 
 def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
@@ -25,6 +26,14 @@ def _written_out(job: DesiredJob) -> Iterator[Diagnostic]:
     assert job.spec is not None
     if not job.needed:
         return
+    if settings := secret_settings(job.spec.launch.conf):
+        yield error(
+            f"a job's settings stand in the plan and in topics, and {', '.join(settings)} holds a secret",
+            "keep it on the machines that run the job (docs/launch.md, Secrets of Spark)",
+            address=str(job.address),
+            source=job.job.source or job.source,
+            code="job-secret",
+        )
     for name, cluster in sorted(job.spec.clusters.items()):
         keys = [key for key, value in sorted(cluster.client.items()) if value == SENSITIVE]
         if keys:

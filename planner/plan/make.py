@@ -58,6 +58,7 @@ def make_plan(
         connections={name: topology.clusters[name] for name in reachable if name in topology.clusters},
         flows=_flows(desired, topology),
         internal=topology.internal,
+        policies=topology.policies,
     )
 
 

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from planner.model.change import Action
 from planner.model.diagnostic import Severity
 from planner.model.plan import Mode, Plan
+from planner.plan.digest import digest
 from planner.render.escape import one_line
 from planner.render.graph import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
 from planner.render.groups import Group, grouped
@@ -59,6 +60,7 @@ def html(plan: Plan) -> str:
     return environment.get_template("plan.html.j2").render(
         plan=plan,
         title=summary_line(plan),
+        digest="" if plan.mode is Mode.DRIFT else digest(plan),
         summary=Summary.of(plan.changes),
         filters=_filters(plan),
         groups=grouped(changes),

@@ -11,6 +11,7 @@ from planner.model.diagnostic import Diagnostic
 from planner.model.owned import CONFIG
 from planner.model.plan import Mode, Plan
 from planner.model.step import Step
+from planner.plan.digest import digest
 from planner.plan.plain import plain
 from planner.render.words import Summary
 
@@ -27,8 +28,10 @@ ACTIONS: Mapping[Action, tuple[str, ...]] = {
 }
 
 
-def json_text(plan: Plan) -> str:
-    return as_json(json_tree(plan))
+def json_text(plan: Plan, signature: str | None = None) -> str:
+    """`signature`: what is known of the signature of a saved plan."""
+    tree = json_tree(plan)
+    return as_json(tree if signature is None else {**tree, "signature": signature})
 
 
 def as_json(tree: Any) -> str:
@@ -46,6 +49,7 @@ def json_tree(plan: Plan) -> dict[str, Any]:
         "mode": plan.mode.value,
         "created_at": plan.created_at,
         "topology_digest": plan.topology_digest,
+        "digest": None if drift else digest(plan),
         "complete": plan.complete,
         "errored": plan.errored,
         "applyable": plan.applyable,

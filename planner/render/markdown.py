@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.plan import Mode, Plan
+from planner.plan.digest import digest
 from planner.render.escape import one_line
 from planner.render.groups import Group, grouped
 from planner.render.words import SYMBOL, has, plural, shown_changes, summary_line, will
@@ -115,7 +116,8 @@ def _names(group: Group) -> str:
 
 def _tail(plan: Plan) -> str:
     clusters = ", ".join(f"{_text(name)} {code(cluster_id)}" for name, cluster_id in plan.clusters.items())
-    return f"planned {_text(plan.created_at)}" + (f" against {clusters}" if clusters else "")
+    planned = f"planned {_text(plan.created_at)}" + (f" against {clusters}" if clusters else "")
+    return planned if plan.mode is Mode.DRIFT else f"{planned} · Plan digest: {code(digest(plan))}"
 
 
 def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") -> str:

@@ -15,6 +15,7 @@ from runtime.contract import jobspec
 from runtime.contract.jobspec import JobSpec
 from runtime.launch.launcher import LaunchError
 from runtime.launch.processes import Identity
+from runtime.launch.references import refuse_secrets
 
 _LOOK_S = 0.05
 _WAY_OUT = "make room, or make the folder writable, or name another with REPL_HOME"
@@ -59,6 +60,8 @@ class Folder:
             raise LaunchError(f"{self.path} can't be made: {error.strerror or error}", _WAY_OUT) from error
 
     def write_spec(self, spec: JobSpec) -> None:
+        """Write what every new start goes by; LaunchError where it would hold a secret."""
+        refuse_secrets(spec)
         try:
             write(self.spec, jobspec.encode(spec))
         except OSError as error:

@@ -130,6 +130,7 @@ def _state(found: dict[str, Any], handle: Handle) -> tuple[LaunchState, Handle, 
 
 def manifest(spec: JobSpec) -> str:
     """The Secret with the spec, and the SparkApplication, as YAML."""
+    references.refuse_secrets(spec)
     options = spec.launch.options
     variables = references.variables(spec)
     if unknown := sorted(set(options) - set(OPTIONS)):

@@ -16,6 +16,7 @@ from runtime.launch.command import ROOT, Submission, check_secret, properties_fi
 from runtime.launch.folder import Folder, write
 from runtime.launch.java import find_java
 from runtime.launch.launcher import LaunchError
+from runtime.launch.references import without_operator_keys
 from runtime.launch.sources import package
 
 HERE = JobSpec(job="", topology="", destination="", clusters={}, flows=[])  # local[2], as nobody said more
@@ -59,7 +60,11 @@ def run_once(
             text=True,
             errors="replace",
             preexec_fn=bound_to_the_command,
-            env={**environ, **submitted.variables, "PYTHONPATH": _python_path(environ)},
+            env={
+                **without_operator_keys(environ),
+                **submitted.variables,
+                "PYTHONPATH": _python_path(environ),
+            },
         )
         try:
             code, last = _followed(process, said, prefix)

@@ -13,6 +13,7 @@ from pathlib import Path
 from runtime.contract.client_secrets import ClientSecrets
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.jobspec import JobSpec
+from runtime.contract.secret_words import OPERATOR_KEYS, secret_settings
 from runtime.launch.launcher import LaunchError
 
 
@@ -36,6 +37,20 @@ def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
 
 def variables(spec: JobSpec) -> list[str]:
     return sorted({name for _, kind, name in references(spec) if kind == "env"})
+
+
+def refuse_secrets(spec: JobSpec) -> None:
+    """Raise LaunchError where the spec would write a secret of Spark down."""
+    if found := secret_settings(spec.launch.conf):
+        raise LaunchError(
+            f"the job spec would hold the secret {', '.join(found)}",
+            "keep it on the machines that run the job: in spark-defaults.conf or in the environment",
+        )
+
+
+def without_operator_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a job: what only the one that plans and applies needs is left out."""
+    return {name: value for name, value in environ.items() if name not in OPERATOR_KEYS}
 
 
 def check(spec: JobSpec, environ: Mapping[str, str]) -> None:

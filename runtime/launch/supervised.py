@@ -32,7 +32,7 @@ _SHOWN = 20
 @dataclass(frozen=True, slots=True)
 class Supervised:
     home: Path
-    environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    environ: dict[str, str] = field(default_factory=lambda: references.without_operator_keys(os.environ))
 
     def launch(self, spec: JobSpec) -> Handle:
         self._check(spec)

@@ -232,13 +232,6 @@ WARNED = {
         "acls: [{cluster: dc1, principal: 'User:a', allow: WRITE, group: g}]\n",
         "1:8: WRITE means nothing for a group — Kafka knows ALL, ALTER_CONFIGS, DELETE, DESCRIBE, DESCRIBE_CONFIGS or READ",
     ),
-    "a secret in a job's settings": (
-        f"flows: [{{{F}}}]\njobs: {{dc2: {{conf: {{spark.ssl.keyPassword: x}}}}}}\n",
-        (
-            '2:20: "spark.ssl.keyPassword" stands in the topology as plain text — '
-            "Spark shows its settings in its UI: hand secrets over by the environment"
-        ),
-    ),
 }
 
 

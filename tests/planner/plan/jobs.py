@@ -14,9 +14,9 @@ from tests.fakes.states import cluster, live, observed
 NOTHING = observed(cluster(live("a")), cluster(name="dc2"))
 
 
-def plan(shop: Topology, seen: Observed = NOTHING) -> Plan:
+def plan(shop: Topology, seen: Observed = NOTHING, *targets: str) -> Plan:
     desired = expand(shop, seen)
-    return make_plan(desired, seen, diff(desired, seen, shop), shop)
+    return make_plan(desired, seen, diff(desired, seen, shop), shop, targets=targets)
 
 
 def applied(shop: Topology, seen: Observed = NOTHING) -> Observed:

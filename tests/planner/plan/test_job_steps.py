@@ -247,13 +247,13 @@ def ring(*, ended: bool) -> Topology:
     return topology(*flows, clusters=[Cluster(name, f"{name}:9092") for name in names])
 
 
-def test_jobs_that_wait_for_each_other_in_a_ring_are_told_at_the_same_time() -> None:
+def test_jobs_of_a_ring_do_not_wait_for_each_other() -> None:
+    """Each way back comes from a cluster that the job does not know: the job is restarted."""
     nothing = observed(cluster(live("a")), cluster(name="dc2"), cluster(name="dc3"))
     seen = applied(ring(ended=False), nothing)
 
     made = plan(ring(ended=True), seen)
 
-    told = {step.job: step.needs for step in made.steps if isinstance(step, ReconfigureJob)}
-    assert told.keys() == {"dc1", "dc2", "dc3"}
-    assert not any(need.startswith("reconfigure:") for needs in told.values() for need in needs)
+    launched = {step.job: step.needs for step in made.steps if isinstance(step, LaunchJob)}
+    assert launched == {name: (f"stop:job.{name}",) for name in ("dc1", "dc2", "dc3")}
     simulate(made.steps, seen)

@@ -1,6 +1,7 @@
 """What people and machines read, to the letter. REPL_GOLDEN=write writes the files anew: look at the diff."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,8 @@ def narrow(plan: Plan) -> str:
     return "\n".join(text(plan, width=40)) + "\n"
 
 
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
 RENDERERS: dict[str, Callable[[Plan], str]] = {
     "txt": on_paper,
     "40.txt": narrow,
@@ -35,7 +38,7 @@ RENDERERS: dict[str, Callable[[Plan], str]] = {
 @pytest.mark.parametrize("kind", RENDERERS)
 def test_as_it_was_agreed(scene: str, kind: str) -> None:
     file = GOLDEN / f"{scene}.{kind}"
-    rendered = RENDERERS[kind](SCENES[scene]())
+    rendered = DIGEST.sub("sha256:the-digest-of-the-plan", RENDERERS[kind](SCENES[scene]()))
 
     if os.environ.get("REPL_GOLDEN") == "write":
         GOLDEN.mkdir(exist_ok=True)

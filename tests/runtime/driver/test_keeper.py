@@ -93,7 +93,7 @@ def test_however_a_task_ends_the_slot_is_submitted_again(
             driver="driver",
             destination="dc2",
             settings=CopySettings(),
-            reached=ClusterSpec(bootstrap="b:1"),
+            reached={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
             cluster=Destination(),
             application=spark,
             membership=Membership(range(1)),

@@ -1,0 +1,70 @@
+"""A plan with every kind of step, for tests that forge it."""
+
+from dataclasses import replace
+
+from planner.diff import diff
+from planner.expand import expand
+from planner.model.observed import Observed
+from planner.model.plan import Plan
+from planner.model.step import Step
+from planner.model.topology import Acl, Cluster, Job, OnRemove, SecretRef, Selection, Setting, Topic, Topology
+from planner.plan import make_plan
+from tests.fakes.simulated import simulate
+from tests.fakes.states import acl, cluster, flow, live, observed, owned, topology, wanted
+
+CLIENT: dict[str, Setting] = {
+    "security.protocol": "SASL_SSL",
+    "sasl.password": SecretRef("env", "DC1_PASSWORD"),
+}
+X = flow("x", topics=Selection((".*",), ("only2",)))
+Y = flow("y", job="other", topics=Selection(("only2",)))
+
+
+def shop(*, jobs: dict[str, Job] | None = None) -> Topology:
+    back = replace(Y, source_cluster="dc2", destination_cluster="dc1")
+    made = topology(X, back, clusters=[Cluster("dc1", "dc1:9092", client=CLIENT), Cluster("dc2", "dc2:9092")])
+    topics = (
+        Topic("new", "dc1", 12, 3, {"retention.ms": "1"}, protect=True),
+        Topic("grown", "dc1", 12, 3, {"retention.ms": "7"}),
+        Topic("changed", "dc1", 6, 3, {"retention.ms": "2"}),
+        Topic("adopted", "dc1", 6, 3),
+    )
+    rules = (Acl(acl()), Acl(acl("WRITE")))
+    return replace(made, topics=topics, acls=rules, jobs=jobs or {"dc2": Job("dc2"), "other": Job("other")})
+
+
+def state() -> Observed:
+    """A job runs with other settings, one runs that nothing names, and topics wait to change or to go."""
+    gone = acl("DESCRIBE")
+    before = replace(
+        topology(X, flow("z", job="gone", topics=Selection(("changed",)))),
+        jobs={"dc2": Job("dc2", memory="2g"), "gone": Job("gone")},
+        acls=(Acl(gone),),
+    )
+    topics = (live("grown", 6, 1), live("changed", retention_ms="1"), live("adopted"), live("doomed"))
+    seen = observed(
+        cluster(*topics, acls=[acl("WRITE")]), cluster(live("only2"), live("changed"), name="dc2")
+    )
+    desired = expand(before, seen)
+    there = simulate(make_plan(desired, seen, diff(desired, seen, before), before).steps, seen)
+    dc1 = there.reachable("dc1")
+    assert dc1 is not None
+    kept = [owned(wanted(name, 6, 3)) for name in ("grown", "changed")]
+    doomed = owned(wanted("doomed"), on_remove=OnRemove.DELETE)
+    return Observed({**there.clusters, "dc1": replace(dc1, owned=(*dc1.owned, *kept, doomed))})
+
+
+def honest() -> Plan:
+    made, seen = shop(), state()
+    desired = expand(made, seen)
+    return make_plan(desired, seen, diff(desired, seen, made), made, created_at="2026-01-01T00:00:00Z")
+
+
+def with_step(plan: Plan, step_id: str, **changes: object) -> Plan:
+    """The plan with other values in one of its steps."""
+    assert any(step.id == step_id for step in plan.steps), [step.id for step in plan.steps]
+    steps: list[Step] = [
+        replace(one, **changes) if one.id == step_id else one  # type: ignore[arg-type]
+        for one in plan.steps
+    ]
+    return replace(plan, steps=tuple(steps))

@@ -1,0 +1,213 @@
+"""Only the plan that was approved is applied: by its digest, and by a signature where there is a key."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.cli import apply as apply_command
+from planner.cli.app import run
+from planner.model.diagnostic import Failure
+from planner.model.plan import Plan
+from planner.model.topology import Policies
+from planner.plan.digest import digest
+from planner.render.html import html
+from planner.render.json import json_tree
+from planner.render.markdown import markdown
+from planner.store import planfile
+from planner.store.signature import KEY, KEY_FILE, key_of
+from tests.security.plans import honest
+
+SECRET = "0123456789abcdef0123456789abcdef"
+OTHER = "another-key-another-key-another-key"
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY, raising=False)
+    monkeypatch.delenv(KEY_FILE, raising=False)
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that reached the executor, which needs clusters."""
+    plans: list[Plan] = []
+
+    def execute(plan: Plan, *_: object, **__: object) -> int:
+        plans.append(plan)
+        return 0
+
+    monkeypatch.setattr(apply_command, "execute", execute)
+    return plans
+
+
+def saved(tmp_path: Path, plan: Plan | None = None, key: str | None = None) -> tuple[Path, str]:
+    file = tmp_path / "plan"
+    return file, planfile.write(plan or honest(), file, None if key is None else key.encode())
+
+
+def test_the_expected_plan_is_applied(tmp_path: Path, executed: list[Plan]) -> None:
+    file, seal = saved(tmp_path)
+
+    assert run(["apply", str(file), "--expect", seal]) == 0
+    assert executed == [planfile.read(file)]
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        replace(honest(), created_at="2026-01-02T00:00:00Z"),
+        replace(honest(), policies=Policies(max_deletes=100)),
+        replace(
+            honest(),
+            connections={
+                **honest().connections,
+                "dc2": replace(honest().connections["dc2"], bootstrap="evil:9092"),
+            },
+        ),
+        replace(honest(), fingerprints=honest().fingerprints[:-1]),
+    ],
+)
+def test_any_other_plan_is_refused_naming_both_digests(
+    edited: Plan, tmp_path: Path, executed: list[Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The digest covers how clusters are reached, the policies, and what the plan saw."""
+    wanted = digest(honest())
+    file, seal = saved(tmp_path, edited)
+
+    assert run(["apply", str(file), "--expect", wanted]) == 3
+    told = capsys.readouterr().err
+    assert (wanted in told, seal in told, executed) == (True, True, [])
+
+
+@pytest.mark.parametrize("expect", ["", "sha256:", "latest", "sha256:" + "z" * 64, "sha256:" + "a" * 63])
+def test_what_is_no_digest(expect: str, tmp_path: Path, executed: list[Plan]) -> None:
+    assert run(["apply", str(saved(tmp_path)[0]), "--expect", expect]) == 1
+    assert executed == []
+
+
+def test_a_topology_has_no_digest_to_expect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["apply", str(tmp_path), "--expect", digest(honest())]) == 1
+    assert "--expect names a saved plan" in capsys.readouterr().err
+
+
+def test_the_digest_stands_wherever_a_plan_is_approved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, seal = saved(tmp_path)
+    plan = planfile.read(file)
+
+    assert run(["show", str(file)]) == 0
+    assert f"Plan digest: {seal}\nPlan signature: not signed\n" in capsys.readouterr().out
+    assert f"Plan digest: `{seal}`" in markdown(plan)
+    assert f"Plan digest: <code>{seal}</code>" in html(plan)
+    assert json_tree(plan)["digest"] == seal == digest(plan)
+
+
+def test_the_steps_are_shown_before_they_are_executed(
+    tmp_path: Path, executed: list[Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["apply", str(saved(tmp_path)[0])]) == 0
+
+    told = capsys.readouterr().out
+    assert "at dc1: dc1:9092, cluster id cluster-dc1" in told
+    assert "create topic.dc1.new: partitions 12, replication 3; retention.ms=" in told
+    assert "delete topic.dc1.doomed: with its records (topic id id:doomed)" in told
+    assert "register topic.dc1.new: protected" in told
+    for step in honest().steps:
+        assert str(step.address) in told
+
+
+@pytest.mark.parametrize(
+    ("signed_with", "key", "code"),
+    [
+        (SECRET, SECRET, 0),
+        (SECRET, OTHER, 3),
+        (None, SECRET, 3),
+        (SECRET, None, 0),
+        (None, None, 0),
+    ],
+)
+def test_a_key_requires_a_signature_that_fits(
+    signed_with: str | None,
+    key: str | None,
+    code: int,
+    tmp_path: Path,
+    executed: list[Plan],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file, _ = saved(tmp_path, key=signed_with)
+    if key is not None:
+        monkeypatch.setenv(KEY, key)
+
+    assert run(["apply", str(file)]) == code
+    assert bool(executed) is (code == 0)
+    told = capsys.readouterr().err
+    assert ("signature is not checked" in told) is (signed_with is not None and key is None)
+    assert SECRET not in told
+    assert OTHER not in told
+
+
+def test_a_signature_of_another_plan_does_not_fit(
+    tmp_path: Path, executed: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copied from a plan that was signed into one that was not."""
+    file, _ = saved(tmp_path, key=SECRET)
+    signature = json.loads(file.read_text())["signature"]
+    edited, _ = saved(tmp_path, replace(honest(), created_at="2026-01-02T00:00:00Z"))
+    edited.write_text(json.dumps({**json.loads(edited.read_text()), "signature": signature}))
+    monkeypatch.setenv(KEY, SECRET)
+
+    assert run(["apply", str(edited)]) == 3
+    assert executed == []
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (None, "signed, and not checked: no key is set"),
+        (SECRET, "signed with this key"),
+        (OTHER, "signed with another key"),
+    ],
+)
+def test_show_says_how_it_is_signed(
+    key: str | None,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file, _ = saved(tmp_path, key=SECRET)
+    if key is not None:
+        monkeypatch.setenv(KEY, key)
+
+    assert run(["show", str(file)]) == 0
+    assert f"Plan signature: {told}" in capsys.readouterr().out
+    assert run(["show", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["signature"] == told
+
+
+def test_a_key_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(SECRET + "\n")
+
+    assert key_of({KEY_FILE: str(tmp_path / "key")}) == key_of({KEY: SECRET}) == SECRET.encode()
+    assert key_of({}) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ({KEY: ""}, "key of 0 bytes"),
+        ({KEY: "short"}, "key of 5 bytes"),
+        ({KEY: "x" * 5_000}, "16 to 4096"),
+        ({KEY: SECRET, KEY_FILE: "/dev/null"}, "both set"),
+        ({KEY_FILE: "/nowhere/key"}, "can't be read"),
+        ({KEY_FILE: "/dev/zero"}, "16 to 4096"),
+    ],
+)
+def test_a_key_that_can_not_be_used(environment: dict[str, str], why: str) -> None:
+    with pytest.raises(Failure, match=why) as failure:
+        key_of(environment)
+    assert SECRET not in str(failure.value)

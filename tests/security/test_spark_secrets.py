@@ -1,0 +1,120 @@
+"""A job's settings hold no secret of Spark: not in the YAML, not in a plan, not in a job spec."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.declare import load
+from planner.model.diagnostic import Failure
+from planner.model.topology import Job
+from planner.render.json import json_text
+from runtime.contract.secret_words import secret_settings
+from runtime.launch.folder import Folder
+from runtime.launch.kubernetes import manifest
+from runtime.launch.launcher import LaunchError
+from runtime.launch.supervised import Supervised
+from tests.fakes.states import flow, topology
+from tests.planner.plan.jobs import plan
+from tests.runtime.launch.specs import spec_of
+
+CANARY = "canary-of-spark"
+SECRETS = (
+    "spark.authenticate.secret",
+    "spark.ssl.keyPassword",
+    "spark.ssl.ui.trustStorePassword",
+    "spark.hadoop.fs.s3a.secret.key",
+    "spark.hadoop.fs.s3a.access.key",
+    "spark.hadoop.fs.s3a.bucket.logs.access.key",
+    "spark.hadoop.fs.s3a.session.token",
+    "spark.hadoop.fs.s3a.encryption.key",
+    "spark.hadoop.fs.azure.account.key.store.blob.core.windows.net",
+    "spark.hadoop.fs.azure.sas.box.store.blob.core.windows.net",
+    "spark.hadoop.fs.azure.account.oauth2.client.secret",
+    "spark.hadoop.fs.gs.auth.service.account.private.key",
+    "spark.kubernetes.authenticate.oauthToken",
+    "spark.executorEnv.DC1_PASSWORD",
+)
+HARMLESS = (
+    "spark.authenticate",
+    "spark.authenticate.secret.file",
+    "spark.authenticate.secretBitLength",
+    "spark.ssl.keyStore",
+    "spark.hadoop.fs.s3a.aws.credentials.provider",
+    "spark.hadoop.hadoop.security.credential.provider.path",
+    "spark.kubernetes.driver.secrets.spark-secret",
+    "spark.kubernetes.driver.secretKeyRef.SPARK_SECRET",
+    "spark.kubernetes.authenticate.oauthTokenFile",
+    "spark.kubernetes.kerberos.tokenSecret.name",
+    "spark.executorEnv.DC1_PASSWORD_FILE",
+    "spark.security.credentials.hive.enabled",
+    "spark.redaction.regex",
+    "spark.ui.port",
+)
+
+
+@pytest.mark.parametrize("key", SECRETS)
+def test_a_secret_is_an_error_at_its_place_that_does_not_show_it(key: str, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(
+        "apiVersion: repl/v1\nname: a\n"
+        "clusters: {dc1: {bootstrap: a:1}, dc2: {bootstrap: b:1}}\n"
+        "flows: [{name: f, from: dc1, to: dc2, topics: {include: a}}]\n"
+        f"jobs:\n  dc2:\n    conf:\n      spark.ui.port: 4050\n      {key}: {CANARY}\n"
+    )
+
+    with pytest.raises(Failure) as failure:
+        load(tmp_path / "t.yaml")
+
+    (told,) = failure.value.diagnostics
+    assert told.source is not None
+    assert (told.source.line, told.source.column) == (9, 7 + len(key) + 2)
+    assert f'"{key}" is a secret of Spark' in told.summary
+    assert "spark-defaults.conf" in told.way_out
+    assert CANARY not in str(told)
+
+
+@pytest.mark.parametrize("key", HARMLESS)
+def test_what_is_only_named_so(key: str) -> None:
+    assert secret_settings({key: "x"}) == []
+
+
+def test_java_options_with_a_password() -> None:
+    options = "-Dnetworkaddress.cache.ttl=5 -Djavax.net.ssl.trustStorePassword=x"
+
+    assert secret_settings({"spark.driver.extraJavaOptions": options}) == ["spark.driver.extraJavaOptions"]
+    assert secret_settings({"spark.driver.extraJavaOptions": "-Djavax.net.ssl.trustStore=/x"}) == []
+
+
+def test_a_plan_refuses_it_and_does_not_carry_it() -> None:
+    """Behind the reader of the YAML: for a topology that came otherwise."""
+    job = Job("dc2", conf={"spark.authenticate.secret": CANARY})
+    made = plan(replace(topology(flow("x")), jobs={"dc2": job}))
+
+    assert [one.code for one in made.diagnostics if one.severity.value == "error"] == ["job-secret"]
+    assert CANARY not in json_text(made)
+    assert CANARY not in repr(made)
+
+
+def test_no_spec_is_written_with_it(tmp_path: Path) -> None:
+    spec = spec_of(conf={"spark.authenticate.secret": CANARY})
+    folder = Folder(tmp_path, "dc2")
+    folder.make()
+
+    with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret") as refused:
+        folder.write_spec(spec)
+    with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret"):
+        manifest(spec_of(launcher="kubernetes", options={"image": "i"}, conf=spec.launch.conf))
+
+    assert CANARY not in f"{refused.value} {refused.value.way_out}"
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_job_does_not_inherit_the_key_of_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPL_PLAN_KEY", CANARY)
+    monkeypatch.setenv("REPL_PLAN_KEY_FILE", "/etc/repl/key")
+    monkeypatch.setenv("DC1_PASSWORD", "is inherited")
+
+    environ = Supervised(tmp_path).environ
+
+    assert environ["DC1_PASSWORD"] == "is inherited"
+    assert not {"REPL_PLAN_KEY", "REPL_PLAN_KEY_FILE"} & environ.keys()
