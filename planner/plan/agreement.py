@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from planner.diff.record import acl_rule, is_announced
+from planner.diff.topics import RESTORED
 from planner.diff.values import normal
 from planner.model.address import Address, Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
@@ -337,7 +338,8 @@ def _topic_entry(entry: Owned, shown: Shown) -> Iterator[str]:
     if then.exists and entry.spec.get(ID, then.topic_id) != then.topic_id:
         yield "it remembers another topic id than the one that was seen"
     for key, field in shown.configs.items():
-        if not field.sensitive and not _same(key, entry.config.get(key), field.new):
+        restored = field.note == RESTORED and key not in entry.config  # such a value is set and not owned
+        if not field.sensitive and not restored and not _same(key, entry.config.get(key), field.new):
             yield f"it remembers {key} otherwise than it is shown"
     values = after.get("config")
     for key, value in values.items() if isinstance(values, Mapping) else ():

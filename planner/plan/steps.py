@@ -1,6 +1,6 @@
 """Changes → steps, in the order in which they must happen. A step's `needs` are steps that go before it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from planner.diff.record import acl_entry, acl_rule, announced, topic_entry
@@ -130,9 +130,7 @@ def _update(
     change: Change, topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster, entry: Owned | None
 ) -> list[Step]:
     moving = {one.path for one in change.fields}
-    lifted = given_back_after(topic, entry)
-    alter = _alter(f"alter:{topic.address}", change, topic, lambda key: key not in lifted)
-    restore = _alter(f"{RESTORE}{topic.address}", change, topic, lambda key: key in lifted)
+    alter = _alter(change, topic, entry)
     reassign = _reassign(topic, live, cluster) if ("replication",) in moving else []
     grow = _grow(topic, live) if ("partitions",) in moving else []
     if alter and reassign:
@@ -143,7 +141,7 @@ def _update(
     if grow and reassign:
         # New partitions take the replication of those there are, and a reassignment names only those.
         grow = [replace(grow[0], needs=(reassign[0].id,))]
-    return [*alter, *reassign, *grow, *restore]
+    return [*alter, *reassign, *grow]
 
 
 def _replicas_first(topic: DesiredTopic, live: ObservedTopic) -> bool:
@@ -172,16 +170,16 @@ def _reassign(topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster
     return [Reassign(step_id, topic.address, topic.cluster, topic.name, wanted, live.replicas)]
 
 
-def _alter(
-    step_id: str, change: Change, topic: DesiredTopic, chosen: Callable[[str], bool]
-) -> list[AlterConfigs]:
-    configs = [one for one in change.fields if one.path[0] == "config" and chosen(one.key)]
+def _alter(change: Change, topic: DesiredTopic, entry: Owned | None) -> list[AlterConfigs]:
+    """One step for all settings. Where it restores what a failback had lifted, its id says so."""
+    configs = [one for one in change.fields if one.path[0] == "config"]
     if not configs:
         return []
     values = {**topic.restored, **topic.config}
+    restores = given_back_after(topic, entry) & {one.key for one in configs}
     return [
         AlterConfigs(
-            id=step_id,
+            id=f"{RESTORE if restores else 'alter:'}{topic.address}",
             address=topic.address,
             cluster=topic.cluster,
             topic=topic.name,

@@ -15,6 +15,7 @@ from planner.model.owned import Owned
 from planner.model.step import AlterConfigs, Own
 from planner.model.topology import FlowState, Topology
 from planner.plan import make_plan
+from planner.plan.agreement import disagreements
 from runtime.contract.mirror import BOUNDS, FOREVER_MS
 from tests.planner.expand.build import cluster, flow, live, observed, topic, topology, wanted
 
@@ -188,3 +189,16 @@ def test_a_limit_is_restored_once_the_failback_has_ended() -> None:
     assert "own:flow.back" in restore.needs
     assert ids.index("own:flow.back") < ids.index(restore.id)
     assert not any(restore.id in step.needs for step in plan.steps if not isinstance(step, Own))
+
+
+@pytest.mark.parametrize("back", [FlowState.ACTIVE, FlowState.PROMOTED])
+def test_the_steps_of_a_failback_and_of_a_switch_agree_with_what_is_shown(back: FlowState) -> None:
+    owner = entry(at_home(shop(), both(live("orders", message_timestamp_after_max_ms=HOUR))))
+    during = live("orders", message_timestamp_after_max_ms=FOREVER_MS)
+    over = both(live("orders")) if back is FlowState.ACTIVE else both(during, owner)
+    declared = shop(back=back, retention_ms="77")
+    desired = expand(declared, over)
+
+    plan = make_plan(desired, over, diff(desired, over, declared), declared)
+
+    assert disagreements(plan) == ()
