@@ -99,6 +99,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         # The reader of our output went away (repl … | head): nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.DONE)
+    except Exception as wrong:  # noqa: BLE001 - the outermost edge: the traceback is kept, and one line is shown
+        from planner.cli.unexpected import unexpected
+
+        show([unexpected(wrong)])
+        return int(ExitCode.ERROR)
     return int(outcome) if isinstance(outcome, int) else int(ExitCode.DONE)
 
 

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -12,12 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
 from planner.apply.attempt import Guard
-from planner.apply.executor import Interruption, Report
+from planner.apply.executor import Interruption
 from planner.apply.hands import Hands
 from planner.apply.launching import Launchers, nobody
 from planner.cli.app import show
@@ -25,6 +23,7 @@ from planner.cli.apply_view import View
 from planner.cli.interrupting import interruptible
 from planner.cli.leasing import leased, user
 from planner.cli.looking import Looking
+from planner.cli.unexpected import reporting
 from planner.kafka import Endpoint, explain, producer
 from planner.model.applied import Applied, StepResult
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
@@ -241,33 +240,6 @@ def _execute(
         summary = replace(summary, outcomes={**left_out, **summary.outcomes})
         _finish(journal, summary)
     return summary
-
-
-def reporting(folder: Path | None, apply_id: str) -> Report:
-    """Keeps tracebacks in one file of this apply, readable by its owner only; else shows them on stderr.
-
-    REPL_LOG=debug shows them on stderr as well.
-    """
-
-    def report(wrong: BaseException) -> str:
-        text = "".join(traceback.format_exception(wrong))
-        why_not = "there is no folder for it"
-        if folder is not None:
-            file = folder / f"{apply_id}.log"
-            try:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as opened:
-                    opened.write(text)
-            except OSError as failure:
-                why_not = f"{file} can't be written: {failure.strerror}"
-            else:
-                if os.environ.get("REPL_LOG") == "debug":
-                    click.echo(text, err=True)
-                return f"its traceback is in {file}"
-        click.echo(text, err=True)
-        return f"its traceback stands above ({why_not})"
-
-    return report
 
 
 def _noted(step: Step) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from planner.apply.attempt import Guard
 from planner.apply.executor import Interruption, execute
 from planner.apply.hands import Hands
-from planner.cli.applying import reporting
+from planner.cli.unexpected import reporting
 from planner.kafka import Endpoint
 from planner.model.address import Address, topic_address
 from planner.model.outcome import Ended, Event, Result, Summary
