@@ -61,7 +61,8 @@ class View:
             return
         text = progress.closing(plan, summary, finish_with)
         complete = progress.complete(plan, summary)
-        self._say(f"\n{text}", colour="green" if complete else "red", bold=complete)
+        click.echo()
+        self._say(text, colour="green" if complete else "red", bold=complete)
 
     def _say(self, text: str, *, err: bool = False, colour: str | None = None, bold: bool = False) -> None:
         say(text, err=err, colour=colour, bold=bold)
