@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from runtime.audit.ledger import NoLedger, NothingCopied, UnreadableLedger, ledger_of
-from runtime.audit.records import producers_at
+from runtime.audit.ledger import NoLedger, NothingCopied, UnreadableLedger, ledger_of, producers_at
 from runtime.audit.salvage_count import Count
 from runtime.audit.verify_logs import open_spec
 from runtime.audit.verify_origin import Filter

@@ -107,10 +107,10 @@ async def _left_by_the_opposite(
     found = {}
     for key, one in progress.items():
         other = PartitionKey(asked.opposite, one.destination_topic, key.partition)
-        gaps = theirs[other].gaps if other in theirs else ()
         orphaned = ranges(orphans.get(other, NONE), one.destination_topic_id)
-        same = other in theirs and theirs[other].source_topic_id == one.destination_topic_id
-        found[key] = [(left.low, left.end) for left in (*orphaned, *(gaps if same else ()))]
+        found[key] = [(left.low, left.end) for left in orphaned]
+        if other in theirs and theirs[other].source_topic_id == one.destination_topic_id:
+            found[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
     return found
 
 

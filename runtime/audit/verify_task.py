@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import uvloop
 
-from runtime.audit.ledger import AuditFailure
-from runtime.audit.records import producers_at
+from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.records_fetch import Found, fetch_places
 from runtime.audit.verify_compare import Comparer, Line
 from runtime.audit.verify_logs import open_spec
