@@ -129,9 +129,15 @@ def _summary(seen: SalvageSeen, shown: int) -> Iterator[Text]:
     if not seen.records:
         yield Text(f"Nothing at {seen.source} is missing at {seen.destination}.", style="bold")
         return
-    never = f"{plural(seen.records, 'record')} of {seen.source} never reached {seen.destination}"
-    more = f"; the first {shown} are shown, --export FILE writes all" if shown < seen.records else ""
-    yield Text(f"{never}{more}.", style="bold")
+    yield Text(
+        f"{plural(seen.records, 'record')} of {seen.source} never reached {seen.destination}.", style="bold"
+    )
+    if shown < seen.records:
+        most = max(len(one.first) for one in seen.partitions)
+        yield Text(
+            f"{shown:,} of them are shown, at most {most} of each partition; "
+            f"--export FILE writes all {seen.records:,}."
+        )
 
 
 def _number(offset: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
@@ -91,6 +91,38 @@ async def fetch_places(
         behind = max(walked.sets[-1].next_offset, left[0] + 1)
         left = [offset for offset in left if offset >= behind]
     return found
+
+
+async def find_record(
+    cluster: Cluster,
+    at: TopicPartition,
+    start: int,
+    producer_ids: Container[int],
+    wanted: Callable[[Found], bool],
+) -> Found | None:
+    """The first committed record from `start` on that one of the ids wrote and that is wanted. Batches of
+    other ids are passed over unread. Raises WireError, BatchFailure.
+    """
+    position, where = start, Where(at.topic, at.partition)
+    while True:
+        answer = await fetch_once(cluster, at, position, _FETCH_BYTES, "read")
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
+            position = answer.log_start_offset
+            continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(where))
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            return None
+        aborted = AbortedTransactions(answer.aborted)
+        for member in walked.sets:
+            if isinstance(member, Batch) and aborted.keeps(member) and member.producer_id in producer_ids:
+                for one in _records(member, where, position, member.next_offset):
+                    if wanted(one):
+                        return one
+        position = max(position + 1, walked.sets[-1].next_offset)
 
 
 def _records(member: RecordSet, where: Where, start: int, end: int) -> list[Found]:

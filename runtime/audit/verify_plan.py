@@ -171,8 +171,7 @@ class _Partition:
         if not planned.pieces or self._asked.sample < 100 or planned.pieces[-1].high < self._map.end:
             return False
         first = planned.pieces[0]
-        copied = [run.destination_end for span in self._map.spans for run in span.runs if run.source < low]
-        return not first.compacted and first.destination_low <= max(copied, default=0)
+        return not first.compacted and first.destination_low <= self._map.destination_behind(low)
 
     def _unreadable(self) -> str:
         progress, flow = self._progress, self._asked.flow

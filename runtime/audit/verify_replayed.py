@@ -45,15 +45,9 @@ class ReplayedRecords:
         return self._range(source_offset) is not None
 
     def replay_of(self, record: Found) -> Replay | None:
-        producer = self._producers.get(record.producer_id)
-        if producer is None or (producer.flow, producer.only) != (self._flow, self._mirror):
-            return None
-        hops = origins(record.headers)
-        if not hops or Place(*hops[-1][:3]) != self._place:
-            return None
-        original = hops[-1].offset
-        low = self._range(original)
-        return Replay(record, original, low) if low is not None else None
+        original = original_of(record, self._producers, self._flow, self._mirror, self._place)
+        low = self._range(original) if original is not None else None
+        return Replay(record, original, low) if original is not None and low is not None else None
 
     def compare(self, replay: Replay, original: Found | None) -> Edit | None:
         """The difference there is; None for a replay that is equal, or whose original the source lost."""
@@ -71,6 +65,19 @@ class ReplayedRecords:
         if at < 0 or source_offset >= self._ranges[at][1]:
             return None
         return self._ranges[at][0]
+
+
+def original_of(
+    record: Found, producers: Mapping[int, Producer], flow: str, into: str, place: Place
+) -> int | None:
+    """The offset at `place` that a replayer of the flow says the record is from; None for any other record.
+    `into` is the topic that the record is in.
+    """
+    producer = producers.get(record.producer_id)
+    if producer is None or (producer.flow, producer.only) != (flow, into):
+        return None
+    hops = origins(record.headers)
+    return hops[-1].offset if hops and Place(*hops[-1][:3]) == place else None
 
 
 def print_of(one: Found) -> Print:
