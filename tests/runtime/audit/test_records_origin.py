@@ -22,7 +22,7 @@ FLOW = Producer("one", "dc1", "id-1", TemplateRule(text="dc1.{topic}"))
 ORIGINS = Origins(
     topic="dc1.orders",
     written={0: [Written("one", "id-1", "orders", 0, MAP)]},
-    producers={7: FLOW},
+    producers={7: FLOW, 8: Producer("other", "dc3", "id-3", TemplateRule(text="dc1.{topic}"))},
     names={"id-1": "dc1", "id-2": "dc2"},
 )
 
@@ -44,6 +44,7 @@ BORN = Origin("id-0", "orders", 0, 4, 900)
 STAMPED = Origin("id-1", "orders", 0, 21, 950)
 ROWS = [
     ("in the map", record(102, 7), "batch", "one", [hop("dc1", "id-1", "orders", 12)]),
+    ("another flow's id", record(102, 8), "batch", "other", [hop(None, "id-3", "orders", None)]),
     ("between its runs", record(107), "native", None, []),
     ("beyond the map", record(200), "native", None, []),
     ("the map was trimmed", record(50, 7), "batch", "one", [hop("dc1", "id-1", "orders", None)]),
