@@ -74,6 +74,7 @@ def document(record: Salvaged) -> dict[str, Any]:
             {"cluster_id": cluster, "topic": topic, "partition": partition, "offset": offset}
             for cluster, topic, partition, offset in record.came_from
         ],
+        "flow": record.flow,
     }
 
 
@@ -113,13 +114,14 @@ def _row(one: PartitionSalvaged) -> Row:
 
 
 def _record(record: Salvaged) -> Row:
-    hops = (f"{topic}-{partition}:{offset}" for _, topic, partition, offset in record.came_from)
+    hops = " → ".join(f"{topic}-{partition}:{offset}" for _, topic, partition, offset in record.came_from)
+    came_by = f"{hops} by {record.flow}" if hops else f"by {record.flow}"
     return [
         f"{record.topic}-{record.partition}:{record.offset}",
         _time(record.timestamp_ms),
         _shown(record.key),
         _shown(record.value),
-        " → ".join(hops) or "born here",
+        came_by if record.flow is not None else "born here",
     ]
 
 

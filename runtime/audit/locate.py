@@ -54,7 +54,9 @@ async def locate(asked: LocateAsked) -> Located:
             if asked.reverse and asked.topic in elsewhere and key.partition == asked.partition:
                 offsets = OffsetMap([])  # a replay into another topic is in no map
                 located = _located(asked, key, asked.topic, offset, offsets)
-                return await with_replays(opened, located, key, offsets, asked.within_s)
+                located = await with_replays(opened, located, key, offsets, asked.within_s)
+                if located.found is Found.REPLAYED:
+                    return located
     raise not_copied(asked, progress)
 
 

@@ -160,4 +160,5 @@ class _Partition:
                 if self._filter.keeps_back(record) or self._filter.came_home(record):
                     self._count.kept_back += 1
                 else:
-                    take(self._count.counted(record))
+                    owner = self._filter.producers.get(record.producer_id)
+                    take(self._count.counted(record, owner.flow if owner is not None else None))

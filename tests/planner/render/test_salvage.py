@@ -76,6 +76,21 @@ def test_what_is_missing() -> None:
     assert "active" not in shown
 
 
+@pytest.mark.parametrize(
+    ("flow", "came_from", "words"),
+    [
+        (None, [], "born here"),
+        (None, [("id-0", "far", 0, 7)], "born here"),  # a client kept the header
+        ("near", [], "by near"),
+        ("near", [("id-0", "far", 0, 7)], "far-0:7 by near"),
+    ],
+)
+def test_only_a_client_s_record_was_born_here(flow: str | None, came_from: list[Any], words: str) -> None:
+    shown = text(seen(partition(record(flow=flow, came_from=came_from))))
+    assert shown.splitlines()[-3].endswith(words)
+    assert ("born here" in shown) is (words == "born here")
+
+
 def test_what_is_shown_adds_up() -> None:
     parts = [
         partition(*[record()] * min(held, 10), partition=at, records=held)
