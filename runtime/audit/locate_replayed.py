@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -19,6 +20,8 @@ from runtime.contract.producers import Producer
 from runtime.contract.provenance import Place
 from runtime.copy.wire.protocol.offsets import TopicPartition
 
+Ranges = Sequence[tuple[int, Replayed]]
+
 
 async def with_replays(
     opened: OpenLedger, located: Located, key: PartitionKey, offsets: OffsetMap, within_s: float
@@ -28,78 +31,82 @@ async def with_replays(
     Raises WireError, UnreadableRecord, AuditFailure.
     """
     generation = opened.ledger.generation(key.flow)
-    if located.offset is None or located.found is Found.EXACT or generation is None:
+    progress = opened.ledger.all_progress(key.flow).get(key)
+    if located.offset is None or located.found is Found.EXACT or generation is None or progress is None:
         return located
-    replayed = opened.ledger.orphans(key.flow).get(key, NONE).replayed
+    mirror = progress.destination_topic
+    replayed = [
+        (low, one)
+        for low, one in opened.ledger.orphans(key.flow).get(key, NONE).replayed
+        if one.source_topic_id == progress.source_topic_id
+    ]
     if not replayed:
         return located
-    owners = await producers_at(opened.cluster)
-    search = _Search(opened, key, owners, Place(generation.source_cluster_id, key.topic, key.partition))
+    search = _Search(opened, key, mirror, await producers_at(opened.cluster), generation.source_cluster_id)
     try:
         if located.reverse:
             return await search.origin(located, replayed)
-        return await search.destination(located, replayed, offsets, within_s)
+        start = offsets.destination_behind
+        return await search.destination(located, replayed, start, within_s)
     except BatchFailure as failure:
         raise AuditFailure(located.cluster, str(failure), "ask about another record") from failure
 
 
 class _Search:
-    def __init__(
-        self, opened: OpenLedger, key: PartitionKey, owners: dict[int, Producer], place: Place
-    ) -> None:
-        self._opened = opened
-        self._key = key
-        self._owners = owners
-        self._place = place
+    """`mirror`: the flow's own topic at the destination; a replay may have gone into another."""
 
-    async def origin(self, located: Located, replayed: tuple[tuple[int, Replayed], ...]) -> Located:
+    def __init__(
+        self,
+        opened: OpenLedger,
+        key: PartitionKey,
+        mirror: str,
+        owners: Mapping[int, Producer],
+        source_id: str,
+    ) -> None:
+        self._cluster = opened.cluster
+        self._flow, self._mirror = key.flow, mirror
+        self._place = Place(source_id, key.topic, key.partition)
+        self._owners = owners
+
+    async def origin(self, located: Located, replayed: Ranges) -> Located:
         """Of a record at the destination."""
         assert located.offset is not None
         at = TopicPartition(located.topic, located.partition)
-        found = await fetch_places(self._opened.cluster, at, None, [located.offset])
-        record = found.get(located.offset)
-        original = self._original(record, located.topic) if record is not None else None
-        known = any(
-            low <= original < one.end and one.topic == located.topic
-            for low, one in replayed
-            if original is not None
-        )
-        return replace(located, found=Found.REPLAYED, other_offset=original) if known else located
+        record = (await fetch_places(self._cluster, at, None, [located.offset])).get(located.offset)
+        original = self._original(record) if record is not None else None
+        if original is None or not any(
+            low <= original < one.end and one.topic == located.topic for low, one in replayed
+        ):
+            return located
+        return replace(located, found=Found.REPLAYED, other_offset=original)
 
     async def destination(
-        self,
-        located: Located,
-        replayed: tuple[tuple[int, Replayed], ...],
-        offsets: OffsetMap,
-        within_s: float,
+        self, located: Located, replayed: Ranges, start: Callable[[int], int], within_s: float
     ) -> Located:
         """Of a record at the source: it lies behind what had been copied before it, at no offset known."""
-        progress = self._opened.ledger.all_progress(self._key.flow).get(self._key)
-        if progress is None:
-            return located
+        assert located.offset is not None
         for low, one in replayed:
-            here = one.source_topic_id == progress.source_topic_id
-            if not here or not low <= (located.offset or 0) < one.end:
+            if not low <= located.offset < one.end:
                 continue
-            start = offsets.destination_behind(low) if one.topic == progress.destination_topic else 0
+            begin = start(low) if one.topic == self._mirror else 0
             into = replace(located, found=Found.REPLAYED, other_topic=one.topic, other_offset=None)
             try:
                 async with asyncio.timeout(within_s):
-                    record = await self._find(one.topic, start, located.offset)
+                    record = await self._find(one.topic, begin, located.offset)
             except TimeoutError:
                 return into
             if record is not None:
                 return replace(into, other_offset=record.offset)
         return located
 
-    async def _find(self, topic: str, start: int, original: int | None) -> FoundRecord | None:
+    async def _find(self, topic: str, start: int, original: int) -> FoundRecord | None:
         ids = {
-            one for one, owner in self._owners.items() if (owner.flow, owner.only) == (self._key.flow, topic)
+            one
+            for one, owner in self._owners.items()
+            if (owner.flow, owner.only) == (self._flow, self._mirror)
         }
-        at = TopicPartition(topic, self._key.partition)
-        return await find_record(
-            self._opened.cluster, at, start, ids, lambda one: self._original(one, topic) == original
-        )
+        at = TopicPartition(topic, self._place.partition)
+        return await find_record(self._cluster, at, start, ids, lambda one: self._original(one) == original)
 
-    def _original(self, record: FoundRecord, topic: str) -> int | None:
-        return original_of(record, self._owners, self._key.flow, topic, self._place)
+    def _original(self, record: FoundRecord) -> int | None:
+        return original_of(record, self._owners, self._flow, self._mirror, self._place)

@@ -68,13 +68,13 @@ class ReplayedRecords:
 
 
 def original_of(
-    record: Found, producers: Mapping[int, Producer], flow: str, into: str, place: Place
+    record: Found, producers: Mapping[int, Producer], flow: str, mirror: str, place: Place
 ) -> int | None:
     """The offset at `place` that a replayer of the flow says the record is from; None for any other record.
-    `into` is the topic that the record is in.
+    `mirror` is the flow's own topic at the destination, whichever topic was replayed into.
     """
     producer = producers.get(record.producer_id)
-    if producer is None or (producer.flow, producer.only) != (flow, into):
+    if producer is None or (producer.flow, producer.only) != (flow, mirror):
         return None
     hops = origins(record.headers)
     return hops[-1].offset if hops and Place(*hops[-1][:3]) == place else None
