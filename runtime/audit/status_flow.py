@@ -32,6 +32,7 @@ _WORST = (
     S.FAILED_OVER,
     S.PROMOTED,  # last: one topic that was promoted on its own is no word of the flow
 )
+_ANOTHER_LOG = (S.RECREATED, S.DIVERGED)
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 
 
@@ -204,6 +205,8 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
             now_ms=flow.now_ms,
         )
     )
+    if state.state in _ANOTHER_LOG:  # the ledger's position is of a log that is gone
+        lag = behind = None
     before = flow.before.get(key)
     return PartitionSeen(
         topic=key.topic,
