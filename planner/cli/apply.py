@@ -25,6 +25,7 @@ from planner.cli.options import (
 from planner.cli.pipeline import apply_plan, folder_of, see
 from planner.cli.plan_output import show_plan
 from planner.cli.validate import checked
+from planner.cli.waiting import NOTICED_S, waiting
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
 from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import Plan
@@ -106,8 +107,9 @@ def execute(
     if not plan.steps:
         if write is not None:
             write()
-        view.closing(plan, NOTHING_DONE, None, finish_with)
-        return _of_the_unknown(plan, ExitCode.DONE)
+        waits = waiting(plan, timeout)
+        view.closing(plan, NOTHING_DONE, None, finish_with, waits)
+        return _of_the_unknown(plan, ExitCode.ERROR if waits else ExitCode.DONE)
     if not auto_approve:
         approve(plan)
     endpoints = endpoints_of(plan.connections.values())
@@ -123,6 +125,7 @@ def execute(
         wait=wait,
         errors=home.parent / "errors",
         write=write,
+        waiting=lambda done: waiting(done, timeout, NOTICED_S if wait else 0.0),
     )
     return _of_the_unknown(plan, carry_out(plan, applying))
 
