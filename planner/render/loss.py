@@ -9,7 +9,7 @@ from rich.text import Text
 from planner.expand.say import few
 from planner.render.status_words import count, moment, plural, span
 from planner.render.table import Cell, Column, table
-from runtime.contract.seen_loss import FlowLoss, GroupLoss
+from runtime.contract.seen_loss import FlowLoss, GroupLoss, GroupTopics
 
 
 def flow_lines(losses: Sequence[FlowLoss], now_ms: int) -> Iterator[Text]:
@@ -81,6 +81,18 @@ def _group(one: GroupLoss) -> list[Cell | str]:
         Cell(str(one.kept), "yellow" if one.kept else ""),
         one.why,
     ]
+
+
+def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
+    """A line for each group and cluster: the names are ready to copy, over all flows into that cluster."""
+    topics: dict[tuple[str, str], set[str]] = {}
+    for one in groups:
+        topics.setdefault((one.cluster, one.group), set()).update(one.topics)
+    longest = max((len(group) for _, group in topics), default=0)
+    for (cluster, group), names in sorted(topics.items()):
+        yield Text.assemble(
+            ("  ", ""), (f"{group:<{longest}}", "bold"), (f"  at {cluster}: ", ""), ",".join(sorted(names))
+        )
 
 
 def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:

@@ -48,7 +48,8 @@ class FlowLoss(msgspec.Struct, frozen=True, kw_only=True):
 class GroupLoss(msgspec.Struct, frozen=True, kw_only=True):
     """One group over one flow, at its next start at the destination. By partitions: `exact` goes on where it
     was; `again` reads some records again (both sides write the topic); `lost` had read further than what
-    arrived, `records_lost` in all; `kept` is left where it stands, for `why`.
+    arrived, `records_lost` in all; `kept` is left where it stands, for `why`. `topics` are the names that
+    its consumers subscribe to at the destination.
     """
 
     flow: str
@@ -59,6 +60,16 @@ class GroupLoss(msgspec.Struct, frozen=True, kw_only=True):
     records_lost: int = 0
     kept: int = 0
     why: str = ""
+    topics: list[str] = []
+
+
+class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
+    """The topics that a group's consumers subscribe to at the destination of a flow, which may rename them."""
+
+    flow: str
+    group: str
+    cluster: str
+    topics: list[str]
 
 
 def loss_of(flow: FlowSeen, now_ms: int) -> FlowLoss:

@@ -84,14 +84,14 @@ def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
 
     View(as_json=False).closing(plan, NOTHING_DONE, None, "repl apply", [waits(0), waits(1)])
 
-    assert [one.rstrip() for one in capsys.readouterr().out.strip().splitlines()] == [
+    assert [one.strip() for one in capsys.readouterr().out.strip().splitlines()] == [
         "Apply not complete.",
         "",
         "Done: Resources: 0 added, 0 changed, 0 destroyed.",
         "",
         "Partitions that wait for a decision (2):",
-        f"  flow.one: orders-0, orders-1 recreated: {WHY}",
-        f"    Next: {NEXT}",
+        f"flow.one: orders-0, orders-1 recreated: {WHY}",
+        f"Next: {NEXT}",
     ]
 
 
