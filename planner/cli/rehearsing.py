@@ -71,7 +71,7 @@ def say_subscriptions(groups: "Sequence[GroupTopics]") -> None:
     from planner.render.loss import subscription_lines
 
     if groups:
-        click.echo("\nWhat the consumers of each group subscribe to now:")
+        click.echo("\nWhat the consumers of each group subscribe to at the destination:")
         print_lines(lambda _: subscription_lines(groups))
 
 

@@ -64,7 +64,7 @@ class GroupLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
-    """The topics that a group's consumers subscribe to at the destination of a flow, which may rename them."""
+    """The topics that the consumers of a group subscribe to at the destination; the flow may rename them."""
 
     flow: str
     group: str

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def waits(partition: int = 0) -> PartitionWaits:
     return PartitionWaits(flow="one", topic=TOPIC, partition=partition, state="recreated", why=WHY, next=NEXT)
 
 
-def seen(state: S, there: bytes | None = None, **here: object) -> StatusSeen:
+def seen(state: S, there: bytes | None = None, **here: Any) -> StatusSeen:
     made = destination(topics={TOPIC: TopicFacts(there, 1)}) if there is not None else destination()
     written = ledger(progress(), job(), report(said(state, why="so it is")))
     return join(asked(), look(source(**here), made, written))
