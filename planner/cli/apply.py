@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import click
@@ -22,7 +22,7 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.pipeline import apply_plan, folder_of, see
+from planner.cli.pipeline import apply_plan, folder_of, see, with_waiting
 from planner.cli.plan_output import show_plan
 from planner.cli.validate import checked
 from planner.cli.waiting import NOTICED_S, waiting
@@ -70,9 +70,11 @@ def command(
             timeout=timeout,
             view=view,
             wait=not no_wait,
+            ask_of=None,
         )
     loaded = checked(path, var_files)
-    plan = with_diagnostics(apply_plan(see(loaded.topology, timeout), targets), loaded.warnings)
+    seen = see(loaded.topology, timeout)
+    plan = with_waiting(with_diagnostics(apply_plan(seen, targets), loaded.warnings), seen)
     show_plan(plan, as_json=as_json)
     return execute(
         plan,
@@ -82,6 +84,7 @@ def command(
         timeout=timeout,
         view=view,
         wait=not no_wait,
+        ask_of=None,
     )
 
 
@@ -95,10 +98,12 @@ def execute(
     view: View,
     wait: bool = True,
     write: Callable[[], None] | None = None,
+    ask_of: Collection[str] | None = (),
 ) -> int:
     """What every command does that changes clusters: refuse, or ask and carry out.
 
     `write` writes what the plan was made from to its files; it is called right before the first step.
+    `ask_of` are flows that must have no partition that waits for a decision when it ends; None is all.
     """
     errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
     if errors:
@@ -107,7 +112,7 @@ def execute(
     if not plan.steps:
         if write is not None:
             write()
-        waits = waiting(plan, timeout)
+        waits = waiting(plan, timeout, only=ask_of)
         view.closing(plan, NOTHING_DONE, None, finish_with, waits)
         return _of_the_unknown(plan, ExitCode.ERROR if waits else ExitCode.DONE)
     if not auto_approve:
@@ -125,7 +130,7 @@ def execute(
         wait=wait,
         errors=home.parent / "errors",
         write=write,
-        waiting=lambda done: waiting(done, timeout, NOTICED_S if wait else 0.0),
+        waiting=lambda done: waiting(done, timeout, NOTICED_S if wait else 0.0, ask_of),
     )
     return _of_the_unknown(plan, carry_out(plan, applying))
 

@@ -45,13 +45,13 @@ def see(topology: Topology, timeout_ms: int, given_up: str | None = None) -> See
 
 def apply_plan(seen: Seen, targets: Sequence[str] = ()) -> Plan:
     """Checked by the brokers too: what they would refuse is an error of the plan, before anything changes."""
-    plan = settled(seen, lambda one: _planned(one, targets), Seen.again)
-    return plan if plan.errored else with_waiting(plan, seen)
+    return settled(seen, lambda one: _planned(one, targets), Seen.again)
 
 
 def with_waiting(plan: Plan, seen: Seen) -> Plan:
     """Warns of partitions that wait for a decision; where no job ever ran there are none."""
-    if not any(one.jobs for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)):
+    clusters = [one for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)]
+    if plan.errored or not any(one.jobs for one in clusters):
         return plan
     from planner.cli.waiting import waiting
     from planner.plan.waiting import warnings_of

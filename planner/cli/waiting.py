@@ -4,7 +4,7 @@ It asks what `repl status` asks. Flows whose clusters did not answer, or whose j
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from planner.cli.endpoints import endpoints_of
@@ -25,9 +25,14 @@ _LOOK_S = 0.5
 _WAITS = frozenset(one for one in PartitionState if one.needs_someone) - {PartitionState.SOURCE_DELETED}
 
 
-def waiting(plan: Plan, timeout_ms: int, patience_s: float = 0.0) -> tuple[PartitionWaits, ...]:
-    """Returns the partitions that wait; those that go on within the patience are not among them."""
-    flows = [one for one in plan.flows if _asked_about(one, plan)]
+def waiting(
+    plan: Plan, timeout_ms: int, patience_s: float = 0.0, only: Collection[str] | None = None
+) -> tuple[PartitionWaits, ...]:
+    """Returns the partitions that wait; those that go on within the patience are not among them.
+
+    `only`: the names of the flows that it is about; None is every flow of the plan.
+    """
+    flows = [one for one in plan.flows if _asked_about(one, plan) and (only is None or one.name in only)]
     if not flows:
         return ()
     destinations = sorted({one.destination_cluster for one in flows})

@@ -1,4 +1,4 @@
-"""Steps of failing_over/next_step.feature: what apply, plan, status and failover say, compared with what is so."""
+"""Steps of failing_over/next_step.feature: what the commands say, compared with what is so."""
 
 import datetime
 import json
