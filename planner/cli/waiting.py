@@ -7,8 +7,11 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from planner.cli.app import show
 from planner.cli.endpoints import endpoints_of
+from planner.kafka import Endpoint
 from planner.model.address import flow_address
+from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan, PlannedFlow
 from planner.model.topology import RUNNING
 from planner.observe.jobs import read_specs
@@ -37,9 +40,19 @@ def waiting(
         return ()
     destinations = sorted({one.destination_cluster for one in flows})
     endpoints = endpoints_of(plan.connections[name] for name in destinations)
-    specs = {name: read_specs(endpoints[name]) for name in destinations}
+    specs = {name: _specs(endpoints[name]) for name in destinations}
     asked = _asked(plan, [one for one in flows if _has(specs[one.destination_cluster], one)], specs)
     return asyncio.run(_found(asked, timeout_ms / 1000, patience_s)) if asked.flows else ()
+
+
+def _specs(endpoint: Endpoint) -> dict[str, JobSpec]:
+    """Returns what the jobs there run by. A status topic that can't be read is a warning: an apply is done."""
+    try:
+        return read_specs(endpoint)
+    except Failure as failure:
+        unknown = f"it is not known whether a partition at {endpoint.cluster} waits for a decision"
+        show([warning(f"{unknown}: {one.summary}", one.way_out) for one in failure.diagnostics])
+        return {}
 
 
 def _asked_about(flow: PlannedFlow, plan: Plan) -> bool:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from planner.cli.apply_view import View
-from planner.cli.waiting import waits_of
-from planner.model.diagnostic import Severity
+from planner.cli.waiting import waiting, waits_of
+from planner.model.diagnostic import Failure, Severity, error
 from planner.model.outcome import NOTHING_DONE
-from planner.model.plan import WAITS
+from planner.model.plan import WAITS, PlannedFlow
+from planner.model.topology import Cluster
 from planner.plan import with_diagnostics
 from planner.plan.waiting import warnings_of
 from planner.render.words import summary_line
@@ -62,6 +63,21 @@ def test_what_is_gone_at_the_source_is_decided() -> None:
 
     assert [one.state for one in status.flows[0].partitions] == ["source_deleted"]
     assert list(waits_of(status)) == []
+
+
+def test_a_status_topic_that_cannot_be_read_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unreadable(endpoint: object) -> None:
+        raise Failure(error("__repl.status at dc2 cannot be used: no right"))
+
+    monkeypatch.setattr("planner.cli.waiting.read_specs", unreadable)
+    flow = PlannedFlow("one", "dc1", "dc2", "active", "dc2")
+    reached = {name: Cluster(name, "127.0.0.1:9") for name in ("dc1", "dc2")}
+
+    assert waiting(replace(nothing(), flows=(flow,), connections=reached), 1) == ()
+    said = capsys.readouterr().err
+    assert "it is not known whether a partition at dc2 waits for a decision" in said
 
 
 def test_a_plan_warns_once_for_a_flow_and_state() -> None:

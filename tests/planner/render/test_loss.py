@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.render.loss import flow_lines
-from runtime.contract.seen_loss import FlowLoss, PartitionUnheard
+from planner.render.loss import flow_lines, subscription_lines
+from runtime.contract.seen_loss import FlowLoss, GroupTopics, PartitionUnheard
 
 LOSS = FlowLoss(
     flow="there",
@@ -40,3 +40,16 @@ STOPPED = PartitionUnheard(topic="orders", partition=4, why="data_loss: 5 are go
 )
 def test_partitions_that_are_not_counted_are_named(loss: FlowLoss, line: str) -> None:
     assert [one.plain.strip() for one in flow_lines([loss], 97_000)] == [f"flow.there  {line}"]
+
+
+def test_a_group_subscribes_to_what_all_flows_into_a_cluster_made_of_its_topics() -> None:
+    groups = [
+        GroupTopics(flow="there", group="billing", cluster="dc2", topics=["dc1.refunds", "dc1.orders"]),
+        GroupTopics(flow="more", group="billing", cluster="dc2", topics=["dc1.payments"]),
+        GroupTopics(flow="there", group="audit", cluster="dc2", topics=["dc1.orders"]),
+    ]
+
+    assert [one.plain for one in subscription_lines(groups)] == [
+        "  audit    at dc2: dc1.orders",
+        "  billing  at dc2: dc1.orders,dc1.payments,dc1.refunds",
+    ]
