@@ -46,7 +46,7 @@ def waiting(
 
 
 def _specs(endpoint: Endpoint) -> dict[str, JobSpec]:
-    """Returns what the jobs there run by. A status topic that can't be read is a warning: an apply is done."""
+    """Returns what the jobs there run by. A status topic that can't be read is a warning."""
     try:
         return read_specs(endpoint)
     except Failure as failure:
