@@ -14,6 +14,7 @@ from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.groups import Item, group_selector, own_groups
 from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec_routes import router_of
 from runtime.contract.translate import Pending
 from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
@@ -22,7 +23,7 @@ from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.protocol.groups import CommittedOffset
 from runtime.driver.destination import ensure
-from runtime.driver.discovery import router_of, taken_by
+from runtime.driver.discovery import taken_by
 from runtime.driver.draining import Draining
 from runtime.driver.groups_book import DONE, Book, GroupNumbers
 from runtime.driver.groups_reader import Reader

@@ -16,6 +16,7 @@ from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.groups import Item, group_selector, own_groups
 from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec_routes import router_of
 from runtime.contract.translate import Pending, at_last
 from runtime.copy.checkpoints import Checkpoints
 from runtime.copy.consumer_times import Times
@@ -26,7 +27,6 @@ from runtime.copy.wire.cluster import Cluster
 from runtime.copy.wire.errors import WireError
 from runtime.copy.wire.groups import Read, committed_by, list_groups
 from runtime.copy.wire.protocol.groups import CommittedOffset
-from runtime.driver.discovery import router_of
 from runtime.driver.groups_book import Book
 from runtime.driver.groups_write import Bringing
 from runtime.driver.takeover import Shared
