@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +85,9 @@ class Night:
 
     def held(self, word: str, cluster: str) -> list[bytes]:
         return [one.value or b"" for one in read(self.town.client(cluster), topic(word, cluster))]
+
+    def holds(self, word: str, cluster: str, count: int) -> bool:
+        return len(self.held(word, cluster)) >= count
 
     def billing_reads(self, cluster: str, count: int, more_s: float = 0) -> list[bytes]:
         """With `more_s`, nothing comes after them for that long."""
@@ -306,7 +310,7 @@ def _(night: Night) -> None:
 def _(night: Night, count: int) -> None:
     assert len(night.origins) == count
     for cluster in ("dc1", "dc2"):
-        eventually(lambda at=cluster: len(night.held("orders", at)) >= count, about=f"orders at {cluster}")
+        eventually(partial(night.holds, "orders", cluster, count), about=f"orders at {cluster}")
         assert Counter(night.held("orders", cluster)) == Counter(list(night.origins))
 
 
