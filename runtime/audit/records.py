@@ -16,12 +16,12 @@ from runtime.contract.ledger import UnreadableRecord
 from runtime.contract.producers import Producer
 from runtime.contract.seen_records import RecordsSeen
 from runtime.copy.scan import Scan
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 _FURTHER = 4  # markers and holes take offsets too: how much further back the next try begins
 

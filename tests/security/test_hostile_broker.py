@@ -18,8 +18,8 @@ from planner.model.observed import Unreachable
 from planner.model.topology import Cluster as DeclaredCluster
 from planner.observe import Observer
 from runtime.contract.client import wire_settings
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
 from tests.fakes.hostile_broker import (
     API_VERSIONS,
     AUTHENTICATE,

@@ -13,18 +13,18 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from planner.observe.wire import Connection, WireFailure
 from runtime.contract.client_values import WireSettings
-from runtime.copy.wire.protocol.fields import Reader
-from runtime.copy.wire.protocol.handshake import (
+from runtime.kafka.auth.login import LoginError, advance
+from runtime.kafka.auth.oauthbearer import parse_answer
+from runtime.kafka.auth.scram import scram
+from runtime.kafka.protocol.fields import Reader
+from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from runtime.copy.wire.protocol.metadata import MetadataRequest
-from runtime.copy.wire.protocol.request import Request
-from runtime.copy.wire.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
-from runtime.kafka.auth.login import LoginError, advance
-from runtime.kafka.auth.oauthbearer import parse_answer
-from runtime.kafka.auth.scram import scram
+from runtime.kafka.protocol.metadata import MetadataRequest
+from runtime.kafka.protocol.request import Request
+from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
 from tests.fakes.hostile_broker import api_versions, authenticated, metadata, old_text
 
 HONEST = [
