@@ -11,9 +11,10 @@ from planner.model.live import LiveJob
 from planner.model.observed import ConfigsWanted, ConfigValue, ObservedCluster, ObservedTopic, Wanted
 from planner.model.owned import Owned
 from planner.observe.acls import read_acls
-from planner.observe.asking import NONE, Unreadable, meaning
 from planner.observe.brokers import Brokers, reach_each
 from planner.observe.configs import describe_broker, read_configs
+from planner.observe.connections import BlockingConnection, Refused, Unreadable, WireFailure
+from planner.observe.connections.failure import meaning
 from planner.observe.defaults import Defaults, defaults_of
 from planner.observe.features import BrokerVersions, common_features, too_old
 from planner.observe.groups import read_groups
@@ -22,7 +23,6 @@ from planner.observe.listing import Identity, Listing, identify, list_topics, lo
 from planner.observe.progress import Progress
 from planner.observe.session import Session
 from planner.observe.sizes import read_sizes
-from planner.observe.wire import Connection, Refused, WireFailure
 from runtime.contract.client import wire_settings
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.ledger import Generation
@@ -186,7 +186,7 @@ class ClusterReader:
         except WireFailure as failure:
             unreadable["defaults"] = failure.why
             return _NO_DEFAULTS
-        if described.error != NONE:
+        if described.error:
             why = meaning(described.error, described.message)
             unreadable["defaults"] = f"the brokers' settings can't be read ({why})"
             return _NO_DEFAULTS
@@ -252,7 +252,7 @@ class ClusterReader:
             return {}
 
     def _of_all(
-        self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[Connection]], Found]
+        self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[BlockingConnection]], Found]
     ) -> Found | None:
         """What only all brokers together tell: a silent one makes it unknown, and not less."""
         for broker, failure in self._brokers.silent.items():

@@ -13,10 +13,10 @@ from planner.model.diagnostic import Diagnostic, Failure
 from planner.model.observed import Observed, ObservedCluster, Request, Unreachable, Wanted
 from planner.model.topology import Cluster
 from planner.observe.cluster import ClusterReader, ReadRegistry
+from planner.observe.connections import WireFailure
 from planner.observe.parallel import for_each
 from planner.observe.pins import same_cluster, wrong_clusters
 from planner.observe.progress import Progress, silent
-from planner.observe.wire import WireFailure
 
 TIMEOUT_S = 10.0
 _NOTHING = Wanted()

@@ -2,10 +2,23 @@
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
-from planner.observe.wire import Closed, Connection, NoAnswer, NoConnection, WireFailure
+from planner.observe.connections import (
+    BlockingConnection,
+    Closed,
+    LoopThread,
+    NoAnswer,
+    NoConnection,
+    WireFailure,
+)
+from planner.observe.connections.explain import why_no_tls
+from planner.observe.connections.tokens import token_of
 from runtime.contract.client_values import WireSettings
+from runtime.kafka.buffers import GrowingBuffers
+from runtime.kafka.dial import Dialer
+from runtime.kafka.errors import Unsupported
 
 Answer = TypeVar("Answer")
 Address = tuple[str, int]
@@ -15,6 +28,8 @@ _SHARE = 0.6
 # A broker that starts again refuses connections for a moment.
 _ROUNDS = 3
 _PAUSE_S = 0.25
+# Of the memory for answers, what is kept for the next one.
+_KEPT_BYTES = 8 << 20
 
 
 class Session:
@@ -24,8 +39,9 @@ class Session:
         self._settings = settings
         self._timeout_s = timeout_s
         self._known: list[Address] = list(dict.fromkeys(settings.bootstrap))
-        self._open: Connection | None = None
-        self._dialling: Connection | None = None
+        self._dialer = _dialer(settings, timeout_s)
+        self._loop = LoopThread("observe-connections")
+        self._open: BlockingConnection | None = None
         self._deadline = 0.0
         self._closed = False
 
@@ -33,20 +49,20 @@ class Session:
         """Addresses that the cluster gave: tried after those of the bootstrap."""
         self._known = list(dict.fromkeys((*self._settings.bootstrap, *brokers)))
 
-    def connection(self) -> Connection:
+    def connection(self) -> BlockingConnection:
         """The open one, or a new one to the first broker that takes us."""
         if self._open is None:
             self._deadline = time.monotonic() + self._timeout_s
             self._open = self._connect()
         return self._open
 
-    def dial(self, address: Address, timeout_s: float) -> Connection:
+    def dial(self, address: Address, timeout_s: float) -> BlockingConnection:
         """A connection of the caller's own to this very broker; `timeout_s` bounds the dialling alone."""
-        dialled = Connection(*address, self._settings, min(timeout_s, self._timeout_s)).open()
+        dialled = self._connection(address, min(timeout_s, self._timeout_s)).open()
         dialled.bear(self._timeout_s)
         return dialled
 
-    def ask(self, question: Callable[[Connection], Answer]) -> Answer:
+    def ask(self, question: Callable[[BlockingConnection], Answer]) -> Answer:
         """The answer of the broker at hand, or of the next one when this one fails meanwhile."""
         self._deadline = time.monotonic() + self._timeout_s
         while True:
@@ -62,9 +78,10 @@ class Session:
     def close(self) -> None:
         """Also from another thread: what is being waited for ends."""
         self._closed = True
-        self._forget()
-        if self._dialling is not None:
-            self._dialling.close()
+        self._loop.end()
+
+    def _connection(self, address: Address, timeout_s: float) -> BlockingConnection:
+        return BlockingConnection(self._loop, self._dialer, address, timeout_s)
 
     def _forget(self) -> None:
         broken, self._open = self._open, None
@@ -75,7 +92,7 @@ class Session:
                 self._known.append(broken.address)
             broken.close()
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> BlockingConnection:
         last: WireFailure | None = None
         for attempt in range(_ROUNDS):
             for address in tuple(self._known):
@@ -83,8 +100,7 @@ class Session:
                 if last is not None and (left <= 0 or self._closed):
                     raise last
                 try:
-                    self._dialling = Connection(*address, self._settings, self._patience(left))
-                    return self._dialling.open()
+                    return self._connection(address, self._patience(left)).open()
                 except (NoConnection, NoAnswer, Closed) as failure:
                     last = failure
             if attempt + 1 < _ROUNDS:
@@ -95,3 +111,15 @@ class Session:
     def _patience(self, left: float) -> float:
         share = 1.0 if len(self._known) == 1 else _SHARE
         return max(0.1, min(left, self._timeout_s * share))
+
+
+def _dialer(settings: WireSettings, timeout_s: float) -> Dialer:
+    try:
+        return Dialer(
+            settings,
+            old_brokers=True,
+            buffers=GrowingBuffers(_KEPT_BYTES),
+            obtain_token=partial(token_of, timeout_s=timeout_s),
+        )
+    except Unsupported as wrong:
+        raise why_no_tls(wrong) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SMALLEST = 64 * 1024
+PIECE = 1 << 20
 KEPT = 128 * 1024 * 1024  # more than a slot holds of responses, else each would be fresh memory
 
 
@@ -16,6 +17,16 @@ class BufferPool:
     def __init__(self, kept_bytes: int = KEPT) -> None:
         self._kept_bytes = kept_bytes
         self._buffers: list[bytearray] = []
+
+    def first(self, size: int) -> memoryview:
+        """Memory that an answer of this size begins in: all of it, since the broker is believed."""
+        return self.take(size)
+
+    def grown(self, memory: memoryview, size: int) -> memoryview:
+        """Larger memory with the same beginning, for an answer of this size in all."""
+        larger = self.take(min(size, 2 * len(memory)))
+        larger[: len(memory)] = memory
+        return larger
 
     def take(self, size: int) -> memoryview:
         if size < SMALLEST:
@@ -33,6 +44,13 @@ class BufferPool:
         total = sum(map(len, self._buffers))
         while total > self._kept_bytes:
             total -= len(self._buffers.pop(0))
+
+
+class GrowingBuffers(BufferPool):
+    """Takes memory for an answer as its bytes arrive, so that an announced size alone costs nothing."""
+
+    def first(self, size: int) -> memoryview:
+        return self.take(min(size, PIECE))
 
 
 def _unused(buffer: bytearray) -> bool:

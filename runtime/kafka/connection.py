@@ -21,6 +21,7 @@ from runtime.kafka.errors import (
     AuthenticationFailed,
     Disconnected,
     Malformed,
+    NotKafka,
     TimedOut,
     Unsupported,
     WireError,
@@ -62,7 +63,9 @@ class Connection(asyncio.BufferedProtocol):
         self.retire_at = float("inf")
         self.last_used = 0.0
         self.throttled_until = 0.0
-        self.versions: Mapping[int, tuple[int, int]] = {Api.API_VERSIONS: (3, 3)}
+        self.heard_at = 0.0
+        """When the last bytes came, by the event loop's time; 0 before the first."""
+        self.versions: Mapping[int, tuple[int, int]] = {Api.API_VERSIONS: (0, 3)}
         self.features: Mapping[str, int] = {}
         self._client_id = client_id
         self._request_timeout = request_timeout
@@ -80,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._idle.set()
         self._size = memoryview(bytearray(_SIZE))
         self._filled = 0
+        self._expected = 0
         self._body: memoryview | None = None
 
     @property
@@ -170,12 +174,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._why is not None:
             return
         self._filled += nbytes
+        self.heard_at = self._loop.time()
         if self._body is None:
             if self._filled == _SIZE:
                 self._begin_body()
-        elif self._filled == len(self._body):
+        elif self._filled == self._expected:
             body, self._body, self._filled = self._body, None, 0
             self._answered(body)
+        elif self._filled == len(self._body):
+            self._body = self._buffers.grown(self._body, self._expected)
 
     def eof_received(self) -> bool:
         return False
@@ -196,10 +203,11 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         limit, because = self._limit()
         if _SMALLEST_RESPONSE <= size <= limit:
-            self._body = self._buffers.take(size)
+            self._expected = size
+            self._body = self._buffers.first(size)
         elif self.versions.get(Api.PRODUCE) is None:
             why = "the first answer is not Kafka's; does this listener speak TLS, and security.protocol not?"
-            self._fail(Malformed(self.where, why, sent=True))
+            self._fail(NotKafka(self.where, why, sent=True))
         else:
             self._fail(Malformed(self.where, f"an answer of {size} bytes; {because} {limit}", sent=True))
 
@@ -294,6 +302,8 @@ def _lost(where: str, exc: Exception | None) -> WireError:
         case None:
             return Disconnected(where, "the broker closed the connection", sent=True)
         case ssl.SSLError() if "ALERT" in (exc.reason or ""):
-            return AuthenticationFailed(where, f"TLS was refused by the broker: {exc.reason}")
+            lost: WireError = AuthenticationFailed(where, f"TLS was refused by the broker: {exc.reason}")
         case _:
-            return Disconnected(where, str(exc) or type(exc).__name__, sent=True)
+            lost = Disconnected(where, str(exc) or type(exc).__name__, sent=True)
+    lost.__cause__ = exc
+    return lost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 
 from runtime.contract.redaction import redacted
 from runtime.kafka.codes import ErrorCode
@@ -15,12 +16,23 @@ class WireError(Exception):
         return redacted(super().__str__())
 
 
+class Reached(Enum):
+    """How far a connection came before it failed."""
+
+    NOTHING = "no connection was made"
+    CONNECTED = "the broker sent nothing"
+    ANSWERED = "the broker sent something"
+
+
 class ConnectionFailure(WireError):
     """The broker's answer is not known.
 
     `sent` is False only when no byte of the request can have reached the broker, so sending again is safe
     whatever the request does. The end of a transaction must not be sent again when it is True.
+    `reached` is told of an attempt to connect. The exception that made a connection fail is `__cause__`.
     """
+
+    reached = Reached.ANSWERED
 
     def __init__(self, where: str, why: str, *, sent: bool) -> None:
         super().__init__(f"{where}: {why}")
@@ -65,6 +77,20 @@ class AuthenticationFailed(WireError):
         self.why = redacted(why)
 
 
+class MechanismRefused(AuthenticationFailed):
+    """The broker did not take the SASL mechanism; `offered` names those that it takes."""
+
+    def __init__(self, where: str, code: ErrorCode, mechanism: str, offered: str) -> None:
+        super().__init__(where, f"{code.name}: {mechanism} was asked for, the broker offers {offered}")
+        self.code = code
+        self.mechanism = mechanism
+        self.offered = offered
+
+
+class CredentialsRefused(AuthenticationFailed):
+    """The broker refused the credentials, or the token."""
+
+
 class Unsupported(WireError):
     """The broker or this client can't do what is asked; trying again does not help."""
 
@@ -76,3 +102,7 @@ class Unsupported(WireError):
 
 class Malformed(ConnectionFailure):
     """The broker's bytes are not what the protocol says; the connection is closed."""
+
+
+class NotKafka(Malformed):
+    """The first answer is not of Kafka's protocol at all."""

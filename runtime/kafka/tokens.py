@@ -24,14 +24,15 @@ _USABLE_SHARE = 0.8
 class Tokens:
     """Keeps a token for most of its life. Getting one blocks, so it happens in a thread."""
 
-    def __init__(self, source: TokenSource) -> None:
+    def __init__(self, source: TokenSource, obtain: Callable[[TokenSource], Token]) -> None:
         self._source = source
+        self._obtain = obtain
         self._token: Token | None = None
         self._fresh_until = 0.0
 
     async def current(self) -> str:
         if self._token is None or time.monotonic() >= self._fresh_until:
-            self._token = await asyncio.to_thread(fetch_token, self._source)
+            self._token = await asyncio.to_thread(self._obtain, self._source)
             self._fresh_until = time.monotonic() + self._token.lifetime_s * _USABLE_SHARE
         return self._token.text
 

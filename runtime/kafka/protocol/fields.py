@@ -1,4 +1,8 @@
-"""Kafka's primitive types: fixed-size integers, and compact (flexible) strings, arrays and tagged fields."""
+"""Kafka's primitive types: fixed-size integers, and compact (flexible) strings, arrays and tagged fields.
+
+`FixedWriter` and `FixedReader` have the same methods for the older versions of a request, which have lengths
+of fixed size and no tagged fields. So one request is written once for all its versions.
+"""
 
 from __future__ import annotations
 
@@ -107,6 +111,29 @@ class Writer:
 
     def no_tags(self) -> None:
         self.buffer.append(0)
+
+
+class FixedWriter(Writer):
+    """Writes a version that has lengths of fixed size, and no tagged fields."""
+
+    __slots__ = ()
+
+    def compact_string(self, value: str | None) -> None:
+        self.string(value)
+
+    def compact_bytes(self, value: bytes) -> None:
+        self.old_bytes(value)
+
+    def count(self, items: int | None) -> None:
+        self.int32(-1 if items is None else items)
+
+    def no_tags(self) -> None:
+        """Such a version has none."""
+
+
+def writer_of(version: int, flexible: int) -> Writer:
+    """Returns the writer of a version, where the versions from `flexible` on have compact lengths."""
+    return Writer() if version >= flexible else FixedWriter()
 
 
 class Reader:
@@ -222,3 +249,29 @@ class Reader:
             tag = self.uvarint()
             found[tag] = Reader(self.take(self.uvarint()))
         return found
+
+
+class FixedReader(Reader):
+    """Reads a version that has lengths of fixed size, and no tagged fields."""
+
+    __slots__ = ()
+
+    def compact_bytes(self) -> bytes:
+        return self.old_bytes()
+
+    def nullable_string(self) -> str | None:
+        return self.string()
+
+    def count(self) -> int:
+        count = self.int32()
+        if count > len(self.buffer) - self.position:
+            raise Truncated(f"an array of {count} items in {len(self.buffer) - self.position} bytes")
+        return max(0, count)
+
+    def skip_tags(self) -> None:
+        """Such a version has none."""
+
+
+def reader_of(reader: Reader, version: int, flexible: int) -> Reader:
+    """Returns a reader of the same bytes for a version; the versions from `flexible` on are compact."""
+    return reader if version >= flexible else FixedReader(reader.buffer, reader.position)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.fields import FixedReader, Reader, Writer, reader_of, writer_of
 from runtime.kafka.protocol.request import Api, Buffer
 
 NEVER = 1 << 15
@@ -53,6 +53,29 @@ class ApiVersionsRequest:
         throttle_ms = reader.int32()
         tags = reader.tags()
         return ApiVersionsResponse(error, versions, _features(tags[2]) if 2 in tags else {}, throttle_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class OldApiVersionsRequest:
+    """Version 0, which every broker answers. An answer with an error may end after the error."""
+
+    API: ClassVar[Api] = Api.API_VERSIONS
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE: ClassVar[int] = NEVER
+
+    def body(self, version: int) -> list[Buffer]:
+        return []
+
+    def answer(self, version: int, reader: Reader) -> ApiVersionsResponse:
+        fixed = FixedReader(reader.buffer, reader.position)
+        error = ErrorCode(fixed.int16())
+        if error:
+            return ApiVersionsResponse(error, {}, {})
+        versions = {}
+        for _ in range(fixed.count()):
+            api = fixed.int16()
+            versions[api] = (fixed.int16(), fixed.int16())
+        return ApiVersionsResponse(error, versions, {})
 
 
 def _features(reader: Reader) -> dict[str, int]:
@@ -105,7 +128,7 @@ class SaslAuthenticateResponse:
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateRequest:
     API: ClassVar[Api] = Api.SASL_AUTHENTICATE
-    VERSIONS: ClassVar[tuple[int, int]] = (2, 2)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
     FLEXIBLE: ClassVar[int] = 2
 
     auth_bytes: bytes
@@ -114,15 +137,16 @@ class SaslAuthenticateRequest:
         return "SaslAuthenticateRequest(auth_bytes=<secret>)"
 
     def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
+        writer = writer_of(version, self.FLEXIBLE)
         writer.compact_bytes(self.auth_bytes)
         writer.no_tags()
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> SaslAuthenticateResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
         error = ErrorCode(reader.int16())
         message = reader.nullable_string()
         auth_bytes = reader.compact_bytes()
-        lifetime = reader.int64()
+        lifetime = reader.int64() if version >= 1 else 0
         reader.skip_tags()
         return SaslAuthenticateResponse(error, message, auth_bytes, lifetime)

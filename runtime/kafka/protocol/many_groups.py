@@ -1,4 +1,4 @@
-"""Groups of a broker, and the offsets of many at once: ListGroups v4, v5 and OffsetFetch v8, v9."""
+"""Groups of a broker, and the offsets of many at once: ListGroups v0 to v5 and OffsetFetch v8, v9."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.fields import Reader, Writer, reader_of, writer_of
 from runtime.kafka.protocol.groups import CommittedOffset, read_group
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Buffer
@@ -17,7 +17,7 @@ Offsets = Mapping[TopicPartition, CommittedOffset | ErrorCode]
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """`kind` is `classic`, `consumer`, `share` or `streams`; empty where a broker does not say."""
+    """`kind` is `classic`, `consumer`, `share` or `streams`; empty in older versions, as `state`."""
 
     name: str
     protocol_type: str
@@ -37,19 +37,21 @@ class ListGroupsRequest:
     """Those that the broker coordinates, of every state and kind."""
 
     API: ClassVar[Api] = Api.LIST_GROUPS
-    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
     FLEXIBLE: ClassVar[int] = 3
 
     def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.count(0)
+        writer = writer_of(version, self.FLEXIBLE)
+        if version >= 4:
+            writer.count(0)
         if version >= 5:
             writer.count(0)
         writer.no_tags()
         return [writer.buffer]
 
     def answer(self, version: int, reader: Reader) -> ListGroupsResponse:
-        throttle_ms = reader.int32()
+        reader = reader_of(reader, version, self.FLEXIBLE)
+        throttle_ms = reader.int32() if version >= 1 else 0
         error = ErrorCode(reader.int16())
         groups = reader.array(lambda: _listed(reader, version))
         return ListGroupsResponse(throttle_ms, error, tuple(groups))
@@ -59,7 +61,7 @@ def _listed(reader: Reader, version: int) -> ListedGroup:
     group = ListedGroup(
         reader.compact_string(),
         reader.compact_string(),
-        reader.compact_string(),
+        reader.compact_string() if version >= 4 else "",
         reader.compact_string() if version >= 5 else "",
     )
     reader.skip_tags()

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from planner.observe.wire.failure import Refused
-from planner.observe.wire.tokens import token_of
+from planner.observe.connections.failure import Refused
+from planner.observe.connections.tokens import token_of
 from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.contract.token_endpoint import ALLOW_INSECURE
 
@@ -53,7 +53,7 @@ Issuer = Callable[[Answer], tuple[str, list[str]]]
 
 @pytest.mark.parametrize("printed", ["abc.def.ghi", '{"access_token": "abc.def.ghi", "expires_in": 60}'])
 def test_a_command_prints_it(printed: str) -> None:
-    assert token_of(TokenCommand(f"printf %s '{printed}'"), 10) == "abc.def.ghi"
+    assert token_of(TokenCommand(f"printf %s '{printed}'"), 10).text == "abc.def.ghi"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_command_that_gives_none(command: str, why: str) -> None:
 def test_an_endpoint_grants_it(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ALLOW_INSECURE, "1")
     url, heard = issuer((200, '{"access_token": "granted"}'))
-    assert token_of(TokenEndpoint(url, "me", "s3cret", "kafka"), 10) == "granted"
+    assert token_of(TokenEndpoint(url, "me", "s3cret", "kafka"), 10).text == "granted"
     assert heard[0] == "Basic " + base64.b64encode(b"me:s3cret").decode()
     assert heard[1] == "grant_type=client_credentials&scope=kafka"
 
@@ -104,7 +104,7 @@ def test_an_endpoint_that_is_none(url: str, why: str) -> None:
 
 
 def test_an_unsigned_token_names_its_principal() -> None:
-    head, claims, signature = token_of(UnsecuredToken("me"), 10).split(".")
+    head, claims, signature = token_of(UnsecuredToken("me"), 10).text.split(".")
     assert json.loads(base64.urlsafe_b64decode(head + "==")) == {"alg": "none"}
     assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sub"] == "me"
     assert signature == ""

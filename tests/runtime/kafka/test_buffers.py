@@ -7,7 +7,7 @@ import gc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kafka.buffers import SMALLEST, BufferPool
+from runtime.kafka.buffers import PIECE, SMALLEST, BufferPool, GrowingBuffers
 
 SIZE = SMALLEST * 4
 
@@ -53,3 +53,17 @@ def test_no_two_answers_ever_share_memory(takes: list[tuple[int, bool]]) -> None
         if keep:
             held.append((view, number))
     assert all(view[0] == view[-1] == number for view, number in held)
+
+
+@given(st.integers(1, 20 * PIECE))
+def test_growing_memory_keeps_its_beginning_and_reaches_the_size(size: int) -> None:
+    pool = GrowingBuffers(kept_bytes=0)
+    memory = pool.first(size)
+    assert len(memory) == min(size, PIECE)
+    memory[:1] = b"x"
+
+    while len(memory) < size:
+        before, memory = len(memory), pool.grown(memory, size)
+        assert before < len(memory) <= min(size, 2 * before)
+
+    assert memory[0] == ord("x")

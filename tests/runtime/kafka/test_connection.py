@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 import uvloop
 
 from runtime.contract.client_values import WireSettings
+from runtime.kafka.buffers import BufferPool, GrowingBuffers
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import Disconnected, Malformed, TimedOut, Unsupported
 from runtime.kafka.protocol.fetch import FetchRequest, Isolation
+from runtime.kafka.protocol.fields import Writer
+from runtime.kafka.protocol.many_groups import ListGroupsRequest
 from runtime.kafka.protocol.request import Api
 from runtime.kafka.protocol.transactions import (
     EndTransactionRequest,
@@ -270,3 +274,53 @@ def test_a_broker_that_does_not_introduce_itself_in_time_was_never_asked() -> No
         assert not failure.value.sent
 
     run(client())
+
+
+@pytest.mark.parametrize("buffers", [BufferPool(), GrowingBuffers()], ids=["whole", "growing"])
+def test_a_long_answer_is_read_whole(buffers: BufferPool) -> None:
+    name = "x" * (5 << 20)
+
+    async def script(talk: Talk) -> None:
+        await talk.answer(await talk.hear(), groups_named(name))
+
+    async def client() -> None:
+        async with broker(script) as port:
+            connection = await Dialer(WireSettings(()), buffers=buffers).dial("127.0.0.1", port, "test")
+            assert (await connection.call(ListGroupsRequest())).groups[0].name == name
+            await connection.close()
+
+    run(client())
+
+
+def test_an_announced_size_alone_costs_no_memory() -> None:
+    size = 90_000_000
+
+    async def script(talk: Talk) -> None:
+        await talk.hear()
+        await talk.say(struct.pack(">i", size) + b"1234")
+        await talk.hear()
+
+    async def client() -> None:
+        async with broker(script) as port:
+            dialer = Dialer(WireSettings(()), buffers=GrowingBuffers())
+            connection = await dialer.dial("127.0.0.1", port, "test")
+            tracemalloc.start()
+            with pytest.raises(TimedOut):
+                await connection.call(ListGroupsRequest(), within=0.2)
+            assert tracemalloc.get_traced_memory()[1] < size / 10
+            tracemalloc.stop()
+            await connection.close()
+
+    run(client())
+
+
+def groups_named(name: str) -> bytes:
+    writer = Writer()
+    writer.int32(0)
+    writer.int16(0)
+    writer.count(1)
+    for text in (name, "consumer", "Empty", "classic"):
+        writer.compact_string(text)
+    writer.no_tags()
+    writer.no_tags()
+    return bytes(writer.buffer)

@@ -59,7 +59,7 @@ def test_a_command_that_gives_no_token_says_why(source: TokenCommand, why: str) 
 def test_a_token_is_kept_until_most_of_its_life_is_over_or_it_was_refused(tmp_path: Path) -> None:
     count = tmp_path / "count"
     script = f'open("{count}", "a").write("x"); print("""{{"access_token": "abc", "expires_in": 900}}""")'
-    tokens = Tokens(command(script))
+    tokens = Tokens(command(script), fetch_token)
 
     async def use() -> None:
         assert await tokens.current() == await tokens.current() == "abc"

@@ -35,6 +35,7 @@ public class Golden {
 
     public static void main(String[] args) {
         print("ApiVersionsRequest", new ApiVersionsRequestData().setClientSoftwareName("repl").setClientSoftwareVersion("1"), 3);
+        print("OldApiVersionsRequest", new ApiVersionsRequestData(), 0);
         ApiVersionsResponseData.ApiVersionCollection apis = new ApiVersionsResponseData.ApiVersionCollection();
         apis.add(new ApiVersionsResponseData.ApiVersion().setApiKey((short) 0).setMinVersion((short) 3).setMaxVersion((short) 13));
         apis.add(new ApiVersionsResponseData.ApiVersion().setApiKey((short) 1).setMinVersion((short) 4).setMaxVersion((short) 18));
@@ -44,17 +45,25 @@ public class Golden {
         finalized.add(new ApiVersionsResponseData.FinalizedFeatureKey().setName("transaction.version").setMaxVersionLevel((short) 2).setMinVersionLevel((short) 2));
         print("ApiVersionsResponse", new ApiVersionsResponseData().setThrottleTimeMs(5).setApiKeys(apis).setSupportedFeatures(supported)
             .setFinalizedFeaturesEpoch(9).setFinalizedFeatures(finalized), 3);
+        print("OldApiVersionsResponse", new ApiVersionsResponseData().setApiKeys(apis), 0);
         print("SaslHandshakeRequest", new SaslHandshakeRequestData().setMechanism("SCRAM-SHA-512"), 1);
         print("SaslHandshakeResponse", new SaslHandshakeResponseData().setErrorCode((short) 33).setMechanisms(List.of("PLAIN", "GSSAPI")), 1);
-        print("SaslAuthenticateRequest", new SaslAuthenticateRequestData().setAuthBytes("secret".getBytes()), 2);
+        print("SaslAuthenticateRequest", new SaslAuthenticateRequestData().setAuthBytes("secret".getBytes()), 0, 1, 2);
         print("SaslAuthenticateResponse", new SaslAuthenticateResponseData().setErrorCode((short) 58).setErrorMessage("no")
             .setAuthBytes("x".getBytes()).setSessionLifetimeMs(60000), 2);
+        print("OldSaslAuthenticateResponse", new SaslAuthenticateResponseData().setErrorCode((short) 58).setErrorMessage("no")
+            .setAuthBytes("x".getBytes()), 0, 1);
 
         print("MetadataRequest.names", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(List.of(
             new MetadataRequestData.MetadataRequestTopic().setName("orders"), new MetadataRequestData.MetadataRequestTopic().setName("päy"))), 12);
         print("MetadataRequest.ids", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(List.of(
             new MetadataRequestData.MetadataRequestTopic().setTopicId(ONE).setName(null))), 12);
         print("MetadataRequest.all", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(null), 12);
+        for (short version = 1; version <= 12; version++) {
+            MetadataRequestData asked = new MetadataRequestData().setAllowAutoTopicCreation(version < 4);
+            print("AnyMetadataRequest.names", asked.setTopics(List.of(new MetadataRequestData.MetadataRequestTopic().setName("orders"))), version);
+            print("AnyMetadataRequest.all", asked.setTopics(null), version);
+        }
         MetadataResponseData.MetadataResponseBrokerCollection brokers = new MetadataResponseData.MetadataResponseBrokerCollection();
         brokers.add(new MetadataResponseData.MetadataResponseBroker().setNodeId(1).setHost("one").setPort(9092).setRack("r1"));
         brokers.add(new MetadataResponseData.MetadataResponseBroker().setNodeId(2).setHost("two").setPort(9093));
@@ -66,6 +75,12 @@ public class Golden {
                 .setLeaderEpoch(4).setReplicaNodes(List.of(1)).setIsrNodes(List.of()).setOfflineReplicas(List.of()))));
         topics.add(new MetadataResponseData.MetadataResponseTopic().setErrorCode((short) 100).setName(null).setTopicId(TWO).setPartitions(List.of()));
         print("MetadataResponse", new MetadataResponseData().setThrottleTimeMs(3).setBrokers(brokers).setClusterId("abc").setControllerId(1).setTopics(topics), 12);
+        MetadataResponseData.MetadataResponseTopicCollection orders = new MetadataResponseData.MetadataResponseTopicCollection();
+        orders.add(new MetadataResponseData.MetadataResponseTopic().setName("orders").setIsInternal(true).setPartitions(List.of(
+            new MetadataResponseData.MetadataResponsePartition().setPartitionIndex(0).setLeaderId(2)
+                .setReplicaNodes(List.of(1, 2)).setIsrNodes(List.of(2)))));
+        print("AnyMetadataResponse", new MetadataResponseData().setBrokers(brokers).setClusterId("abc").setControllerId(1).setTopics(orders),
+            2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12);
 
         FetchRequestData fetch = new FetchRequestData().setMaxWaitMs(500).setMinBytes(1).setMaxBytes(33554432).setIsolationLevel((byte) 1)
             .setSessionId(77).setSessionEpoch(3).setRackId("r1").setTopics(List.of(
@@ -177,9 +192,40 @@ public class Golden {
                 new OffsetFetchResponseData.OffsetFetchResponseTopics().setName("orders").setPartitions(List.of(
                     new OffsetFetchResponseData.OffsetFetchResponsePartitions().setPartitionIndex(2).setCommittedOffset(55).setCommittedLeaderEpoch(4).setMetadata("m"))))),
             new OffsetFetchResponseData.OffsetFetchResponseGroup().setGroupId("h").setErrorCode((short) 16))), 8);
-        print("ListGroupsRequest", new ListGroupsRequestData(), 4, 5);
+        print("ListGroupsRequest", new ListGroupsRequestData(), 0, 1, 2, 3, 4, 5);
+        print("OldListGroupsResponse", new ListGroupsResponseData().setGroups(List.of(
+            new ListGroupsResponseData.ListedGroup().setGroupId("g").setProtocolType("consumer"))), 0, 1, 2, 3);
         print("ListGroupsResponse", new ListGroupsResponseData().setThrottleTimeMs(1).setGroups(List.of(
             new ListGroupsResponseData.ListedGroup().setGroupId("g").setProtocolType("consumer").setGroupState("Empty").setGroupType("classic"))), 5);
+
+        DescribeConfigsRequestData configs = new DescribeConfigsRequestData().setResources(List.of(
+            new DescribeConfigsRequestData.DescribeConfigsResource().setResourceType((byte) 2).setResourceName("orders").setConfigurationKeys(List.of("retention.ms", "flush.ms")),
+            new DescribeConfigsRequestData.DescribeConfigsResource().setResourceType((byte) 2).setResourceName("päy").setConfigurationKeys(List.of("retention.ms", "flush.ms"))));
+        print("DescribeConfigsRequest.keys", configs, 1, 2, 3, 4);
+        print("DescribeConfigsRequest.all", new DescribeConfigsRequestData().setResources(List.of(
+            new DescribeConfigsRequestData.DescribeConfigsResource().setResourceType((byte) 4).setResourceName("1").setConfigurationKeys(null))), 1, 2, 3, 4);
+        print("DescribeConfigsResponse", new DescribeConfigsResponseData().setThrottleTimeMs(7).setResults(List.of(
+            new DescribeConfigsResponseData.DescribeConfigsResult().setResourceType((byte) 2).setResourceName("orders").setErrorMessage(null).setConfigs(List.of(
+                new DescribeConfigsResponseData.DescribeConfigsResourceResult().setName("retention.ms").setValue("1000").setConfigSource((byte) 1),
+                new DescribeConfigsResponseData.DescribeConfigsResourceResult().setName("secret").setValue(null).setReadOnly(true).setConfigSource((byte) 5).setIsSensitive(true)
+                    .setSynonyms(List.of(new DescribeConfigsResponseData.DescribeConfigsSynonym().setName("s").setValue("v").setSource((byte) 4))))),
+            new DescribeConfigsResponseData.DescribeConfigsResult().setErrorCode((short) 29).setErrorMessage("no").setResourceType((byte) 2).setResourceName("hidden"))), 1, 2, 3, 4);
+        print("DescribeAclsRequest", new DescribeAclsRequestData().setResourceTypeFilter((byte) 1).setResourceNameFilter(null).setPatternTypeFilter((byte) 1)
+            .setPrincipalFilter(null).setHostFilter(null).setOperation((byte) 1).setPermissionType((byte) 1), 1, 2, 3);
+        print("DescribeAclsResponse", new DescribeAclsResponseData().setThrottleTimeMs(2).setErrorMessage(null).setResources(List.of(
+            new DescribeAclsResponseData.DescribeAclsResource().setResourceType((byte) 2).setResourceName("orders").setPatternType((byte) 4).setAcls(List.of(
+                new DescribeAclsResponseData.AclDescription().setPrincipal("User:app").setHost("*").setOperation((byte) 3).setPermissionType((byte) 3),
+                new DescribeAclsResponseData.AclDescription().setPrincipal("User:b").setHost("h").setOperation((byte) 4).setPermissionType((byte) 2))))), 1, 2, 3);
+        DescribeLogDirsRequestData.DescribableLogDirTopicCollection dirs = new DescribeLogDirsRequestData.DescribableLogDirTopicCollection();
+        dirs.add(new DescribeLogDirsRequestData.DescribableLogDirTopic().setTopic("orders").setPartitions(List.of(0, 1)));
+        print("DescribeLogDirsRequest", new DescribeLogDirsRequestData().setTopics(dirs), 1, 2, 3, 4);
+        DescribeLogDirsResponseData sizes = new DescribeLogDirsResponseData().setThrottleTimeMs(4).setResults(List.of(
+            new DescribeLogDirsResponseData.DescribeLogDirsResult().setLogDir("/disk").setTopics(List.of(
+                new DescribeLogDirsResponseData.DescribeLogDirsTopic().setName("orders").setPartitions(List.of(
+                    new DescribeLogDirsResponseData.DescribeLogDirsPartition().setPartitionIndex(0).setPartitionSize(1L << 40).setOffsetLag(3),
+                    new DescribeLogDirsResponseData.DescribeLogDirsPartition().setPartitionIndex(1).setPartitionSize(77).setIsFutureKey(true)))))));
+        print("DescribeLogDirsResponse", sizes, 1, 2, 3, 4);
+        print("DescribeLogDirsResponse.refused", new DescribeLogDirsResponseData().setErrorCode((short) 31), 3, 4);
 
         print("DescribeProducersRequest", new DescribeProducersRequestData().setTopics(List.of(
             new DescribeProducersRequestData.TopicRequest().setName("orders").setPartitionIndexes(List.of(0, 1)))), 0);

@@ -11,7 +11,7 @@ from typing import Any
 from runtime.kafka.protocol.fields import Reader
 from runtime.kafka.protocol.request import Request
 
-_LINES = [line.split() for line in (Path(__file__).parent / "golden.txt").read_text().splitlines()]
+_LINES = [line.split(" ") for line in (Path(__file__).parent / "golden.txt").read_text().splitlines()]
 GOLDEN = {(name, int(version)): bytes.fromhex(text) for name, version, text in _LINES}
 
 ONE = bytes(range(1, 17))

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from runtime.kafka.protocol.acls import DescribeAclsRequest
+from runtime.kafka.protocol.config_entries import BROKER, TOPIC, Decoder, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchFrom, FetchRequest, Isolation
 from runtime.kafka.protocol.groups import CommittedOffset, OffsetCommitRequest, OffsetFetchRequest
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
+    OldApiVersionsRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
@@ -18,8 +21,9 @@ from runtime.kafka.protocol.hanging import (
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
+from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
 from runtime.kafka.protocol.many_groups import FetchManyRequest, ListGroupsRequest
-from runtime.kafka.protocol.metadata import MetadataRequest
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataRequest
 from runtime.kafka.protocol.offsets import (
     LATEST,
     EpochEndsRequest,
@@ -65,13 +69,25 @@ PRODUCED = (
 IDENTITY = ProducerIdentity(9, 2)
 ORDERS = [TopicPartition("orders", index) for index in range(4)]
 
+
+def configs_of(kind: int, names: list[str], keys: list[str] | None) -> Request[Any]:
+    return DescribeConfigsRequest(kind, names, keys, lambda name: lambda key, own: True, Decoder(tuple_of))
+
+
+def tuple_of(*value: object) -> tuple[object, ...]:
+    return value
+
+
 CASES: list[tuple[str, Request[Any]]] = [
     ("ApiVersionsRequest", ApiVersionsRequest("repl", "1")),
+    ("OldApiVersionsRequest", OldApiVersionsRequest()),
     ("SaslHandshakeRequest", SaslHandshakeRequest("SCRAM-SHA-512")),
     ("SaslAuthenticateRequest", SaslAuthenticateRequest(b"secret")),
     ("MetadataRequest.names", MetadataRequest(["orders", "päy"])),
     ("MetadataRequest.ids", MetadataRequest(ids=[ONE])),
     ("MetadataRequest.all", MetadataRequest(None)),
+    ("AnyMetadataRequest.names", AnyMetadataRequest(["orders"])),
+    ("AnyMetadataRequest.all", AnyMetadataRequest(None)),
     ("FetchRequest", FETCH),
     ("ProduceRequest", ProduceRequest("tx", 30_000, PRODUCED)),
     ("ProduceRequest.plain", ProduceRequest(None, 1, PRODUCED, acks=1)),
@@ -92,6 +108,10 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("OffsetFetchRequest.all", OffsetFetchRequest("g")),
     ("FetchManyRequest", FetchManyRequest(["g", "h"])),
     ("ListGroupsRequest", ListGroupsRequest()),
+    ("DescribeConfigsRequest.keys", configs_of(TOPIC, ["orders", "päy"], ["retention.ms", "flush.ms"])),
+    ("DescribeConfigsRequest.all", configs_of(BROKER, ["1"], None)),
+    ("DescribeAclsRequest", DescribeAclsRequest()),
+    ("DescribeLogDirsRequest", DescribeLogDirsRequest(ORDERS[:2])),
     ("DescribeProducersRequest", DescribeProducersRequest(ORDERS[:2])),
     ("DescribeTransactionsRequest", DescribeTransactionsRequest(["tx"])),
     ("ListTransactionsRequest", ListTransactionsRequest(["Ongoing"], [9])),

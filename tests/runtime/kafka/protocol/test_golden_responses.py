@@ -9,6 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.acls import AclBinding, DescribeAclsRequest, DescribeAclsResponse
+from runtime.kafka.protocol.config_entries import (
+    TOPIC,
+    Decoder,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    Described,
+)
 from runtime.kafka.protocol.fetch import (
     EpochEnd,
     FetchedPartition,
@@ -17,7 +25,7 @@ from runtime.kafka.protocol.fetch import (
     Isolation,
     LeaderHint,
 )
-from runtime.kafka.protocol.fields import Reader, Truncated
+from runtime.kafka.protocol.fields import NO_TOPIC_ID, Reader, Truncated
 from runtime.kafka.protocol.groups import (
     CommittedOffset,
     OffsetCommitRequest,
@@ -28,6 +36,7 @@ from runtime.kafka.protocol.groups import (
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    OldApiVersionsRequest,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
@@ -44,6 +53,7 @@ from runtime.kafka.protocol.hanging import (
     ListTransactionsResponse,
     TransactionState,
 )
+from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from runtime.kafka.protocol.many_groups import (
     FetchManyRequest,
     FetchManyResponse,
@@ -51,7 +61,14 @@ from runtime.kafka.protocol.many_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from runtime.kafka.protocol.metadata import Broker, MetadataRequest, MetadataResponse, Partition, Topic
+from runtime.kafka.protocol.metadata import (
+    AnyMetadataRequest,
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    Partition,
+    Topic,
+)
 from runtime.kafka.protocol.offsets import (
     EpochEndsRequest,
     EpochEndsResponse,
@@ -80,6 +97,7 @@ from tests.runtime.kafka.protocol.golden import BATCH, GOLDEN, ONE, TWO, read
 OK = ErrorCode.NONE
 NO_BYTES = memoryview(b"")
 FETCH = FetchRequest(0, 0, 0, Isolation.READ_COMMITTED, 0, 0, {})
+CONFIGS = DescribeConfigsRequest(TOPIC, [], None, lambda name: lambda key, own: True, Decoder(lambda *of: of))
 ORDERS = [TopicPartition("orders", index) for index in range(4)]
 
 CASES: list[tuple[str, Request[Any], object]] = [
@@ -87,6 +105,71 @@ CASES: list[tuple[str, Request[Any], object]] = [
         "ApiVersionsResponse",
         ApiVersionsRequest("", ""),
         ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}, {"transaction.version": 2}, 5),
+    ),
+    (
+        "OldApiVersionsResponse",
+        OldApiVersionsRequest(),
+        ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}, {}),
+    ),
+    (
+        "OldSaslAuthenticateResponse",
+        SaslAuthenticateRequest(b""),
+        SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, "no", b"x", 0),
+    ),
+    (
+        "AnyMetadataResponse",
+        AnyMetadataRequest(),
+        MetadataResponse(
+            0,
+            (Broker(1, "one", 9092, "r1"), Broker(2, "two", 9093)),
+            "abc",
+            1,
+            (Topic("orders", NO_TOPIC_ID, OK, True, {0: Partition(0, 2, -1, (1, 2), (2,))}),),
+        ),
+    ),
+    (
+        "OldListGroupsResponse",
+        ListGroupsRequest(),
+        ListGroupsResponse(0, OK, (ListedGroup("g", "consumer", ""),)),
+    ),
+    (
+        "DescribeConfigsResponse",
+        CONFIGS,
+        DescribeConfigsResponse(
+            7,
+            (
+                Described(
+                    "orders",
+                    OK,
+                    None,
+                    {"retention.ms": ("1000", 1, False, False), "secret": (None, 5, True, True)},
+                ),
+                Described("hidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no", {}),
+            ),
+        ),
+    ),
+    (
+        "DescribeAclsResponse",
+        DescribeAclsRequest(),
+        DescribeAclsResponse(
+            2,
+            OK,
+            None,
+            (
+                AclBinding(2, "orders", 4, "User:app", "*", 3, 3),
+                AclBinding(2, "orders", 4, "User:b", "h", 4, 2),
+            ),
+        ),
+    ),
+    (
+        "DescribeLogDirsResponse",
+        DescribeLogDirsRequest([]),
+        DescribeLogDirsResponse(4, OK, ((ORDERS[0], 1 << 40), (ORDERS[1], 77))),
+    ),
+    (
+        "DescribeLogDirsResponse.refused",
+        DescribeLogDirsRequest([]),
+        DescribeLogDirsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ()),
     ),
     (
         "SaslHandshakeResponse",

@@ -1,72 +1,129 @@
-"""DescribeConfigs answers, decoded by hand: 10,000 topics have 330,000 entries, which all look alike.
+"""DescribeConfigs v1 to v4: of topics or brokers, chosen keys or all of them.
 
-A broker lists them in the same order for each, so an entry is first compared with the bytes of the one that
-stood in its place before; most are the same, and nothing is decoded nor built again.
+Answers are decoded by hand: 10,000 topics have 330,000 entries, which all look alike. A broker lists them in
+the same order for each topic, so an entry is first compared with the bytes of the one that stood in its place
+before. Most are the same, and nothing is decoded or built again.
 """
 
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from __future__ import annotations
 
-from planner.model.observed import ConfigSource, ConfigValue
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fields import Reader, Truncated, writer_of
+from runtime.kafka.protocol.request import Api, Buffer
+
+TOPIC, BROKER = 2, 4
+DYNAMIC_TOPIC, DEFAULT = 1, 5
+"""Sources of a value. 2 and 3 are dynamic broker settings, 4 static ones, 6 and 7 loggers and clients."""
 
 FLEXIBLE_FROM = 4
 _HAS_TYPE_FROM = 3
-_DYNAMIC_TOPIC = 1
-_DEFAULT = 5
-# Kafka's ConfigSource numbers: 2 and 3 dynamic broker, 4 static broker, 6 and 7 loggers and clients.
-_SOURCES = {_DYNAMIC_TOPIC: ConfigSource.TOPIC, _DEFAULT: ConfigSource.DEFAULT}
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 
-Config = dict[str, ConfigValue]
+V = TypeVar("V")
 # Is this key, with this "is it set on the topic itself", wanted of this topic?
 Wants = Callable[[str, bool], bool]
+# Text, source, whether it is sensitive, and whether it is read-only → the value as the caller keeps it.
+MakeValue = Callable[[str | None, int, bool, bool], V]
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """One resource of the answer; `error` is Kafka's number, and `message` the broker's words."""
+class Described(Generic[V]):
+    """One resource of the answer; `message` has the broker's words about the error."""
 
     name: str
-    error: int
+    error: ErrorCode
     message: str | None
-    config: Config
+    config: dict[str, V]
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class DescribeConfigsResponse(Generic[V]):
+    throttle_ms: int
+    resources: tuple[Described[V], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsRequest(Generic[V]):
+    """`keys` of None asks for every key. Entries that `wants` (by resource) says no to are skipped."""
+
+    API: ClassVar[Api] = Api.DESCRIBE_CONFIGS
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
+    FLEXIBLE: ClassVar[int] = FLEXIBLE_FROM
+
+    kind: int
+    names: Sequence[str]
+    keys: Sequence[str] | None
+    wants: Callable[[str], Wants]
+    decoder: Decoder[V]
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = writer_of(version, self.FLEXIBLE)
+        writer.count(len(self.names))
+        for name in self.names:
+            writer.int8(self.kind)
+            writer.compact_string(name)
+            writer.count(None if self.keys is None else len(self.keys))
+            for key in self.keys or ():
+                writer.compact_string(key)
+            writer.no_tags()
+        writer.boolean(False)  # no synonyms
+        if version >= _HAS_TYPE_FROM:
+            writer.boolean(False)  # no documentation
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> DescribeConfigsResponse[V]:
+        throttle_ms = reader.int32()
+        resources = self.decoder.decode(reader.buffer[reader.position :], version, self.wants)
+        return DescribeConfigsResponse(throttle_ms, tuple(resources))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[V]):
     raw: bytes  # it tells its own end: what begins with these bytes is this entry
     key: str
     explicit: bool
-    value: ConfigValue
+    value: V
 
 
-class Decoder:
-    """Shares equal values between all topics it decodes; one thread's."""
+class Decoder(Generic[V]):
+    """Shares equal values between all topics that it decodes. One event loop uses it."""
 
-    def __init__(self) -> None:
-        self._values: dict[tuple[str | None, int, int, int], ConfigValue] = {}
-        self._usual: list[_Entry] = []
+    def __init__(self, make: MakeValue[V]) -> None:
+        self._make = make
+        self._values: dict[tuple[str | None, int, int, int], V] = {}
+        self._usual: list[_Entry[V]] = []
         self._version = -1
 
-    def decode(self, answer: memoryview, version: int, wants: Callable[[str], Wants]) -> list[Described]:
-        """Entries of topics that `wants` (by topic) says no to are skipped."""
+    def decode(self, answer: memoryview, version: int, wants: Callable[[str], Wants]) -> list[Described[V]]:
+        """Decodes an answer from its resources on."""
         if version != self._version:  # another broker, whose entries look otherwise
             self._version = version
             self._usual.clear()
-        walk = _Flexible(answer) if version >= FLEXIBLE_FROM else _Plain(answer)
-        walk.header()
-        walk.skip(4)  # throttle
-        return [self._resource(walk, version, wants) for _ in range(walk.length())]
+        walk = _Flexible(answer) if version >= FLEXIBLE_FROM else _Fixed(answer)
+        try:
+            found = [self._resource(walk, version, wants) for _ in range(walk.length())]
+        except (struct.error, IndexError, ValueError) as wrong:
+            raise Truncated(f"the entries end too soon: {wrong}") from None
+        if walk.at > len(answer):
+            raise Truncated(f"{walk.at} bytes of entries in {len(answer)}")
+        return found
 
-    def _resource(self, walk: "_Flexible | _Plain", version: int, wants: Callable[[str], Wants]) -> Described:
-        error = walk.short()
+    def _resource(
+        self, walk: _Flexible | _Fixed, version: int, wants: Callable[[str], Wants]
+    ) -> Described[V]:
+        error = ErrorCode(walk.short())
         message = walk.text()
         walk.skip(1)  # resource type
         name = walk.text() or ""
         wanted = wants(name)
-        config: Config = {}
+        config: dict[str, V] = {}
         usual = self._usual
         for place in range(walk.length()):
             if place < len(usual) and walk.passes(usual[place].raw):
@@ -79,7 +136,7 @@ class Decoder:
         walk.tags()
         return Described(name, error, message, config)
 
-    def _entry(self, walk: "_Flexible | _Plain", version: int) -> _Entry:
+    def _entry(self, walk: _Flexible | _Fixed, version: int) -> _Entry[V]:
         start = walk.at
         key = walk.text() or ""
         raw_value = walk.raw()
@@ -94,15 +151,14 @@ class Decoder:
             walk.raw()
         walk.tags()
         value = self._value(raw_value, source, sensitive, read_only)
-        return _Entry(walk.since(start), key, source == _DYNAMIC_TOPIC, value)
+        return _Entry(walk.since(start), key, source == DYNAMIC_TOPIC, value)
 
-    def _value(self, raw: bytes | None, source: int, sensitive: int, read_only: int) -> ConfigValue:
+    def _value(self, raw: bytes | None, source: int, sensitive: int, read_only: int) -> V:
         text = None if raw is None else raw.decode()
         known = (text, source, sensitive, read_only)
         value = self._values.get(known)
         if value is None:
-            origin = _SOURCES.get(source, ConfigSource.BROKER)
-            value = self._values[known] = ConfigValue(text, origin, bool(sensitive), bool(read_only))
+            value = self._values[known] = self._make(text, source, bool(sensitive), bool(read_only))
         return value
 
 
@@ -140,10 +196,6 @@ class _Walk:
 class _Flexible(_Walk):
     """Compact lengths, and tagged fields after each structure."""
 
-    def header(self) -> None:
-        self.skip(4)
-        self.tags()
-
     def _varint(self) -> int:
         value = shift = 0
         while True:
@@ -175,11 +227,8 @@ class _Flexible(_Walk):
             self.skip(self._varint())
 
 
-class _Plain(_Walk):
+class _Fixed(_Walk):
     """Lengths of fixed size, no tags: the versions of older brokers."""
-
-    def header(self) -> None:
-        self.skip(4)
 
     def length(self) -> int:
         (value,) = _INT.unpack_from(self._data, self.at)

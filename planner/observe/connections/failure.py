@@ -1,6 +1,7 @@
 """What can go wrong between us and a broker, in a person's words, each with its way out."""
 
 from runtime.contract.redaction import redacted
+from runtime.kafka.codes import ErrorCode
 
 
 class WireFailure(Exception):
@@ -29,3 +30,13 @@ class Closed(WireFailure):
 
 class Refused(WireFailure):
     """The broker, or TLS, says no: asking again changes nothing."""
+
+
+class Unreadable(WireFailure):
+    """The broker answers, and does not tell: for want of a right, most often. The rest can still be read."""
+
+
+def meaning(code: ErrorCode, message: str | None = None) -> str:
+    """Returns `topic authorization failed`, and the broker's own words where it has some."""
+    words = code.name.lower().replace("_", " ")
+    return f"{words}: {message}" if message else words

@@ -1,5 +1,6 @@
 """The decoder by hand reads what Kafka's generated protocol writes, in every version, and shares values."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -7,8 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeConfigsResponse
 
-from planner.model.observed import ConfigSource
-from planner.observe.wire.config_entries import Decoder
+from runtime.kafka.protocol.config_entries import DEFAULT, DYNAMIC_TOPIC, Decoder
+
+_THROTTLE = 4  # bytes, before the resources
+
+
+@dataclass(frozen=True)
+class Value:
+    value: str | None
+    source: int
+    sensitive: bool
+    read_only: bool
+
 
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = Result.DescribeConfigsResourceResult
@@ -46,14 +57,13 @@ results = st.builds(
 
 def encoded(found: list[Any], version: int) -> memoryview:
     answer = DescribeConfigsResponse(throttle_time_ms=0, results=found, version=version)
-    answer.with_header(correlation_id=7)
-    return memoryview(answer.encode(header=True))
+    return memoryview(answer.encode(header=False))[_THROTTLE:]
 
 
 @given(st.lists(results, max_size=4), st.sampled_from([1, 2, 3, 4]))
 @settings(max_examples=60)
 def test_it_reads_what_the_protocol_writes(found: list[Any], version: int) -> None:
-    decoded = Decoder().decode(encoded(found, version), version, lambda name: lambda key, explicit: True)
+    decoded = Decoder(Value).decode(encoded(found, version), version, lambda name: lambda key, explicit: True)
     assert [(one.name, one.error, one.message) for one in decoded] == [
         (one.resource_name, one.error_code, one.error_message) for one in found
     ]
@@ -80,17 +90,17 @@ def one_topic(name: str) -> Any:
     ],
 )
 def test_what_nobody_asked_for_is_not_kept(wants: Any, keys: list[str]) -> None:
-    (only,) = Decoder().decode(encoded([one_topic("a")], 4), 4, lambda name: wants)
+    (only,) = Decoder(Value).decode(encoded([one_topic("a")], 4), 4, lambda name: wants)
     assert list(only.config) == keys
 
 
 def test_the_source_of_a_value_is_told_and_equal_values_are_one_object() -> None:
-    first, second = Decoder().decode(
+    first, second = Decoder(Value).decode(
         encoded([one_topic("a"), one_topic("b")], 4), 4, lambda name: lambda key, explicit: True
     )
     assert [value.source for value in first.config.values()] == [
-        ConfigSource.TOPIC,
-        ConfigSource.DEFAULT,
-        ConfigSource.BROKER,
+        DYNAMIC_TOPIC,
+        DEFAULT,
+        4,
     ]
     assert first.config["segment.ms"] is second.config["segment.ms"]

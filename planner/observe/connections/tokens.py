@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from planner.kafka.token_command import NoToken, run_token_command
-from planner.observe.wire.failure import Refused
+from planner.observe.connections.failure import Refused
 from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.oauthbearer import Token, request_token, unsecured_token
@@ -13,7 +13,7 @@ from runtime.kafka.auth.oauthbearer import Token, request_token, unsecured_token
 TokenSource = TokenCommand | TokenEndpoint | UnsecuredToken
 
 
-def token_of(source: TokenSource, timeout_s: float) -> str:
+def token_of(source: TokenSource, timeout_s: float) -> Token:
     """Refused where none can be had. What a token or a secret says is never repeated."""
     match source:
         case TokenCommand():
@@ -21,19 +21,19 @@ def token_of(source: TokenSource, timeout_s: float) -> str:
         case TokenEndpoint():
             return _of(lambda: request_token(source, timeout_s, os.environ))
         case UnsecuredToken():
-            return unsecured_token(source, time.time()).text
+            return unsecured_token(source, time.time())
 
 
-def _printed(source: TokenCommand, timeout_s: float) -> str:
+def _printed(source: TokenCommand, timeout_s: float) -> Token:
     try:
-        return run_token_command(source.command, timeout_s).text
+        return run_token_command(source.command, timeout_s)
     except NoToken as failed:
         raise Refused(str(failed), "look at REPL_OAUTHBEARER_TOKEN_COMMAND") from None
 
 
-def _of(obtain: Callable[[], Token]) -> str:
-    """Returns the token's text; a LoginError becomes this connection's Refused."""
+def _of(obtain: Callable[[], Token]) -> Token:
+    """Returns the token; a LoginError becomes this connection's Refused."""
     try:
-        return obtain().text
+        return obtain()
     except LoginError as failed:
         raise Refused(failed.why, failed.hint) from None

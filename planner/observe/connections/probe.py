@@ -7,15 +7,17 @@ import contextlib
 import socket
 import ssl
 import struct
+from typing import TypeVar
 
-from kafka.protocol.metadata import ApiVersionsRequest
-from kafka.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
-
-from planner.observe.wire.failure import Closed, Refused
+from planner.observe.connections.failure import Closed, Refused
 from runtime.contract.client_values import SecurityProtocol, WireSettings
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fields import Reader
+from runtime.kafka.protocol.handshake import OldApiVersionsRequest, SaslHandshakeRequest
+from runtime.kafka.protocol.request import Request, frame
 
+R = TypeVar("R")
 _PATIENCE_S = 2.0
-_ILLEGAL_STATE = 34
 _CORRELATION = 1
 _MOST = 1 << 20
 _SIZE = struct.Struct(">i")
@@ -61,18 +63,23 @@ def no_login(address: Address, where: str, settings: WireSettings, why: str) -> 
     return Closed(f"{where} closed the connection at the first request ({why})")
 
 
+def accepts(address: Address) -> bool:
+    """Whether the port accepts TCP connections."""
+    with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, _PATIENCE_S):
+        return True
+    return False
+
+
 def _speaks_plaintext(address: Address) -> bool:
-    answer = _ask(address, ApiVersionsRequest(), 0)
-    return answer is not None and answer[:4] == _SIZE.pack(_CORRELATION)
+    return _ask(address, OldApiVersionsRequest()) is not None
 
 
 def _sasl_mechanisms(address: Address) -> list[str] | None:
     """What a listener offers that wants a login; None where it wants none."""
-    answer = _ask(address, SaslHandshakeRequest(mechanism="repl"), 1)
-    if answer is None:
+    answer = _ask(address, SaslHandshakeRequest("repl"))
+    if answer is None or answer.error is ErrorCode.ILLEGAL_SASL_STATE:
         return None
-    decoded = SaslHandshakeResponse.decode(memoryview(answer), version=1, header=True)
-    return None if decoded.error_code == _ILLEGAL_STATE else list(decoded.mechanisms)
+    return list(answer.mechanisms)
 
 
 def _speaks_tls(address: Address) -> bool:
@@ -92,13 +99,22 @@ def _speaks_tls(address: Address) -> bool:
         return False
 
 
-def _ask(address: Address, request: ApiVersionsRequest | SaslHandshakeRequest, version: int) -> bytes | None:
-    """One plaintext request; the answer without its size, or None where none comes."""
-    request.with_header(correlation_id=_CORRELATION, client_id="repl")
+def _ask(address: Address, request: Request[R]) -> R | None:
+    """Sends one plaintext request in its oldest version; None where no answer comes that can be read."""
+    version = request.VERSIONS[0]
+    asked = frame(request.API, version, _CORRELATION, "repl", False, request.body(version))
     with contextlib.suppress(OSError), socket.create_connection(address, _PATIENCE_S) as dialled:
-        dialled.sendall(request.encode(version=version, header=True, framed=True))
+        dialled.sendall(b"".join(asked))
         with dialled.makefile("rb") as answer:
             (size,) = _SIZE.unpack(answer.read(4).ljust(4, b"\0"))
             body = answer.read(size) if 0 < size <= _MOST else b""
-            return body if len(body) == size and size else None
+            return _read(request, version, body) if len(body) == size and size else None
+    return None
+
+
+def _read(request: Request[R], version: int, body: bytes) -> R | None:
+    reader = Reader(memoryview(body))
+    with contextlib.suppress(ValueError, struct.error, IndexError):
+        if reader.int32() == _CORRELATION:
+            return request.answer(version, reader)
     return None
