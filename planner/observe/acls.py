@@ -1,8 +1,8 @@
 """Every ACL of a cluster, in the words of the model."""
 
+from planner.kafka.connections import BlockingConnection, Unreadable
+from planner.kafka.connections.failure import meaning
 from planner.model.topology import AclRule
-from planner.observe.connections import BlockingConnection, Unreadable
-from planner.observe.connections.failure import meaning
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.acls import DescribeAclsRequest
 

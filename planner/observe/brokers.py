@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from planner.kafka.connections import BlockingConnection, WireFailure
+from planner.kafka.connections.session import Session
 from planner.model.observed import Broker
-from planner.observe.connections import BlockingConnection, WireFailure
 from planner.observe.parallel import for_each
-from planner.observe.session import Session
 
 
 @dataclass(slots=True)

@@ -5,6 +5,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from planner.kafka import Endpoint
+from planner.kafka.connections import BlockingConnection, Refused, Unreadable, WireFailure
+from planner.kafka.connections.failure import meaning
+from planner.kafka.connections.session import Session
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.live import LiveJob
@@ -13,15 +16,12 @@ from planner.model.owned import Owned
 from planner.observe.acls import read_acls
 from planner.observe.brokers import Brokers, reach_each
 from planner.observe.configs import describe_broker, read_configs
-from planner.observe.connections import BlockingConnection, Refused, Unreadable, WireFailure
-from planner.observe.connections.failure import meaning
 from planner.observe.defaults import Defaults, defaults_of
 from planner.observe.features import BrokerVersions, common_features, too_old
 from planner.observe.groups import read_groups
 from planner.observe.jobs import read_generations, read_jobs
 from planner.observe.listing import Identity, Listing, identify, list_topics, look_up
 from planner.observe.progress import Progress
-from planner.observe.session import Session
 from planner.observe.sizes import read_sizes
 from runtime.contract.client import wire_settings
 from runtime.contract.client_values import ClientSettingsError

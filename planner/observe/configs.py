@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from planner.kafka.connections import BlockingConnection
+from planner.kafka.connections.failure import meaning
+from planner.kafka.connections.session import Session
 from planner.model.observed import ConfigSource, ConfigsWanted, ConfigValue
-from planner.observe.connections import BlockingConnection
-from planner.observe.connections.failure import meaning
-from planner.observe.session import Session
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.config_entries import (
     BROKER,

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from planner.observe.connections import BlockingConnection, Unreadable
-from planner.observe.connections.failure import meaning
+from planner.kafka.connections import BlockingConnection, Unreadable
+from planner.kafka.connections.failure import meaning
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.many_groups import FetchManyRequest, ListGroupsRequest

@@ -4,8 +4,8 @@ import base64
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from planner.kafka.connections import BlockingConnection
 from planner.model.observed import Broker, ObservedTopic
-from planner.observe.connections import BlockingConnection
 from runtime.contract.naming import is_internal
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import NO_TOPIC_ID

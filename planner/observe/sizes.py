@@ -3,9 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from planner.kafka.connections import BlockingConnection, Unreadable
+from planner.kafka.connections.failure import meaning
 from planner.model.observed import ObservedTopic
-from planner.observe.connections import BlockingConnection, Unreadable
-from planner.observe.connections.failure import meaning
 from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
 from runtime.kafka.protocol.offsets import TopicPartition
 

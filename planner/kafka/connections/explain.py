@@ -6,8 +6,8 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-from planner.observe.connections import probe
-from planner.observe.connections.failure import (
+from planner.kafka.connections import probe
+from planner.kafka.connections.failure import (
     Closed,
     NoAnswer,
     NoConnection,

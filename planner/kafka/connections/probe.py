@@ -9,7 +9,7 @@ import ssl
 import struct
 from typing import TypeVar
 
-from planner.observe.connections.failure import Closed, Refused
+from planner.kafka.connections.failure import Closed, Refused
 from runtime.contract.client_values import SecurityProtocol, WireSettings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import Reader

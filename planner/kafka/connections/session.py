@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-from planner.observe.connections import (
+from planner.kafka.connections import (
     BlockingConnection,
     Closed,
     LoopThread,
@@ -13,8 +13,8 @@ from planner.observe.connections import (
     NoConnection,
     WireFailure,
 )
-from planner.observe.connections.explain import why_no_tls
-from planner.observe.connections.tokens import token_of
+from planner.kafka.connections.explain import why_no_tls
+from planner.kafka.connections.tokens import token_of
 from runtime.contract.client_values import WireSettings
 from runtime.kafka.buffers import GrowingBuffers
 from runtime.kafka.dial import Dialer

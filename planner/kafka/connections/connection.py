@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import TypeVar
 
-from planner.observe.connections.explain import Peer, why_no_answer, why_no_connection
-from planner.observe.connections.failure import Closed
-from planner.observe.connections.loop import Ended, LoopThread
+from planner.kafka.connections.explain import Peer, why_no_answer, why_no_connection
+from planner.kafka.connections.failure import Closed
+from planner.kafka.connections.loop import Ended, LoopThread
 from runtime.contract.client_values import WireSettings
 from runtime.kafka.connection import Connection
 from runtime.kafka.dial import Dialer

@@ -4,8 +4,8 @@ librdkafka's DescribeConfigs can't ask for single keys and asks for every synony
 3.8 s and 3.1 s of CPU, against 0.9 and 0.5 here for all keys and 0.3 and 0.1 for three.
 """
 
-from planner.observe.connections.connection import BlockingConnection
-from planner.observe.connections.failure import (
+from planner.kafka.connections.connection import BlockingConnection
+from planner.kafka.connections.failure import (
     Closed,
     NoAnswer,
     NoConnection,
@@ -13,7 +13,7 @@ from planner.observe.connections.failure import (
     Unreadable,
     WireFailure,
 )
-from planner.observe.connections.loop import LoopThread
+from planner.kafka.connections.loop import LoopThread
 
 __all__ = [
     "BlockingConnection",

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from planner.observe.connections.failure import Refused
-from planner.observe.connections.tokens import token_of
+from planner.kafka.connections.failure import Refused
+from planner.kafka.connections.tokens import token_of
 from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.contract.token_endpoint import ALLOW_INSECURE
 

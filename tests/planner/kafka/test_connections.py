@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from planner.observe.connections import BlockingConnection, Closed, LoopThread, NoAnswer
+from planner.kafka.connections import BlockingConnection, Closed, LoopThread, NoAnswer
 from runtime.contract.client_values import WireSettings
 from runtime.kafka.dial import Dialer
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
