@@ -227,6 +227,15 @@ public class Golden {
         print("DescribeLogDirsResponse", sizes, 1, 2, 3, 4);
         print("DescribeLogDirsResponse.refused", new DescribeLogDirsResponseData().setErrorCode((short) 31), 3, 4);
 
+        print("AlterReassignmentsRequest", new AlterPartitionReassignmentsRequestData().setTimeoutMs(10000).setTopics(List.of(
+            new AlterPartitionReassignmentsRequestData.ReassignableTopic().setName("orders").setPartitions(List.of(
+                new AlterPartitionReassignmentsRequestData.ReassignablePartition().setPartitionIndex(0).setReplicas(List.of(2, 1)),
+                new AlterPartitionReassignmentsRequestData.ReassignablePartition().setPartitionIndex(1).setReplicas(List.of(3)))))), 0);
+        AlterPartitionReassignmentsResponseData.ReassignableTopicResponse moved0 = new AlterPartitionReassignmentsResponseData.ReassignableTopicResponse().setName("orders").setPartitions(List.of(
+            new AlterPartitionReassignmentsResponseData.ReassignablePartitionResponse().setPartitionIndex(0).setErrorMessage(null),
+            new AlterPartitionReassignmentsResponseData.ReassignablePartitionResponse().setPartitionIndex(1).setErrorCode((short) 39).setErrorMessage("no broker 3")));
+        print("AlterReassignmentsResponse", new AlterPartitionReassignmentsResponseData().setThrottleTimeMs(3).setErrorMessage(null).setResponses(List.of(moved0)), 0);
+        print("AlterReassignmentsResponse.refused", new AlterPartitionReassignmentsResponseData().setErrorCode((short) 41).setErrorMessage("not me"), 0);
         print("DescribeProducersRequest", new DescribeProducersRequestData().setTopics(List.of(
             new DescribeProducersRequestData.TopicRequest().setName("orders").setPartitionIndexes(List.of(0, 1)))), 0);
         print("DescribeProducersResponse", new DescribeProducersResponseData().setThrottleTimeMs(1).setTopics(List.of(

@@ -33,6 +33,7 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
+from runtime.kafka.protocol.reassignments import AlterReassignmentsRequest
 from runtime.kafka.protocol.request import Api, Request, frame
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
@@ -112,6 +113,7 @@ CASES: list[tuple[str, Request[Any]]] = [
     ("DescribeConfigsRequest.all", configs_of(BROKER, ["1"], None)),
     ("DescribeAclsRequest", DescribeAclsRequest()),
     ("DescribeLogDirsRequest", DescribeLogDirsRequest(ORDERS[:2])),
+    ("AlterReassignmentsRequest", AlterReassignmentsRequest({ORDERS[0]: [2, 1], ORDERS[1]: [3]}, 10_000)),
     ("DescribeProducersRequest", DescribeProducersRequest(ORDERS[:2])),
     ("DescribeTransactionsRequest", DescribeTransactionsRequest(["tx"])),
     ("ListTransactionsRequest", ListTransactionsRequest(["Ongoing"], [9])),

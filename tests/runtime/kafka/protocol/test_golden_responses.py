@@ -78,6 +78,11 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.reassignments import (
+    AlterReassignmentsRequest,
+    AlterReassignmentsResponse,
+    Refusal,
+)
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
@@ -170,6 +175,18 @@ CASES: list[tuple[str, Request[Any], object]] = [
         "DescribeLogDirsResponse.refused",
         DescribeLogDirsRequest([]),
         DescribeLogDirsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ()),
+    ),
+    (
+        "AlterReassignmentsResponse",
+        AlterReassignmentsRequest({}, 0),
+        AlterReassignmentsResponse(
+            3, None, {ORDERS[1]: Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no broker 3")}
+        ),
+    ),
+    (
+        "AlterReassignmentsResponse.refused",
+        AlterReassignmentsRequest({}, 0),
+        AlterReassignmentsResponse(0, Refusal(ErrorCode.NOT_CONTROLLER, "not me"), {}),
     ),
     (
         "SaslHandshakeResponse",
