@@ -34,6 +34,7 @@ settings.load_profile("steady")
 # The files that take longest, a minute and more. They begin first: a worker that gets one of them when all
 # others are done is waited for.
 LONGEST = (
+    "bdd/test_on_call.py",
     "bdd/test_failing_over.py",
     "runtime/copy/test_brokers.py",
     "bdd/test_failback.py",

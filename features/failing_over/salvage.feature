@@ -21,6 +21,7 @@ Feature: What a lost datacenter still held comes over after all
     And the output says "60 records replayed."
     And aside at dc2 holds exactly those, each once and in order
     And repl read says of 60 records of aside where they came from
+    And repl locate says of a record of aside that it was replayed, and where from
     And orders at dc2 holds 100 records
     When somebody replays what is left
     Then the exit code is 0

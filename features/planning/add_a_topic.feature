@@ -37,5 +37,5 @@ Feature: A team adds a topic
     When the team declares payments at dc1 with the setting no.such.key
     And the topology is planned
     Then the exit code is 1
-    And the errors say "Unknown topic config name: no.such.key"
+    And the errors say "there is no topic setting"
     And payments does not exist at dc1

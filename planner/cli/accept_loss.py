@@ -13,22 +13,8 @@ from planner.expand.say import few
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.topology import Flow, Topology
+from runtime.contract.states import next_step
 from runtime.contract.status import PartitionState, PartitionStatus
-
-_PAST_IT = "restart_from: {{offsets: {{{topic}: {{{partition}: OFFSET}}}}}} begins behind the record"
-
-# The way out of each state that is no loss: nothing of it is passed over.
-WAYS_OUT = {
-    PartitionState.RECORD_TOO_LARGE: "raise max.message.bytes of its mirror, and the brokers' limits: it is"
-    " tried again each minute",
-    PartitionState.RECORD_REFUSED: f"change the mirror's settings; or {_PAST_IT}",
-    PartitionState.RECORD_CORRUPT: "check the source's disk: another replica may have the record whole; or"
-    f" {_PAST_IT}",
-    PartitionState.LEDGER_MISSING: "starting over would double its records: restore __repl.ledger, or say"
-    " where to begin with a new restart_from",
-    PartitionState.SOURCE_DELETED: "take the topic out of the flow; or delete its mirror with"
-    " on_source_delete: delete and repl apply",
-}
 
 
 def go_on_over_loss(topology: Topology, flow: Flow, *, auto_approve: bool) -> None:
@@ -70,7 +56,7 @@ def _other(state: PartitionState, stopped: list[PartitionStatus], flow: Flow) ->
     why = f" ({_name(first)}: {first.why})" if first.why else ""
     return error(
         f"{few([_name(one) for one in stopped])}: {state} is no loss that can be accepted{why}",
-        WAYS_OUT[state].format(topic=first.topic, partition=first.partition),
+        next_step(state, flow.name, first.topic, first.partition),
         address=str(flow_address(flow.name)),
         exit=ExitCode.REFUSED,
     )

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import click
@@ -22,10 +22,11 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.pipeline import apply_plan, folder_of, see
+from planner.cli.pipeline import apply_plan, folder_of, see, with_waiting
 from planner.cli.plan_output import show_plan
 from planner.cli.saved_plan import approved, refuse_expect_without_a_plan
 from planner.cli.validate import checked
+from planner.cli.waiting import NOTICED_S, waiting
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
 from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import Plan
@@ -78,10 +79,12 @@ def command(
             view=view,
             wait=not no_wait,
             trusted=(path.resolve().parent, Path.cwd()),
+            ask_of=None,
         )
     refuse_expect_without_a_plan(expect)
     loaded = checked(path, var_files)
-    plan = with_diagnostics(apply_plan(see(loaded.topology, timeout), targets), loaded.warnings)
+    seen = see(loaded.topology, timeout)
+    plan = with_waiting(with_diagnostics(apply_plan(seen, targets), loaded.warnings), seen)
     show_plan(plan, as_json=as_json)
     return execute(
         plan,
@@ -91,6 +94,7 @@ def command(
         timeout=timeout,
         view=view,
         wait=not no_wait,
+        ask_of=None,
     )
 
 
@@ -105,11 +109,13 @@ def execute(
     wait: bool = True,
     trusted: Sequence[Path] | None = None,
     write: Callable[[], None] | None = None,
+    ask_of: Collection[str] | None = (),
 ) -> int:
     """What every command does that changes clusters: refuse, or ask and carry out.
 
     `trusted` is for a saved plan: the folder whose files it refers to counts only inside these. `write`
     writes what the plan was made from to its files; it is called right before the first step.
+    `ask_of` are flows that must have no partition that waits for a decision when it ends; None is all.
     """
     errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
     if errors:
@@ -118,8 +124,9 @@ def execute(
     if not plan.steps:
         if write is not None:
             write()
-        view.closing(plan, NOTHING_DONE, None, finish_with)
-        return _of_the_unknown(plan, ExitCode.DONE)
+        waits = waiting(plan, timeout, only=ask_of)
+        view.closing(plan, NOTHING_DONE, None, finish_with, waits)
+        return _of_the_unknown(plan, ExitCode.ERROR if waits else ExitCode.DONE)
     if not auto_approve:
         approve(plan)
     endpoints = endpoints_of(plan.connections.values(), trusted)
@@ -137,6 +144,7 @@ def execute(
         wait=wait,
         errors=home.parent / "errors",
         write=write,
+        waiting=lambda done: waiting(done, timeout, NOTICED_S if wait else 0.0, ask_of),
     )
     return _of_the_unknown(plan, carry_out(plan, applying))
 

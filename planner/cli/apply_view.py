@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Sequence
 
 import click
 
@@ -10,6 +11,7 @@ from planner.model.outcome import Ended, Result, Sent, Summary
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Step, StopJob
 from planner.render import progress
+from runtime.contract.seen import PartitionWaits
 
 _COLOURS = {
     Result.DONE: None,
@@ -53,15 +55,25 @@ class View:
                 elif outcome.step.id in self._shown or outcome.result is Result.FAILED:
                     self._say(progress.line(outcome), err=True, colour=_COLOURS[outcome.result])
 
-    def closing(self, plan: Plan, summary: Summary, apply_id: str | None, finish_with: str) -> None:
-        """`apply_id` is None where nothing was to be done: no history tells of that."""
+    def closing(
+        self,
+        plan: Plan,
+        summary: Summary,
+        apply_id: str | None,
+        finish_with: str,
+        waits: Sequence[PartitionWaits] = (),
+    ) -> None:
+        """`apply_id` is None where nothing was to be done: no history tells of that. `waits` are partitions
+        that no apply lets go on.
+        """
         if self._as_json:
-            told = progress.finished_event(plan, summary, apply_id)
+            told = progress.finished_event(plan, summary, apply_id, waits)
             click.echo(json.dumps(told, ensure_ascii=False))
             return
-        text = progress.closing(plan, summary, finish_with)
-        complete = progress.complete(plan, summary)
-        self._say(f"\n{text}", colour="green" if complete else "red", bold=complete)
+        text = progress.closing(plan, summary, finish_with, waits)
+        complete = progress.complete(plan, summary, waits)
+        click.echo()
+        self._say(text, colour="green" if complete else "red", bold=complete)
 
     def _say(self, text: str, *, err: bool = False, colour: str | None = None, bold: bool = False) -> None:
         say(text, err=err, colour=colour, bold=bold)

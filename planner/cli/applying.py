@@ -41,6 +41,7 @@ from planner.store.lease_log import TTL_MS
 from planner.store.planfile import digest, step_of
 from planner.store.registry import RegistryWriter
 from runtime.contract import naming
+from runtime.contract.seen import PartitionWaits
 
 INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 
@@ -60,6 +61,7 @@ class Applying:
     wait: bool = True
     errors: Path | None = None  # the folder of tracebacks; without one they go to stderr
     write: Callable[[], None] | None = None  # writes what the plan was made from, before the first step
+    waiting: Callable[[Plan], Sequence[PartitionWaits]] = lambda _: ()  # what no apply lets go on
 
 
 def carry_out(plan: Plan, applying: Applying) -> int:
@@ -77,17 +79,19 @@ def carry_out(plan: Plan, applying: Applying) -> int:
         if before is not None and not remaining:
             return _done_already(plan, applying, before)
         summary = _execute(plan, remaining, before, applied, applying, leases)
-    applying.view.closing(plan, summary, applied.id, applying.finish_with)
+    waits = applying.waiting(plan) if summary.complete else ()
+    applying.view.closing(plan, summary, applied.id, applying.finish_with, waits)
     if summary.complete:
-        return ExitCode.DONE
+        return ExitCode.ERROR if waits else ExitCode.DONE
     return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.ERROR
 
 
 def _done_already(plan: Plan, applying: Applying, before: Applied) -> int:
     """A plan that was applied to its end, applied again: nothing is to do, and no history tells of it."""
     show([note(f"all {len(plan.steps)} steps of this plan were done by the apply {before.id}")])
-    applying.view.closing(plan, NOTHING_DONE, None, applying.finish_with)
-    return ExitCode.DONE
+    waits = applying.waiting(plan)
+    applying.view.closing(plan, NOTHING_DONE, None, applying.finish_with, waits)
+    return ExitCode.ERROR if waits else ExitCode.DONE
 
 
 def _applied(plan: Plan, written: Sequence[str], folder: Path, *, edited: bool) -> Applied:

@@ -34,6 +34,7 @@ class How:
     as_json: bool
     wait: bool = True
     given_up: str | None = None  # a cluster that is not waited for as long as the others
+    must_copy: bool = False  # it is not complete while a partition of the flows waits for a decision
 
 
 def apply_with_state(name: str, state: FlowState, how: How) -> int:
@@ -78,6 +79,7 @@ def apply_edited(
         timeout=how.timeout,
         view=View(as_json=how.as_json),
         wait=how.wait,
+        ask_of=set(flows) if how.must_copy else (),
         write=partial(write_edited, before, changed) if changed and _known(plan, flows) else None,
     )
 

@@ -64,7 +64,10 @@ def command(
     how = How(path, var_files, auto_approve, lock_timeout, timeout, as_json, given_up=cluster)
     code = apply_with_states({flow.name: FlowState.FAILED_OVER for flow in flows}, how)
     if code == ExitCode.DONE:
+        from planner.cli.rehearsing import show_subscriptions
+
         show_lost(topology, flows, status, how)
+        show_subscriptions(topology, flows, timeout, as_json=as_json)
     return code
 
 

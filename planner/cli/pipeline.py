@@ -12,7 +12,7 @@ from planner.diff import diff, diff_destroy, drift
 from planner.expand import expand
 from planner.model.change import Action
 from planner.model.desired import Desired
-from planner.model.observed import Observed
+from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
@@ -46,6 +46,17 @@ def see(topology: Topology, timeout_ms: int, given_up: str | None = None) -> See
 def apply_plan(seen: Seen, targets: Sequence[str] = ()) -> Plan:
     """Checked by the brokers too: what they would refuse is an error of the plan, before anything changes."""
     return settled(seen, lambda one: _planned(one, targets), Seen.again)
+
+
+def with_waiting(plan: Plan, seen: Seen) -> Plan:
+    """Warns of partitions that wait for a decision; where no job ever ran there are none."""
+    clusters = [one for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)]
+    if plan.errored or not any(one.jobs for one in clusters):
+        return plan
+    from planner.cli.waiting import waiting
+    from planner.plan.waiting import warnings_of
+
+    return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms))])
 
 
 def settled(

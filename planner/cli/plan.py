@@ -11,7 +11,7 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.pipeline import apply_plan, see
+from planner.cli.pipeline import apply_plan, see, with_waiting
 from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
 from planner.cli.untrusted import check_operator, check_options, judged
 from planner.cli.validate import checked
@@ -97,7 +97,8 @@ def _plan(
         from planner.cli.rolling_back import rollback_plan
 
         return rollback_plan(loaded.topology, rollback, timeout)
-    return with_diagnostics(apply_plan(see(loaded.topology, timeout), targets), loaded.warnings)
+    seen = see(loaded.topology, timeout)
+    return with_waiting(with_diagnostics(apply_plan(seen, targets), loaded.warnings), seen)
 
 
 def _save(plan: Plan, out: Path) -> None:

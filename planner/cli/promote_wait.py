@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from planner.expand.say import few
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
 from planner.plan.promoted import source_is_silent
+from runtime.contract.status import PartitionState
 
 if TYPE_CHECKING:
     from runtime.contract.seen import FlowSeen, StatusSeen, TopicSeen
 
 SILENT_MS = 10_000
 _LOOK_S = 1.0
+_ANOTHER_LOG = (PartitionState.RECREATED, PartitionState.DIVERGED)  # their lag is not known
 
 Chosen = Callable[["FlowSeen"], "Sequence[TopicSeen]"]
 Late = Callable[[str, float, str], Failure]  # the flow, how long it was waited for, what is left
@@ -87,7 +90,7 @@ async def _until_copied(
             status = join(looker.asked, now, before)
             seen = next(one for one in status.flows if one.name == flow.name)
             answers = seen.source_answers and seen.destination_answers
-            left = _left(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why
+            left = left_to_copy(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why
             if not left:
                 return
             if seen.destination_answers and silence.lasts(seen.source_answers, loop.time()):
@@ -120,8 +123,13 @@ def _up(status: "StatusSeen", flow: "FlowSeen") -> bool:
     return any(job.up for job in status.jobs if job.name == flow.job and job.destination == flow.destination)
 
 
-def _left(topics: "Sequence[TopicSeen]") -> str:
-    """What is not copied yet, the most first."""
+def left_to_copy(topics: "Sequence[TopicSeen]") -> str:
+    """What is not copied yet, the most first; before all, partitions that stand still until someone acts."""
+    stopped = [part for one in topics for part in one.partitions if part.state in _ANOTHER_LOG]
+    if stopped:
+        first = stopped[0]
+        named = few([f"{one.topic}-{one.partition}" for one in stopped])
+        return f"{named}: {first.state}, {first.why}. Next: {first.next}"
     lags = {one.topic: one.lag_records for one in topics if one.lag_records != 0}
     unknown = sorted(topic for topic, lag in lags.items() if lag is None)
     if unknown:

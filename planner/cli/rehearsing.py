@@ -1,17 +1,19 @@
 """`repl failover --rehearse`: what would become of the groups, and how long it would take."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from planner.model.diagnostic import ExitCode
+from planner.cli.app import show
+from planner.model.diagnostic import ExitCode, Failure, warning
 from planner.model.topology import Flow, FlowState, GroupMode, Topology
 
 if TYPE_CHECKING:
+    from runtime.audit.rehearsal import RehearsalAsked
     from runtime.contract.seen import StatusSeen
-    from runtime.contract.seen_loss import GroupLoss
+    from runtime.contract.seen_loss import GroupLoss, GroupTopics
 
 
 def show_groups(
@@ -22,6 +24,7 @@ def show_groups(
     from planner.cli.answers import answered
     from planner.cli.printing import print_lines
     from planner.render.loss import duration_line, group_lines
+    from runtime.contract.seen_loss import GroupTopics
 
     groups = answered(_groups(topology, flows, timeout / 1000))
     if as_json:
@@ -31,26 +34,79 @@ def show_groups(
         return ExitCode.DONE
     click.echo("What becomes of the groups, by partitions:")
     print_lines(lambda width: group_lines(groups, width))
+    destinations = {flow.name: flow.destination_cluster for flow in flows}
+    say_subscriptions(
+        [
+            GroupTopics(flow=one.flow, group=one.group, cluster=destinations[one.flow], topics=one.topics)
+            for one in groups
+        ]
+    )
     names = {flow.job for flow in flows if flow.state is not FlowState.FAILED_OVER}
     click.echo(f"\n{duration_line([(job.name, job.up) for job in status.jobs if job.name in names])}")
     click.echo("Nothing was changed.")
     return ExitCode.DONE
 
 
+def show_subscriptions(topology: Topology, flows: Sequence[Flow], timeout: int, *, as_json: bool) -> None:
+    """After the failover: what could not be read is a warning, for the failover itself is done."""
+    import msgspec
+
+    from planner.cli.answers import answered
+
+    try:
+        groups = answered(_subscriptions(topology, flows, timeout / 1000))
+    except Failure as failure:
+        show([warning(one.summary, one.way_out) for one in failure.diagnostics])
+        return
+    if as_json:
+        for one in groups:
+            told = {"version": 1, "event": "subscribe", **msgspec.to_builtins(one)}
+            click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        say_subscriptions(groups)
+
+
+def say_subscriptions(groups: "Sequence[GroupTopics]") -> None:
+    from planner.cli.printing import print_lines
+    from planner.render.loss import subscription_lines
+
+    if groups:
+        click.echo("\nWhat the consumers of each group subscribe to at the destination:")
+        print_lines(lambda _: subscription_lines(groups))
+
+
+async def _subscriptions(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupTopics]":
+    from runtime.audit.rehearsal import subscriptions
+
+    found = []
+    for asked in _asked(topology, flows, within_s):
+        found += await subscriptions(asked)
+    return found
+
+
 async def _groups(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
+    from runtime.audit.rehearsal import rehearse
+
+    running = [flow for flow in flows if flow.state is not FlowState.FAILED_OVER]
+    found = []
+    for asked in _asked(topology, running, within_s):
+        found += await rehearse(asked)
+    return found
+
+
+def _asked(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalAsked]":
     from planner.cli.status_asking import reaches_of
     from planner.expand.routes import router_of
-    from runtime.audit.rehearsal import RehearsalAsked, rehearse
+    from runtime.audit.rehearsal import RehearsalAsked
 
     router = router_of(topology)
     own = _own(topology)
-    found = []
     for flow in flows:
-        if not flow.groups.sync or flow.state is FlowState.FAILED_OVER:
+        if not flow.groups.sync:
             continue
         names = (flow.source_cluster, flow.destination_cluster)
         reaches = reaches_of((topology.clusters[name] for name in names), given_up=names[0])
-        asked = RehearsalAsked(
+        yield RehearsalAsked(
             flow=flow.name,
             router=router,
             source=reaches[names[0]],
@@ -59,8 +115,6 @@ async def _groups(topology: Topology, flows: Sequence[Flow], within_s: float) ->
             by_time=flow.groups.mode is GroupMode.TIMESTAMP,
             within_s=within_s,
         )
-        found += await rehearse(asked)
-    return found
 
 
 def _own(topology: Topology) -> frozenset[str]:

@@ -53,7 +53,7 @@ def command(
     known = flow_of(checked(path, var_files).topology, flow)
     if known.state not in RUNNING:
         raise wrong_state(known, "resumed")
-    how = How(path, var_files, auto_approve, lock_timeout, timeout, as_json)
+    how = How(path, var_files, auto_approve, lock_timeout, timeout, as_json, must_copy=not accept)
     code = apply_with_state(flow, FlowState.ACTIVE, how)
     if not accept or code != ExitCode.DONE:
         return code

@@ -134,12 +134,14 @@ def command(
     sides still hold. It only reads, and the flow may run. Ends with 2 where there is a difference.
     """
     from planner.cli.printing import print_lines
+    from planner.expand.routes import opposite_of
     from planner.render.verify import as_json as document
     from planner.render.verify import screen
 
     topology = load(path, var_files)
     declared = flow_of(topology, flow)
     job = job_spec(topology, declared, timeout)
+    opposite = opposite_of(declared, topology)
     request = VerifyRequest(
         flow=job.flow(flow),
         source=job.clusters[declared.source_cluster],
@@ -152,6 +154,7 @@ def command(
         rate=rate,
         tail=declared.state not in ENDED,  # else others write at the destination, rightly
         within_s=timeout / 1000,
+        opposite=opposite.name if opposite is not None else None,
     )
     with book_of(request, path, resume=resume) as book:
         outcome = _run(request, book, resume=resume, where=_on_its_cluster(job) if on_cluster else None)

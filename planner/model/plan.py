@@ -11,6 +11,7 @@ from planner.model.step import Step
 from planner.model.topology import Cluster, Internal, Policies
 
 FORMAT_VERSION = 1
+WAITS = "partition-waits"  # the code of a diagnostic: a partition of a flow waits for a decision
 
 
 class Mode(StrEnum):
@@ -86,6 +87,11 @@ class Plan:
     @property
     def applyable(self) -> bool:
         return bool(self.steps) and not self.errored
+
+    @property
+    def waits(self) -> bool:
+        """Whether a partition of its flows waits for a decision."""
+        return any(one.code == WAITS for one in self.diagnostics)
 
     @property
     def changed(self) -> bool:

@@ -9,6 +9,7 @@ from planner.kafka.log import Record, Tail, read
 from planner.model.live import FRESH_MS, LiveJob
 from runtime.contract import ledger
 from runtime.contract.job_status import JobStatus
+from runtime.contract.jobspec import JobSpec
 from runtime.contract.naming import LEDGER, STATUS
 
 # A job beats every second. One that missed a few beats may have died just now: it is looked at until it
@@ -37,6 +38,13 @@ def read_jobs(
             patience_s = max((FRESH_MS - age[name]) / 1000 for name in doubted)
             live |= _heard_of(doubted, board, tail, max(SECOND_LOOK_S, patience_s))
     return tuple(_live_job(one, endpoint.cluster, board, live) for _, one in sorted(board.jobs.items()))
+
+
+def read_specs(endpoint: Endpoint) -> dict[str, JobSpec]:
+    """Returns what each job there runs by; one whose spec this release can't read is left out."""
+    board = Board()
+    board.take(read(endpoint, STATUS))
+    return {name: spec for name, spec in board.specs.items() if spec is not None}
 
 
 def read_generations(

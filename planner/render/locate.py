@@ -14,8 +14,6 @@ def as_text(located: Located) -> str:
     there = f"{located.other_topic}-{located.partition} at {located.other_cluster}"
     record = f"offset {located.offset} of {here}"
     match located.found:
-        case Found.EXACT if located.reverse:
-            return f"{record} came from offset {located.other_offset} of {there}."
         case Found.EXACT:
             return f"{record} is offset {located.other_offset} of {there}."
         case Found.NEXT if located.reverse:
@@ -38,6 +36,14 @@ def as_text(located: Located) -> str:
         case Found.UNMAPPED:
             begins = f"which begins at {located.low}"
             return f"unmapped: {record} is below what {located.flow} keeps a map of, {begins}."
+        case Found.REPLAYED if located.reverse:
+            return f"{record} was replayed by salvage from offset {located.other_offset} of {there}."
+        case Found.REPLAYED if located.other_offset is None:
+            return (
+                f"{record} was replayed by salvage into {there}; a longer --timeout finds the offset there."
+            )
+        case Found.REPLAYED:
+            return f"{record} was replayed by salvage to offset {located.other_offset} of {there}."
         case Found.NO_RECORD:
             return f"No record of {here} is as late as that."
         case other:

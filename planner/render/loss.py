@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from planner.expand.say import few
 from planner.render.status_words import count, moment, plural, span
 from planner.render.table import Cell, Column, table
-from runtime.contract.seen_loss import FlowLoss, GroupLoss
+from runtime.contract.seen_loss import FlowLoss, GroupLoss, GroupTopics
 
 
 def flow_lines(losses: Sequence[FlowLoss], now_ms: int) -> Iterator[Text]:
@@ -29,12 +30,25 @@ def _cost(one: FlowLoss, now_ms: int) -> str:
     if one.source_answers and not one.unheard:
         return f"{behind} behind now: {one.source} answers"
     since = f" ({span(max(now_ms - one.as_of_ms, 0))} ago)"
-    unheard = (
-        f"; of {count(one.unheard)} of {plural(one.partitions, 'partition')} nothing is known"
-        if one.unheard
-        else ""
-    )
-    return f"at least {behind}, as of {moment(one.as_of_ms)}{since}{unheard}"
+    return f"at least {behind}, as of {moment(one.as_of_ms)}{since}{_unheard(one)}{_older(one)}"
+
+
+def _unheard(one: FlowLoss) -> str:
+    if not one.unheard:
+        return ""
+    of = f"of {count(one.unheard)} of {plural(one.partitions, 'partition')} nothing is known"
+    named = few([f"{each.topic}-{each.partition} ({each.why})" for each in one.unheard_partitions])
+    return f"; {of}: {named}" if named else f"; {of}"
+
+
+def _older(one: FlowLoss) -> str:
+    """Partitions that had stopped before: what came there since is not counted."""
+    told = [
+        f"{each.topic}-{each.partition} as of {moment(each.as_of_ms)} ({each.why})"
+        for each in one.older_partitions
+        if each.as_of_ms is not None
+    ]
+    return f"; {few(told)}" if told else ""
 
 
 _GROUPS = (
@@ -67,6 +81,18 @@ def _group(one: GroupLoss) -> list[Cell | str]:
         Cell(str(one.kept), "yellow" if one.kept else ""),
         one.why,
     ]
+
+
+def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
+    """A line for each group and cluster: the names are ready to copy, over all flows into that cluster."""
+    topics: dict[tuple[str, str], set[str]] = {}
+    for one in groups:
+        topics.setdefault((one.cluster, one.group), set()).update(one.topics)
+    longest = max((len(group) for _, group in topics), default=0)
+    for (cluster, group), names in sorted(topics.items()):
+        yield Text.assemble(
+            ("  ", ""), (f"{group:<{longest}}", "bold"), (f"  at {cluster}: ", ""), ",".join(sorted(names))
+        )
 
 
 def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:

@@ -1,14 +1,19 @@
 """Pure text of an apply under way and of its end: a line a step for people, an event a line for programs."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.model.address import Address
+import msgspec
+
+from planner.expand.say import few
+from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
 from planner.model.outcome import Outcome, Result, Summary
 from planner.model.plan import Plan
 from planner.model.step import Disown, LaunchJob, Own, Reassign, Step, StopJob, verb
+from planner.plan.waiting import by_step
+from runtime.contract.seen import PartitionWaits
 
 EVENT_VERSION = 1
 
@@ -74,19 +79,21 @@ def event(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def complete(plan: Plan, summary: Summary) -> bool:
-    """Every step is done, and none is missing because something could not be read."""
-    return summary.complete and plan.complete
+def complete(plan: Plan, summary: Summary, waits: Sequence[PartitionWaits] = ()) -> bool:
+    """Every step is done, none is missing because something could not be read, and no partition waits."""
+    return summary.complete and plan.complete and not waits
 
 
-def finished_event(plan: Plan, summary: Summary, apply_id: str | None) -> dict[str, Any]:
+def finished_event(
+    plan: Plan, summary: Summary, apply_id: str | None, waits: Sequence[PartitionWaits] = ()
+) -> dict[str, Any]:
     counts = counted(plan, summary)
     results = Counter(outcome.result.value.replace(" ", "_") for outcome in summary.outcomes.values())
     return {
         "version": EVENT_VERSION,
         "event": "finished",
         "id": apply_id,
-        "complete": complete(plan, summary),
+        "complete": complete(plan, summary, waits),
         "interrupted": summary.interrupted,
         "resources": {
             "added": counts["added"],
@@ -96,6 +103,7 @@ def finished_event(plan: Plan, summary: Summary, apply_id: str | None) -> dict[s
         "steps": dict(sorted(results.items())),
         "requests": summary.requests,
         "seconds": round(summary.seconds, 3),
+        "waiting": [msgspec.to_builtins(one) for one in waits],
     }
 
 
@@ -134,7 +142,7 @@ def _done(outcomes: Iterable[Outcome]) -> dict[Address, bool]:
     return done
 
 
-def closing(plan: Plan, summary: Summary, command: str) -> str:
+def closing(plan: Plan, summary: Summary, command: str, waits: Sequence[PartitionWaits] = ()) -> str:
     """The last screen: what was done, and otherwise what was not, why, and the command that finishes it."""
     counts = counted(plan, summary)
     resources = (
@@ -145,7 +153,7 @@ def closing(plan: Plan, summary: Summary, command: str) -> str:
         for word, text in (("adopted", "managed from now on"), ("forgotten", "forgotten"))
         if counts[word]
     )
-    if complete(plan, summary):
+    if complete(plan, summary, waits):
         return f"Apply complete! {resources}{more}"
     lines = [
         "Apply interrupted." if summary.interrupted else "Apply not complete.",
@@ -158,8 +166,20 @@ def closing(plan: Plan, summary: Summary, command: str) -> str:
         ("Not started", Result.NOT_STARTED),
     ):
         lines += _listed(title, summary.of(result))
-    lines += ["", f"What is done stays done. To finish the rest: {command}"]
+    lines += _waiting(waits)
+    if not complete(plan, summary):
+        lines += ["", f"What is done stays done. To finish the rest: {command}"]
     return "\n".join(lines)
+
+
+def _waiting(waits: Sequence[PartitionWaits]) -> list[str]:
+    """What no apply goes on with by itself, and the next step for it."""
+    lines = ["", f"Partitions that wait for a decision ({len(waits)}):"] if waits else []
+    for (flow, state, step), found in by_step(waits):
+        named = few([f"{one.topic}-{one.partition}" for one in found])
+        why = f": {found[0].why}" if found[0].why else ""
+        lines += [f"  {flow_address(flow)}: {named} {state}{why}", f"    Next: {step}"]
+    return lines
 
 
 def _listed(title: str, outcomes: Iterable[Outcome], most: int = 20) -> list[str]:

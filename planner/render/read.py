@@ -78,7 +78,12 @@ def records_screen(seen: RecordsSeen, *, full: bool = False) -> Iterator[Text]:
 def provenance(record: RecordSeen) -> str:
     """`dc1 orders-0 @ 41 → here by dc1-to-dc2 (batch)`; a chain names each place on the way."""
     if record.provenance == "native":
-        return f"copied by {record.flow}" if record.flow else "native"
+        if record.flow:
+            return f"copied by {record.flow}"
+        claims = " → ".join(_place(hop) for hop in record.claimed)
+        return (
+            f"born here (its header {HEADER} names {claims}, but no flow wrote it)" if claims else "born here"
+        )
     way = " → ".join(_place(hop) for hop in record.hops)
     by = f" by {record.flow}" if record.flow else ""
     return f"from {way}{by} ({record.provenance})"
@@ -113,6 +118,7 @@ def _record_json(record: RecordSeen) -> dict[str, Any]:
         "provenance": record.provenance,
         "flow": record.flow,
         "hops": msgspec.to_builtins(record.hops),
+        "claimed": msgspec.to_builtins(record.claimed),
     }
 
 

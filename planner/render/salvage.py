@@ -74,6 +74,7 @@ def document(record: Salvaged) -> dict[str, Any]:
             {"cluster_id": cluster, "topic": topic, "partition": partition, "offset": offset}
             for cluster, topic, partition, offset in record.came_from
         ],
+        "flow": record.flow,
     }
 
 
@@ -113,13 +114,14 @@ def _row(one: PartitionSalvaged) -> Row:
 
 
 def _record(record: Salvaged) -> Row:
-    hops = (f"{topic}-{partition}:{offset}" for _, topic, partition, offset in record.came_from)
+    hops = " → ".join(f"{topic}-{partition}:{offset}" for _, topic, partition, offset in record.came_from)
+    came_by = f"{hops} by {record.flow}" if hops else f"by {record.flow}"
     return [
         f"{record.topic}-{record.partition}:{record.offset}",
         _time(record.timestamp_ms),
         _shown(record.key),
         _shown(record.value),
-        " → ".join(hops) or "born here",
+        came_by if record.flow is not None else "born here",
     ]
 
 
@@ -129,9 +131,15 @@ def _summary(seen: SalvageSeen, shown: int) -> Iterator[Text]:
     if not seen.records:
         yield Text(f"Nothing at {seen.source} is missing at {seen.destination}.", style="bold")
         return
-    never = f"{plural(seen.records, 'record')} of {seen.source} never reached {seen.destination}"
-    more = f"; the first {shown} are shown, --export FILE writes all" if shown < seen.records else ""
-    yield Text(f"{never}{more}.", style="bold")
+    yield Text(
+        f"{plural(seen.records, 'record')} of {seen.source} never reached {seen.destination}.", style="bold"
+    )
+    if shown < seen.records:
+        most = max(len(one.first) for one in seen.partitions)
+        yield Text(
+            f"{shown:,} of them are shown, at most {most} of each partition; "
+            f"--export FILE writes all {seen.records:,}."
+        )
 
 
 def _number(offset: int | None) -> str:

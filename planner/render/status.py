@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from rich.text import Text
 
+from planner.expand.say import few
 from planner.render.status_rows import (
     BAD,
     JOBS,
@@ -24,9 +25,11 @@ from planner.render.status_rows import (
 from planner.render.status_words import moment, plural, span
 from planner.render.table import Cell, Column, table
 from runtime.contract.seen import DOWN, UNKNOWN, FlowSeen, PartitionSeen, SlotSeen, StatusSeen
+from runtime.contract.status import PartitionState
 
 MOST_WORRIES = 20
 _SIDES = ("source", "destination")
+_HELD = (PartitionState.BLOCKED_AT_SOURCE, PartitionState.UNSCHEDULED)  # by what is not the job's
 
 
 class Depth(IntEnum):
@@ -54,6 +57,7 @@ def screen(
     yield from table(flow_columns(trails), [flow_row(one, trails) for one in status.flows], width)
     yield from _remarks(status)
     yield from _worries(status, width)
+    yield from _next(status)
     if depth is Depth.TOPICS:
         yield Text()
         yield from table(TOPICS, list(topic_rows(status)), width)
@@ -83,10 +87,12 @@ def _headline(status: StatusSeen) -> Text:
 
 def _behind(status: StatusSeen) -> list[str]:
     records = sum(one.lag_records or 0 for one in status.flows)
-    old = any(one.source_end_seen_ms for flow in status.flows for one in flow.partitions)
+    partitions = [one for flow in status.flows for one in flow.partitions]
+    old = any(one.source_end_seen_ms or one.lag_records is None for one in partitions)
     if not records:
         known = status.flows and all(one.lag_records == 0 for one in status.flows)
-        return ["nothing behind"] if known and not old else []
+        stopped = any(one.needs_someone for one in partitions)
+        return ["nothing behind"] if known and not old and not stopped else []
     longest = max((one.lag_ms for one in status.flows if one.lag_ms is not None), default=None)
     far = f" and {span(longest)}" if longest else ""
     return [f"{'at least ' if old else ''}{plural(records, 'record')}{far} behind"]
@@ -166,6 +172,22 @@ def _worries(status: StatusSeen, width: int | None) -> Iterator[Text]:
     yield from table(_WORRIES, rows, width)
     if len(found) > MOST_WORRIES:
         yield Text(f"… and {len(found) - MOST_WORRIES:,} more: repl status --all", "dim")
+
+
+def _next(status: StatusSeen) -> Iterator[Text]:
+    """The next steps, each once, on a line of its own: a terminal that is narrow cuts no command."""
+    waits: dict[str, dict[str, None]] = {}
+    for flow in status.flows:
+        for one in flow.partitions:
+            if one.next and (one.needs_someone or one.state in _HELD):
+                down = one.state == DOWN
+                name = f"job {flow.job}" if down else f"{one.topic}-{one.partition}"
+                waits.setdefault(one.next, {})[f"{name} ({one.state})"] = None
+    if waits:
+        yield Text()
+    for step, names in waits.items():
+        yield Text(f"Next for {few(list(names))}:")
+        yield Text(f"  {step}", "bold")
 
 
 _WORRIES = (

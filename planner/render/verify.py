@@ -44,6 +44,7 @@ def _row(one: PartitionVerified) -> Row:
     differences = len(one.differences)
     found = f"{differences}{'+' if one.more else ''}"
     left_out = [
+        plural(one.replayed, "record") + " replayed by salvage" if one.replayed else "",
         plural(one.kept_back, "record") + " kept back by provenance" if one.kept_back else "",
         plural(one.given_up, "record") + " given up" if one.given_up else "",
         plural(one.others, "record") + " of others" if one.others else "",
@@ -78,7 +79,8 @@ def _details(one: PartitionVerified, seen: Verified) -> Iterator[Text]:
 
 
 def sentence(found: Difference, seen: Verified) -> str:
-    record = f"source offset {found.source_offset} (key {found.key})"
+    key = f" (key {found.key})" if found.key else ""
+    record = f"source offset {found.source_offset}{key}"
     there = f"offset {found.destination_offset} at {seen.destination}"
     why = f": {found.why}" if found.why else ""
     match found.kind:

@@ -118,6 +118,8 @@ def summary_line(plan: Plan) -> str:
     if plan.mode is Mode.DRIFT:
         return _drift_line(plan, counted)
     if not plan.changed:
+        if plan.waits:
+            return "Nothing to change, but partitions wait for a decision: see the warnings."
         if plan.complete:
             return "No changes. The clusters match the topology."
         return "No changes in what could be read."

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from runtime.audit.clients_facts import ClientFacts, topics_seen
 from runtime.audit.clients_members import describe_groups
-from runtime.audit.ledger import open_cluster
-from runtime.audit.records import ReadAsked, producers_at
+from runtime.audit.ledger import open_cluster, producers_at
+from runtime.audit.records import ReadAsked
 from runtime.contract.ledger import UnreadableRecord
 from runtime.contract.route import is_reserved
 from runtime.contract.seen_clients import ClientsSeen

@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from runtime.contract import client, naming
+from runtime.contract import client, naming, producers
 from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.producers import Producer
 from runtime.copy.ledger import Ledger
 from runtime.copy.maps import Maps
-from runtime.copy.scan import TopicReplaced
+from runtime.copy.scan import Scan, TopicReplaced
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Unsupported, WireError
@@ -164,3 +165,13 @@ async def ledger_of(cluster: Cluster) -> OpenLedger | None:
         return None
     ledger = await Ledger.open(cluster)
     return OpenLedger(cluster, ledger, Maps(cluster, ledger))
+
+
+async def producers_at(cluster: Cluster) -> dict[int, Producer]:
+    """Which producer ids are the product's own, and for which flow. Raises WireError, UnreadableRecord."""
+    known = (await cluster.topics([naming.PRODUCERS], fresh=True))[naming.PRODUCERS]
+    if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return {}
+    scan = Scan(cluster, naming.PRODUCERS, 0)
+    await scan.refresh()
+    return {producers.decode_key(key): producers.decode(value) for key, value in scan.fold.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from runtime.audit.ledger import AuditFailure, NothingCopied, Reach, open_cluster, open_ledger
+from runtime.audit.locate_replayed import with_replays
 from runtime.contract.groups_seen import Found, Located
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.offsetmap import Answer, AtEnd, Mapped, NotYet, OffsetMap, Unmapped
@@ -46,7 +47,16 @@ async def locate(asked: LocateAsked) -> Located:
             if name == asked.topic and key.partition == asked.partition:
                 offsets = opened.maps.get(key)
                 assert offsets is not None, "there is progress"
-                return _located(asked, key, one.destination_topic, offset, offsets)
+                located = _located(asked, key, one.destination_topic, offset, offsets)
+                return await with_replays(opened, located, key, offsets, asked.within_s)
+        for key, orphans in opened.ledger.orphans(asked.flow).items():
+            elsewhere = {one.topic for _, one in orphans.replayed}
+            if asked.reverse and asked.topic in elsewhere and key.partition == asked.partition:
+                offsets = OffsetMap([])  # a replay into another topic is in no map
+                located = _located(asked, key, asked.topic, offset, offsets)
+                located = await with_replays(opened, located, key, offsets, asked.within_s)
+                if located.found is Found.REPLAYED:
+                    return located
     raise not_copied(asked, progress)
 
 
@@ -58,8 +68,15 @@ def not_copied(asked: LocateAsked, progress: Mapping[PartitionKey, Progress]) ->
     side = "into" if asked.reverse else "from"
     names = {one.destination_topic if asked.reverse else key.topic for key, one in progress.items()}
     there = f"it copied {side} {', '.join(sorted(names)[:10])}"
+    others = {key.topic if asked.reverse else one.destination_topic for key, one in progress.items()}
     if asked.topic in names:
         there = f"{asked.topic} has other partitions: repl status --all lists them"
+    elif asked.topic in others and asked.reverse:
+        there = (
+            f"that is a topic's name at {asked.source.name}: leave --reverse out to ask about a record there"
+        )
+    elif asked.topic in others:
+        there = f"that is a topic's name at {cluster}: add --reverse to ask about a record there"
     return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", there)
 
 

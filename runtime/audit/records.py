@@ -7,18 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from runtime.audit.ledger import AuditFailure, OpenLedger, Reach, ledger_of, open_cluster, unanswered
+from runtime.audit.ledger import AuditFailure, Reach, open_cluster, unanswered
 from runtime.audit.records_fetch import Found, fetch_records
-from runtime.audit.records_origin import Origins, Written
+from runtime.audit.records_trace import Known, Ledgers, Trace
 from runtime.batch.failure import BatchFailure
-from runtime.contract import naming, producers
-from runtime.contract.ledger import UnreadableRecord
-from runtime.contract.producers import Producer
 from runtime.contract.seen_records import RecordsSeen
-from runtime.copy.scan import Scan
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
@@ -56,11 +52,14 @@ Start = Earliest | Newest | AtTime | AtOffset
 
 @dataclass(frozen=True, slots=True)
 class ReadAsked:
-    """A cluster, the flows into it with their sources' names, and the names of cluster ids that are known."""
+    """A cluster, the flows into it with their sources' names, and the names of cluster ids that are known.
+    `others`: the other clusters of the topology, by name, where records may have been before.
+    """
 
     reach: Reach
     flows: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Known] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +80,15 @@ async def read_records(
             found = await _found(cluster, logs, start, limit, within_s)
         except BatchFailure as failure:
             raise AuditFailure(name, str(failure), "read another place of it: --from") from failure
-        notes: list[str] = []
-        # The ledger after the records: what was committed by then is in it.
-        try:
-            origins = await _origins(cluster, asked, topic, found)
-        except (WireError, UnreadableRecord) as error:
-            origins = Origins(topic, {}, {}, {})
-            notes.append(f"the ledger can't be read, so only headers tell where a record is from: {error}")
+        first = Ledgers(cluster, Known(asked.reach, asked.flows), asked.names)
+        trace = Trace(first, asked.others, within_s)
         return RecordsSeen(
             cluster=name,
             cluster_id=cluster.cluster_id,
             topic=topic,
             partitions=len(logs),
-            records=[origins.seen(one) for one in found],
-            notes=notes,
+            records=await trace.seen(topic, found),
+            notes=trace.notes,
         )
 
 
@@ -164,40 +158,3 @@ def _by_time(each: Sequence[list[Found]]) -> list[Found]:
             latest = max(latest, one.timestamp)
             found.append((latest, one.partition, one.offset, one))
     return [row[-1] for row in sorted(found, key=lambda row: row[:-1])]
-
-
-async def _origins(cluster: Cluster, asked: ReadAsked, topic: str, found: Sequence[Found]) -> Origins:
-    owners = await producers_at(cluster)
-    opened = await ledger_of(cluster)
-    names = {**asked.names, cluster.cluster_id: asked.reach.name}
-    written: dict[int, list[Written]] = {}
-    if opened is not None:
-        mine = {owner.flow for one in found if (owner := owners.get(one.producer_id)) is not None}
-        for flow in sorted({*asked.flows, *mine}):
-            await opened.refresh(flow)
-            _note_written(opened, flow, topic, written)
-            generation = opened.ledger.generation(flow)
-            if generation is not None and flow in asked.flows:
-                names.setdefault(generation.source_cluster_id, asked.flows[flow])
-    for owner in owners.values():
-        names.setdefault(owner.source_cluster_id, owner.source)
-    return Origins(topic, written, owners, names)
-
-
-def _note_written(opened: OpenLedger, flow: str, topic: str, written: dict[int, list[Written]]) -> None:
-    generation = opened.ledger.generation(flow)
-    maps = opened.maps.all(flow)
-    for key, progress in opened.ledger.all_progress(flow).items():
-        if progress.destination_topic == topic and generation is not None:
-            one = Written(flow, generation.source_cluster_id, key.topic, key.partition, maps[key])
-            written.setdefault(key.partition, []).append(one)
-
-
-async def producers_at(cluster: Cluster) -> dict[int, Producer]:
-    """Which producer ids are the product's own, and for which flow. Raises WireError, UnreadableRecord."""
-    known = (await cluster.topics([naming.PRODUCERS], fresh=True))[naming.PRODUCERS]
-    if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return {}
-    scan = Scan(cluster, naming.PRODUCERS, 0)
-    await scan.refresh()
-    return {producers.decode_key(key): producers.decode(value) for key, value in scan.fold.items()}

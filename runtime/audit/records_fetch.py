@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
@@ -55,6 +56,76 @@ async def fetch_records(
             if len(found) >= limit:
                 break
     return found[:limit]
+
+
+async def fetch_places(
+    cluster: Cluster,
+    at: TopicPartition,
+    topic_id: bytes | None,
+    offsets: Iterable[int],
+    read: Callable[[int], None] = lambda _: None,
+) -> dict[int, Found]:
+    """The committed records at these offsets; an offset that holds none any more is not in the answer.
+
+    `topic_id` of None takes the topic that has the name now. `read` is told how many bytes each fetch took.
+    Raises WireError, BatchFailure.
+    """
+    found: dict[int, Found] = {}
+    left = sorted(set(offsets))
+    where = Where(at.topic, at.partition)
+    while left:
+        answer = await fetch_once(cluster, at, left[0], _FETCH_BYTES, "read", topic_id=topic_id)
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            left = [offset for offset in left[1:] if offset >= answer.log_start_offset]
+            continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(where))
+        read(len(answer.records))
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            break  # nothing is committed from there on
+        aborted, wanted = AbortedTransactions(answer.aborted), set(left)
+        for member in walked.sets:
+            if not isinstance(member, Batch) or aborted.keeps(member):
+                within = _records(member, where, left[0], left[-1] + 1)
+                found.update((one.offset, one) for one in within if one.offset in wanted)
+        behind = max(walked.sets[-1].next_offset, left[0] + 1)
+        left = [offset for offset in left if offset >= behind]
+    return found
+
+
+async def find_record(
+    cluster: Cluster,
+    at: TopicPartition,
+    start: int,
+    producer_ids: Container[int],
+    wanted: Callable[[Found], bool],
+) -> Found | None:
+    """The first committed record from `start` on that one of the ids wrote and that is wanted. Batches of
+    other ids are passed over unread. Raises WireError, BatchFailure.
+    """
+    position, where = start, Where(at.topic, at.partition)
+    while True:
+        answer = await fetch_once(cluster, at, position, _FETCH_BYTES, "read")
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
+            position = answer.log_start_offset
+            continue
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(answer.error, str(where))
+        walked = walk(answer.records, where)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        if not walked.sets:
+            return None
+        aborted = AbortedTransactions(answer.aborted)
+        for member in walked.sets:
+            if isinstance(member, Batch) and aborted.keeps(member) and member.producer_id in producer_ids:
+                for one in _records(member, where, position, member.next_offset):
+                    if wanted(one):
+                        return one
+        position = max(position + 1, walked.sets[-1].next_offset)
 
 
 def _records(member: RecordSet, where: Where, start: int, end: int) -> list[Found]:

@@ -13,7 +13,7 @@ from runtime.audit.ledger import AuditFailure, Reach, WrongCluster, ledger_of, o
 from runtime.contract.checkpoint import CheckpointState
 from runtime.contract.groups import Item
 from runtime.contract.route import Router
-from runtime.contract.seen_loss import GroupLoss
+from runtime.contract.seen_loss import GroupLoss, GroupTopics
 from runtime.contract.selection import Names
 from runtime.contract.translate import At, Nowhere, Pending, at_last
 from runtime.copy.checkpoints import Checkpoints
@@ -54,6 +54,25 @@ async def rehearse(asked: RehearsalAsked) -> list[GroupLoss]:
             source = None
         with telling(asked.destination.name):
             return await _worked_out(asked, source, destination, opened.ledger, {**offsets, **(told or {})})
+
+
+async def subscriptions(asked: RehearsalAsked) -> list[GroupTopics]:
+    """Returns by group the topics at the destination that stand for those it read at the source, as the
+    checkpoints tell them. Raises AuditFailure where the destination can't be read.
+    """
+    async with open_cluster(asked.destination, asked.within_s) as destination:
+        with telling(asked.destination.name):
+            checkpoints = Checkpoints(destination)
+            await checkpoints.refresh()
+    topics: dict[str, set[str]] = {}
+    for key, one in checkpoints.of_flow(asked.flow).items():
+        if _taken(asked, key.group, key.topic):
+            topics.setdefault(key.group, set()).add(one.destination_topic)
+    cluster = asked.destination.name
+    return [
+        GroupTopics(flow=asked.flow, group=group, cluster=cluster, topics=sorted(names))
+        for group, names in sorted(topics.items())
+    ]
 
 
 async def _source(asked: RehearsalAsked, stack: AsyncExitStack) -> Cluster | None:
@@ -112,12 +131,15 @@ async def _worked_out(
         if not promoted.match(item.topic) and not sides.is_ours(item, offset)
     }
     placed = await sides.place(offsets)
+    topics = _topics(asked, offsets)
     groups = sorted({item.group for item in offsets})
     listed = (await list_groups(destination)).groups
     read = await committed_by(destination, groups)
     found: dict[str, GroupLoss] = {}
     for item, place in placed.items():
-        before = found.get(item.group) or GroupLoss(flow=asked.flow, group=item.group)
+        before = found.get(item.group) or GroupLoss(
+            flow=asked.flow, group=item.group, topics=topics[item.group]
+        )
         here = listed.get(item.group)
         if here is not None and here.state not in NO_MEMBERS:
             why = f"a member is connected at {asked.destination.name}"
@@ -126,6 +148,16 @@ async def _worked_out(
             stands = read.offsets.get(item.group, {})
             found[item.group] = _with(before, sides, item, place, offsets[item], stands)
     return [found[group] for group in groups]
+
+
+def _topics(asked: RehearsalAsked, offsets: Offsets) -> dict[str, list[str]]:
+    """What each group is to subscribe to at the destination."""
+    found: dict[str, set[str]] = {}
+    for item in offsets:
+        there = asked.router.name_there(asked.flow, item.topic)
+        if there is not None:
+            found.setdefault(item.group, set()).add(there)
+    return {group: sorted(names) for group, names in found.items()}
 
 
 def _with(

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from runtime.audit.ledger import NoLedger, NothingCopied, UnreadableLedger, ledger_of
-from runtime.audit.records import producers_at
+from runtime.audit.ledger import NoLedger, NothingCopied, UnreadableLedger, ledger_of, producers_at
 from runtime.audit.salvage_count import Count
 from runtime.audit.verify_logs import open_spec
 from runtime.audit.verify_origin import Filter
@@ -161,4 +160,5 @@ class _Partition:
                 if self._filter.keeps_back(record) or self._filter.came_home(record):
                     self._count.kept_back += 1
                 else:
-                    take(self._count.counted(record))
+                    owner = self._filter.producers.get(record.producer_id)
+                    take(self._count.counted(record, owner.flow if owner is not None else None))

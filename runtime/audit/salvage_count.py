@@ -23,7 +23,7 @@ class Count:
         self._earliest: int | None = None
         self._latest: int | None = None
 
-    def counted(self, record: Found) -> Salvaged:
+    def counted(self, record: Found, flow: str | None) -> Salvaged:
         salvaged = Salvaged(
             cluster=self._cluster,
             cluster_id=self._cluster_id,
@@ -37,6 +37,7 @@ class Count:
             came_from=[
                 (hop.cluster, hop.topic, hop.partition, hop.offset) for hop in origins(record.headers)
             ],
+            flow=flow,
         )
         self._records += 1
         self._bytes += len(record.key or b"") + len(record.value or b"")

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import uvloop
 
-from runtime.audit.ledger import AuditFailure
-from runtime.audit.records import producers_at
+from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.salvage_request import (
     Part,
     ReplayRequest,

@@ -13,6 +13,7 @@ from runtime.audit.status_partition import PartitionFacts, state_of
 from runtime.contract import naming
 from runtime.contract.ledger import Generation, PartitionKey, Progress
 from runtime.contract.seen import DOWN, STALLED, UNKNOWN, FlowSeen, PartitionSeen, TopicSeen
+from runtime.contract.states import next_step
 from runtime.contract.status import PartitionState as S
 from runtime.kafka.protocol.offsets import TopicPartition
 
@@ -32,6 +33,7 @@ _WORST = (
     S.FAILED_OVER,
     S.PROMOTED,  # last: one topic that was promoted on its own is no word of the flow
 )
+_ANOTHER_LOG = (S.RECREATED, S.DIVERGED)
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 
 
@@ -100,6 +102,7 @@ def flow_seen(flow: FlowFacts) -> FlowSeen:
         link_age_ms=_link_age(flow),
         states=dict(sorted(Counter(one.state for one in partitions).items())),
         topics=topics,
+        next=list(dict.fromkeys(one.next for one in partitions if one.next)),
     )
 
 
@@ -204,6 +207,9 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
             now_ms=flow.now_ms,
         )
     )
+    if state.state in _ANOTHER_LOG:  # the ledger's position is of a log that is gone
+        lag = behind = None
+    blocked_by = said.blocked_by if said is not None and state.state == S.BLOCKED_AT_SOURCE else None
     before = flow.before.get(key)
     return PartitionSeen(
         topic=key.topic,
@@ -236,7 +242,8 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
         if progress and before
         else None,
         bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
-        blocked_by=said.blocked_by if said is not None and state.state == S.BLOCKED_AT_SOURCE else None,
+        blocked_by=blocked_by,
+        next=blocked_by.abort_command if blocked_by is not None else next_step(state.state, *key),
     )
 
 

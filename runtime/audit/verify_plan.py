@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from runtime.audit.ledger import (
     AuditFailure,
@@ -25,6 +26,7 @@ from runtime.contract.regex import regex
 from runtime.contract.route import is_reserved
 from runtime.contract.seen_verify import NotComparable
 from runtime.contract.selection import Names
+from runtime.kafka.cluster import Cluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
 PIECE = 100_000  # offsets in a task
@@ -43,6 +45,7 @@ class Planned:
     pieces: list[Piece] = field(default_factory=list)
     not_comparable: list[NotComparable] = field(default_factory=list)
     unread: str = ""
+    replayed: list[tuple[int, int, int]] = field(default_factory=list)  # those that must all be there
 
     def leave_out(self, low: int, end: int, why: str) -> None:
         if low < end:
@@ -56,6 +59,7 @@ class Ledgered:
     progress: Mapping[PartitionKey, Progress]
     maps: Mapping[PartitionKey, OffsetMap]
     orphans: Mapping[PartitionKey, Orphans]
+    own: Mapping[PartitionKey, Sequence[tuple[int, int]]]
     here: Logs
     there: Logs
 
@@ -86,7 +90,29 @@ async def read_ledger(asked: VerifyRequest) -> Ledgered:
         with telling(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
             here = await logs_of(source, flow.source, asked.source, originals, asked.within_s)
-    return Ledgered({key: progress[key] for key in keys}, maps, orphans, here, there)
+            own = await _left_by_the_opposite(asked, source, progress)
+    return Ledgered({key: progress[key] for key in keys}, maps, orphans, own, here, there)
+
+
+async def _left_by_the_opposite(
+    asked: VerifyRequest, source: Cluster, progress: Mapping[PartitionKey, Progress]
+) -> dict[PartitionKey, list[tuple[int, int]]]:
+    """Offsets at the destination that the flow the other way gave up, or had not copied when it ended: they
+    are the destination's own. Its ledger is at the source.
+    """
+    opened = await ledger_of(source) if asked.opposite is not None else None
+    if opened is None or asked.opposite is None:
+        return {}
+    theirs = await _progress(asked.flow.source, opened, asked.opposite)
+    orphans = opened.ledger.orphans(asked.opposite)
+    found = {}
+    for key, one in progress.items():
+        other = PartitionKey(asked.opposite, one.destination_topic, key.partition)
+        orphaned = ranges(orphans.get(other, NONE), one.destination_topic_id)
+        found[key] = [(left.low, left.end) for left in orphaned]
+        if other in theirs and theirs[other].source_topic_id == one.destination_topic_id:
+            found[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
+    return found
 
 
 async def _progress(cluster: str, opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
@@ -121,6 +147,13 @@ class _Partition:
         orphaned = ranges(read.orphans.get(key, NONE), self._progress.source_topic_id)
         given_up = [(gap.low, gap.end, gap.why) for gap in self._progress.gaps]
         self._gaps = [*((one.low, one.end, one.why) for one in orphaned), *given_up]
+        self._own = tuple(read.own.get(key, ()))
+        self._replayed = [
+            (low, one.end, one.records)
+            for low, one in sorted(read.orphans.get(key, NONE).replayed, key=itemgetter(0))
+            if (one.source_topic_id, one.topic)
+            == (self._progress.source_topic_id, self._progress.destination_topic)
+        ]
         self._at = TopicPartition(key.topic, key.partition)
         self._at_copy = TopicPartition(self._progress.destination_topic, key.partition)
 
@@ -130,7 +163,17 @@ class _Partition:
         if not planned.unread:
             self._bounds(planned)
             planned.pieces = self._pieces(planned.low, planned.end)
+            planned.replayed = [one for one in self._replayed if self._all_seen(one[0], planned)]
         return planned
+
+    def _all_seen(self, low: int, planned: Planned) -> bool:
+        """Whether all that was replayed from this source offset on must be in the pieces: it lies behind what
+        the flow had copied before.
+        """
+        if not planned.pieces or self._asked.sample < 100 or planned.pieces[-1].high < self._map.end:
+            return False
+        first = planned.pieces[0]
+        return not first.compacted and first.destination_low <= self._map.destination_behind(low)
 
     def _unreadable(self) -> str:
         progress, flow = self._progress, self._asked.flow
@@ -185,7 +228,7 @@ class _Partition:
     def _piece(self, low: int, high: int) -> Piece:
         progress = self._progress
         begin, behind = self._copied_to(low), self._copied_to(high)
-        if high == self._map.end and self._alone and self._asked.high is None:
+        if high == self._map.end and (self._alone or self._replayed) and self._asked.high is None:
             behind = max(behind, self._there.ends[self._at_copy])
         runs = self._runs(low, high)
         return Piece(
@@ -204,6 +247,9 @@ class _Partition:
             gaps=tuple(gap for gap in self._gaps if gap[0] <= high and low <= gap[1]),
             compacted=self._key.topic in self._here.compacted
             or progress.destination_topic in self._there.compacted,
+            alone=self._alone,
+            replayed=tuple(self._replayed),
+            own=self._own,
         )
 
     @property

@@ -15,7 +15,7 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     `topics`: a regex for whole names at the source. `low` and `high` bound the source offsets of every
     partition; `last` takes so many before the end instead. `sample`: a share in percent. `rate`: bytes a
     second, both sides and all tasks together. `tail`: behind the last copied record, the destination is still
-    the flow's alone.
+    the flow's alone. `opposite`: the flow the other way, in whose place this one runs, and the reverse.
     """
 
     flow: FlowSpec
@@ -29,13 +29,16 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     rate: int | None = None
     tail: bool = True
     within_s: float = 10.0
+    opposite: str | None = None
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
     """Source offsets `low … high-1` of one partition and what lies beside them at the destination.
 
     `runs` is the map between them, `gaps` what was given up. From `owned_end` on, what the flow itself wrote
-    at the destination is newer than the map.
+    at the destination is newer than the map, and where it is not `alone`, others may write. `replayed` are
+    source offsets that salvage replayed into the destination's topic: low, end, records. `own` are offsets at
+    the destination that the flow the other way left there.
     """
 
     number: int  # of the partition in the plan
@@ -52,10 +55,15 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     runs: bytes
     gaps: tuple[tuple[int, int, str], ...]  # low, end, why
     compacted: bool
+    alone: bool = True
+    replayed: tuple[tuple[int, int, int], ...] = ()
+    own: tuple[tuple[int, int], ...] = ()
 
 
 class PieceVerified(msgspec.Struct, frozen=True, array_like=True):
-    """`unread`: why it stopped at the source offset `end`; `passed`: retention took what lies there."""
+    """`unread`: why it stopped at the source offset `end`; `passed`: retention took what lies there.
+    `replayed`: the records found of each range of the ledger, by the range's first source offset.
+    """
 
     number: int
     low: int
@@ -69,6 +77,7 @@ class PieceVerified(msgspec.Struct, frozen=True, array_like=True):
     more: bool
     unread: str = ""
     passed: bool = False
+    replayed: dict[int, int] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from runtime.audit.verify_name import named
 from runtime.audit.verify_plan import Planned
 from runtime.audit.verify_request import PieceVerified
-from runtime.contract.seen_verify import NotComparable, PartitionVerified
+from runtime.contract.seen_verify import Difference, NotComparable, PartitionVerified
 
 
 def results(planned: Sequence[Planned], pieces: Iterable[PieceVerified]) -> list[PartitionVerified]:
@@ -30,6 +30,7 @@ def _partition(planned: Planned, pieces: Sequence[PieceVerified]) -> PartitionVe
             gone = NotComparable(low=piece.end, end=behind[piece.low], why=piece.unread)
             not_comparable.append(gone)
     unread = [piece for piece in stopped if not piece.passed]
+    cut = bool(stopped) or any(piece.more for piece in pieces)
     limits = [planned.end, *(edit.near for edit in edits), *(piece.end for piece in stopped)]
     return PartitionVerified(
         topic=planned.key.topic,
@@ -43,11 +44,28 @@ def _partition(planned: Planned, pieces: Sequence[PieceVerified]) -> PartitionVe
         given_up=sum(piece.given_up for piece in pieces),
         others=sum(piece.others for piece in pieces),
         compacted=sum(piece.compacted for piece in pieces),
-        differences=named(edits),
+        replayed=sum(sum(piece.replayed.values()) for piece in pieces),
+        differences=[*named(edits), *(() if cut else _not_replayed(planned, pieces))],
         more=any(piece.more for piece in pieces),
         not_comparable=sorted(not_comparable, key=lambda one: one.low),
         unread=planned.unread or (f"from offset {unread[0].end} on: {unread[0].unread}" if unread else ""),
     )
+
+
+def _not_replayed(planned: Planned, pieces: Sequence[PieceVerified]) -> Iterator[Difference]:
+    """What the ledger has as replayed and the destination does not hold; the ledger counts, it names none."""
+    for low, end, records in planned.replayed:
+        found = sum(piece.replayed.get(low, 0) for piece in pieces)
+        if found < records:
+            yield Difference(
+                kind="missing",
+                source_offset=low,
+                expected=None,
+                destination_offset=None,
+                key="",
+                why=f"of {records:,} records that salvage replayed from source offsets {low} to {end - 1}, "
+                f"{found:,} are there",
+            )
 
 
 def _highs(planned: Planned, pieces: Sequence[PieceVerified]) -> Iterable[tuple[PieceVerified, int]]:

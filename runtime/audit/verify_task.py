@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import uvloop
 
-from runtime.audit.ledger import AuditFailure
-from runtime.audit.records import producers_at
-from runtime.audit.records_fetch import Found
-from runtime.audit.verify_compare import Comparer, Line, Print, condensed
+from runtime.audit.ledger import AuditFailure, producers_at
+from runtime.audit.records_fetch import Found, fetch_places
+from runtime.audit.verify_compare import Comparer, Line
 from runtime.audit.verify_logs import open_spec
-from runtime.audit.verify_origin import Filter, own_headers
+from runtime.audit.verify_origin import Filter
+from runtime.audit.verify_replayed import Replay, ReplayedRecords, print_of
 from runtime.audit.verify_request import Piece, PieceVerified, VerifyRequest, decode_request
 from runtime.audit.verify_side import Passed, Side, Stalled
 from runtime.batch import BatchFailure
@@ -81,7 +81,10 @@ class _Work:
         self._bucket = bucket
 
     async def compare(self, piece: Piece) -> PieceVerified:
-        pair = Pair(piece, self._filter(piece), self._asked, self._at_destination)
+        replayed = ReplayedRecords(
+            piece, self._asked.flow.name, self._source.cluster_id, self._at_destination
+        )
+        pair = Pair(piece, self._filter(piece), self._asked, self._at_destination, replayed)
         within = self._asked.within_s
         at = TopicPartition(piece.topic, piece.partition)
         here = Side(self._source, at, piece.source_id, piece.low, piece.high, self._bucket, within)
@@ -91,13 +94,28 @@ class _Work:
         why, passed = "", False
         try:
             while not pair.comparer.done:
-                await asyncio.gather(_feed_here(pair, here), _feed_there(pair, there))
+                await asyncio.gather(_feed_here(pair, here), self._feed_there(pair, there, piece))
                 pair.comparer.advance()
         except Passed as error:
             why, passed = str(error), True
         except (WireError, BatchFailure, Stalled) as error:
             why = str(error)
         return pair.seen(why, passed)
+
+    async def _feed_there(self, pair: Pair, side: Side, piece: Piece) -> None:
+        """Originals of replayed records are read from the source, wherever in the partition they lie."""
+        while pair.comparer.wants_there:
+            if side.ended:
+                pair.comparer.there_ended()
+                return
+            pair.there(await side.next())
+            replays = pair.replays()
+            if not replays:
+                continue
+            at = TopicPartition(piece.topic, piece.partition)
+            wanted = [one.original for one in replays]
+            originals = await fetch_places(self._source, at, piece.source_id, wanted, self._bucket.take)
+            pair.compare(replays, originals)
 
     def _filter(self, piece: Piece) -> Filter:
         home = Home(self._destination.cluster_id, piece.destination_topic)
@@ -112,25 +130,24 @@ async def _feed_here(pair: Pair, side: Side) -> None:
             pair.here(await side.next())
 
 
-async def _feed_there(pair: Pair, side: Side) -> None:
-    while pair.comparer.wants_there:
-        if side.ended:
-            pair.comparer.there_ended()
-        else:
-            pair.there(await side.next())
-
-
 class Pair:
     """A piece's records as lines, less those that are not to be compared."""
 
     def __init__(
-        self, piece: Piece, filter_: Filter, asked: VerifyRequest, producers: Mapping[int, Producer]
+        self,
+        piece: Piece,
+        filter_: Filter,
+        asked: VerifyRequest,
+        producers: Mapping[int, Producer],
+        replayed: ReplayedRecords,
     ) -> None:
         self.comparer = Comparer(piece.low, compacted=piece.compacted)
         self._piece = piece
         self._filter = filter_
         self._flow = asked.flow
         self._producers = producers
+        self._replayed = replayed
+        self._replays: list[Replay] = []
         runs = decode_runs(piece.runs, piece.low, piece.destination_low)
         self._to = Way([(run.source, run.destination, run.records) for run in runs])
         self._from = Way([(run.destination, run.source, run.records) for run in runs])
@@ -140,23 +157,39 @@ class Pair:
         lines = []
         for one in found:
             at = self._to.other(one.offset)
-            if at is None and any(low <= one.offset < end for low, end, _ in self._piece.gaps):
+            if at is not None:
+                lines.append(Line(one.offset, at, print_of(one)))
+            elif self._replayed.holds(one.offset):
+                continue  # it is compared with its replay, when that is found
+            elif any(low <= one.offset < end for low, end, _ in self._piece.gaps):
                 self._given_up += 1
-            elif at is None and self._filter.keeps_back(one):
+            elif self._filter.keeps_back(one):
                 self._kept_back += 1
             else:
-                lines.append(Line(one.offset, at, _print(one)))
+                lines.append(Line(one.offset, at, print_of(one)))
         self.comparer.here(lines)
 
     def there(self, found: Iterable[Found]) -> None:
         lines = []
         for one in found:
             at = self._from.other(one.offset)
-            if at is None and (self._by_design(one) or self._in_its_own_time()):
+            replay = self._replayed.replay_of(one) if at is None else None
+            if replay is not None:
+                self._replays.append(replay)
+            elif at is None and (self._by_design(one) or self._is_its_own(one)):
                 self._others += 1
             else:
-                lines.append(Line(one.offset, at, _print(one)))
+                lines.append(Line(one.offset, at, print_of(one)))
         self.comparer.there(lines)
+
+    def replays(self) -> list[Replay]:
+        """Those that came since the last call."""
+        found, self._replays = self._replays, []
+        return found
+
+    def compare(self, replays: Iterable[Replay], originals: Mapping[int, Found]) -> None:
+        edits = (self._replayed.compare(one, originals.get(one.original)) for one in replays)
+        self.comparer.edits += (edit for edit in edits if edit is not None)
 
     def _by_design(self, one: Found) -> bool:
         """Not by this flow through its map, and nothing is wrong with that."""
@@ -165,10 +198,11 @@ class Pair:
             return self._flow.shared
         return producer.flow != self._flow.name or one.offset >= self._piece.owned_end
 
-    def _in_its_own_time(self) -> bool:
-        """Where a failback gave up the source's last records, the destination had a history of its own."""
-        before, after = self._from.beside(self._piece.low, self._piece.high)
-        return any(why == "orphaned" and low <= after and before <= end for low, end, why in self._piece.gaps)
+    def _is_its_own(self, one: Found) -> bool:
+        """Written while the destination was free to be written, and left there by the flow the other way."""
+        if one.offset >= self._piece.owned_end and not self._piece.alone:
+            return True
+        return any(low <= one.offset < end for low, end in self._piece.own)
 
     def seen(self, why: str, passed: bool) -> PieceVerified:
         comparer = self.comparer
@@ -186,6 +220,7 @@ class Pair:
             comparer.full,
             why,
             passed,
+            dict(self._replayed.found),
         )
 
 
@@ -203,20 +238,3 @@ class Way:
             return None
         begin, other, _ = self._runs[self._at]
         return other + offset - begin
-
-    def beside(self, low: int, high: int) -> tuple[int, int]:
-        """Of an offset that no run holds, the one last asked for: where at the other side the run before it
-        ends, and the next one begins.
-        """
-        before, after = low, high
-        if self._at > 0:
-            _, other, records = self._runs[self._at - 1]
-            before = other + records
-        if self._at < len(self._runs):
-            after = self._runs[self._at][1]
-        return before, after
-
-
-def _print(one: Found) -> Print:
-    headers = tuple((name, condensed(value)) for name, value in own_headers(one))
-    return Print(one.timestamp, condensed(one.key), condensed(one.value), headers)

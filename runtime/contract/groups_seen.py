@@ -50,6 +50,7 @@ class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
 class Found(StrEnum):
     """`exact`: that very record. `next`: it was not copied, the first copied one behind it is there. `end`:
     it was not copied, and nothing behind it yet. `no_record`: no record is as late as the timestamp.
+    `replayed`: salvage replayed it; the other offset is None where it was not found in time.
     """
 
     EXACT = "exact"
@@ -58,6 +59,7 @@ class Found(StrEnum):
     NOT_YET = "not_yet"
     UNMAPPED = "unmapped"
     NO_RECORD = "no_record"
+    REPLAYED = "replayed"
 
 
 class Located(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ not to be copied. A map is spans one after the other; below the first it knows n
 end of the last on nothing is decided (`NotYet`). A wrong number is never an answer.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -151,6 +151,15 @@ class OffsetMap:
         exact = run.destination <= destination
         return Mapped(run.source + (destination - run.destination if exact else 0), exact)
 
+    def destination_behind(self, source: int) -> int:
+        """The destination offset behind the last record that was copied from before a source offset."""
+        for span in reversed(self.spans[: bisect_right(self._lows, source)]):
+            runs = span.runs
+            if (index := bisect_left(runs, source, key=_source)) > 0:
+                run = runs[index - 1]
+                return run.destination + min(run.records, source - run.source)
+        return self.destination_low
+
     def _run(self, at: int, offset: int, end: Callable[[Run], int]) -> Run | None:
         """The first run that ends behind the offset, from this span on."""
         for span in self.spans[at:]:
@@ -159,6 +168,10 @@ class OffsetMap:
             if index < len(runs):
                 return runs[index]
         return None
+
+
+def _source(run: Run) -> int:
+    return run.source
 
 
 _LONGEST_SHIFT = 62  # 9 bytes of 7 bits hold every offset

@@ -64,7 +64,8 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
 class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
     """`source_end` is the last stable offset. `source_end_seen_ms`: the source does not answer, this is its
     end as the job last saw it, then. `position`: replicated through. Totals are the ledger's. `blocked_by`
-    is the transaction of the state `blocked_at_source`.
+    is the transaction of the state `blocked_at_source`. `next` is the next step, a command alone where one is
+    enough; "" where nothing is to be done.
     """
 
     topic: str
@@ -96,6 +97,18 @@ class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
     records_per_s: float | None
     bytes_per_s: float | None
     blocked_by: OpenTransaction | None = None
+    next: str = ""
+
+
+class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that stands still until the topology or an operator says how it goes on."""
+
+    flow: str
+    topic: str
+    partition: int
+    state: str
+    why: str
+    next: str
 
 
 class TopicSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +124,8 @@ class TopicSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 class FlowSeen(msgspec.Struct, frozen=True, kw_only=True):
     """`declared` is the state in the topology, `state` what the data says. `link_age_ms`: how old the
-    newest heartbeat is that crossed. Latencies are of what was committed in the last `latency_over_ms`; where
-    that is None, of all since the slots began.
+    newest heartbeat is that crossed. `next` are the next steps of its partitions, each once. Latencies are
+    of what was committed in the last `latency_over_ms`; where that is None, of all since the slots began.
     """
 
     name: str
@@ -143,6 +156,7 @@ class FlowSeen(msgspec.Struct, frozen=True, kw_only=True):
     link_age_ms: int | None
     states: dict[str, int]
     topics: list[TopicSeen]
+    next: list[str] = []
 
     @property
     def partitions(self) -> list[PartitionSeen]:

@@ -22,7 +22,8 @@ class RecordSeen(msgspec.Struct, frozen=True, kw_only=True):
     """`flow` wrote it here; None where no flow is known to have. `hops`: where it came from, its birth first.
 
     `provenance` is how that is known: by the record's headers, by the ledger's offset map (batch), or that
-    it is native: written here.
+    it is native: a client wrote it here. `claimed`: places that the headers of a native record name, though
+    no flow wrote it; any client can write such a header.
     """
 
     partition: int
@@ -34,6 +35,7 @@ class RecordSeen(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Literal["native", "headers", "batch"]
     flow: str | None
     hops: list[HopSeen]
+    claimed: list[HopSeen] = []
 
 
 class RecordsSeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,8 @@ import msgspec
 
 class Salvaged(msgspec.Struct, frozen=True, kw_only=True):
     """A committed record of the source that never reached the other side. `cluster` is where it was read;
-    `came_from` are the places that it was copied from before, as far as its headers tell.
+    `came_from` are the places that it was copied from before, as far as its headers tell. `flow` wrote it
+    there; None for a client's record, whatever its headers name.
     """
 
     cluster: str
@@ -18,6 +19,7 @@ class Salvaged(msgspec.Struct, frozen=True, kw_only=True):
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
     came_from: list[tuple[str, str, int, int]]  # cluster id, topic, partition, offset
+    flow: str | None = None
 
 
 class PartitionSalvaged(msgspec.Struct, frozen=True, kw_only=True):

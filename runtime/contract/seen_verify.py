@@ -35,7 +35,8 @@ class PartitionVerified(msgspec.Struct, frozen=True, kw_only=True):
     `compared`: pairs of records. `kept_back`: records that provenance did not let pass. `given_up`: records
     in a gap of the ledger. `others`: records that other flows or, by design, other producers wrote at the
     destination. `compacted`: records that one side holds alone because the topic is compacted.
-    `unread`: why it could not be compared to the end.
+    `unread`: why it could not be compared to the end. `replayed`: records at the destination that salvage
+    replayed, by the ledger; each was compared with its original where the source still holds it.
     """
 
     topic: str
@@ -53,6 +54,7 @@ class PartitionVerified(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
     not_comparable: list[NotComparable]
     unread: str = ""
+    replayed: int = 0
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):

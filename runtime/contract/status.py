@@ -81,7 +81,8 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """One partition of a flow, by its name at the source. Times are ms since 1970, 0 where it never was.
 
     `position` is replicated through (committed). `source_end` is the last stable offset last seen: what a
-    reader there may have. `foreign_writes` says that others write to the destination's partition. `records`,
+    reader there may have. `last_fetch_ms`: the source last answered for the partition, also that it has
+    nothing new. `foreign_writes` says that others write to the destination's partition. `records`,
     `bytes`, `dropped` and `lost` (source offsets given up on purpose) are the ledger's, since the flow began;
     `transactions` and `aborts` are this slot's. `blocked_by` is there in the state `blocked_at_source`.
     """

@@ -75,6 +75,8 @@ class BrokerIntake:
         self._touched: dict[PartitionCopy, None] = {}
         self._held_back: dict[PartitionCopy, None] = {}
         self._asked: dict[PartitionCopy, tuple[int, int]] = {}
+        self._answered: dict[PartitionCopy, int] = {}  # the turn that was answered
+        self._heard_ms = 0
         self._wake = asyncio.Event()
         self._share = _LEAST_SHARE
 
@@ -87,6 +89,7 @@ class BrokerIntake:
         if self.copies.get(key) is copy:
             del self.copies[key]
             self._session.forget(*key)
+            self._left_out(copy)
             for kept in (self._touched, self._held_back, self._asked):
                 kept.pop(copy, None)
 
@@ -99,14 +102,31 @@ class BrokerIntake:
         if copy in self._held_back and copy.queued_bytes < self._settings.partition_fetch_bytes:
             self.touch(copy)
 
+    def heard_ms(self, copy: PartitionCopy) -> int:
+        """Returns when the leader last answered for the partition, 0 where this session never did.
+
+        A fetch session leaves out partitions without news: an answer to any of them counts for all that the
+        session answered for once.
+        """
+        return self._heard_ms if self._answered.get(copy) == copy.turn else 0
+
+    def _left_out(self, copy: PartitionCopy) -> None:
+        """Notes when the partition was last answered for: from here on the session's answers say nothing of
+        it.
+        """
+        copy.last_fetch_ms = copy.heard_ms
+        self._answered.pop(copy, None)
+
     async def run(self) -> None:
         """Fetches until cancelled. Raises WireError when the broker can't be asked."""
         try:
             while True:
                 await self._ready()
                 answers = await self._fetch()
+                answered_ms = self._session.answered_ms
                 if answers:
                     await self._take(answers)
+                self._heard_ms = answered_ms
                 await self._pace(answers)
         finally:
             await self._session.close()
@@ -133,10 +153,12 @@ class BrokerIntake:
                 continue
             if not copy.fetchable:
                 self._session.forget(*key)
+                self._left_out(copy)
                 for kept in (self._held_back, self._asked):
                     kept.pop(copy, None)
             elif copy.queued_bytes >= limit:
                 self._session.forget(*key)
+                self._left_out(copy)
                 self._held_back[copy] = None
             else:
                 self._held_back.pop(copy, None)
@@ -213,19 +235,21 @@ class BrokerIntake:
     def _one(self, copy: PartitionCopy, answer: FetchedPartition, walked: Walked, held: Held) -> None:
         if self._of(answer) is not copy:
             return
-        moment = now_ms()
-        copy.last_fetch_ms = moment
         if answer.error:
+            self._left_out(copy)
             if answer.leader is not None:
                 self._cluster.learn(answer.topic_id, answer.partition, answer.leader)
             decision = by_code(Phase.FETCH, answer.error)
             self._reader.unreadable(copy, decision, f"{answer.error.name} ({int(answer.error)})")
             return
         if answer.diverging is not None:
+            self._left_out(copy)
             self._reader.unreadable(copy, Decision(Do.LOOK, refresh=True), "the source's log was truncated")
             return
         if not copy.suspect:
             copy.failures = 0
+        copy.last_fetch_ms = moment = now_ms()
+        self._answered[copy] = copy.turn
         copy.source = Source(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
         if walked.sets or walked.failure:
             self._keep(copy, answer, walked, held, moment)

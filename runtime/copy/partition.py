@@ -105,6 +105,11 @@ class PartitionCopy:
     def label(self) -> str:
         return f"{self.key.flow}/{self.key.topic}-{self.key.partition}"
 
+    @property
+    def heard_ms(self) -> int:
+        """When the source was last heard of the partition: idle partitions share their session's answers."""
+        return max(self.last_fetch_ms, self.intake.heard_ms(self) if self.intake is not None else 0)
+
     def logged(self) -> PartitionFields:
         flow, topic, partition = self.key
         progress = self.progress
@@ -180,6 +185,7 @@ class PartitionCopy:
 
     def shed(self) -> None:
         """Gives back the memory of what is queued. It is not read on before a rewind."""
+        self.last_fetch_ms = self.heard_ms
         self.turn += 1
         for queued in self.queue:
             queued.held.let_go()
@@ -228,7 +234,7 @@ class PartitionCopy:
             source_start=self.source.log_start,
             source_end=self.source.stable_end,
             source_high_watermark=self.source.high_watermark,
-            last_fetch_ms=self.last_fetch_ms,
+            last_fetch_ms=self.heard_ms,
             last_commit_ms=self.last_commit_ms,
             caught_up_since_ms=self.caught_up_since_ms,
             last_timestamp=progress.last_timestamp,

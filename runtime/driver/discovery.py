@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from runtime.contract import jobspec
-from runtime.contract.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
-from runtime.contract.route import Route, Router
-from runtime.contract.selection import Names, Rules
+from runtime.contract.jobspec import FlowSpec
+from runtime.contract.route import Router
+from runtime.contract.selection import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +64,6 @@ def discover(
     return Found(tuple(create), tuple(grow), tuple(copy), tuple(notes))
 
 
-def router_of(spec: JobSpec) -> Router:
-    """Names as the whole topology has them; a job that was told no routes has only its own flows."""
-    if spec.routes:
-        known = {route.name for route in spec.routes}
-        own = [_route(_as_route(flow)) for flow in spec.flows if flow.name not in known]
-        return Router([*(_route(route) for route in spec.routes), *own])
-    return Router(_route(_as_route(flow)) for flow in spec.flows)
-
-
 def taken_by(
     flow: FlowSpec, router: Router, topics: Iterable[str], draining: Collection[str] = ()
 ) -> dict[str, str]:
@@ -85,23 +75,3 @@ def taken_by(
         if there is not None and (topic in draining or not promoted.match(topic)):
             found[topic] = there
     return found
-
-
-def _as_route(flow: FlowSpec) -> RouteSpec:
-    return RouteSpec(
-        name=flow.name,
-        source=flow.source,
-        destination=flow.destination,
-        topics=flow.topics,
-        rename=flow.rename,
-    )
-
-
-def _route(spec: RouteSpec) -> Route:
-    undoes = _rules(spec.undoes) if spec.undoes is not None else None
-    rename = jobspec.rename(spec.rename)
-    return Route(spec.name, spec.source, spec.destination, _rules(spec.topics), rename, undoes)
-
-
-def _rules(selection: SelectionSpec) -> Rules:
-    return Rules(tuple(selection.include), tuple(selection.exclude), selection.default_exclude)

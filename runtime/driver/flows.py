@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from runtime.contract.job_status import FlowView
 from runtime.contract.jobspec import FlowSpec, JobSpec
 from runtime.contract.ledger import GenerationKey, LedgerKey, LedgerValue, PartitionKey
+from runtime.contract.spec_routes import router_of
 from runtime.copy.ledger_writer import fence
 from runtime.copy.scan import READ_FAILURES
-from runtime.driver.discovery import router_of
 from runtime.driver.ending import ENDED, EndingFlow
 from runtime.driver.flow import FlowWork
 from runtime.driver.log import say

@@ -14,12 +14,13 @@ from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.groups import Item, group_selector, own_groups
 from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec_routes import router_of
 from runtime.contract.translate import Pending
 from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.scan import READ_FAILURES
 from runtime.driver.destination import ensure
-from runtime.driver.discovery import router_of, taken_by
+from runtime.driver.discovery import taken_by
 from runtime.driver.draining import Draining
 from runtime.driver.groups_book import DONE, Book, GroupNumbers
 from runtime.driver.groups_reader import Reader

@@ -16,13 +16,13 @@ from runtime.contract.checkpoint import CheckpointState as State
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.groups import Item, group_selector, own_groups
 from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec_routes import router_of
 from runtime.contract.translate import Pending, at_last
 from runtime.copy.checkpoints import Checkpoints
 from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.scan import TopicReplaced
 from runtime.copy.translator import SEALING
-from runtime.driver.discovery import router_of
 from runtime.driver.groups_book import Book
 from runtime.driver.groups_write import Bringing
 from runtime.driver.takeover import Shared

@@ -119,3 +119,14 @@ def _(town: Town, count: int) -> None:
     records = [one for one in json.loads(done.stdout)["records"] if one["provenance"] == "headers"]
     hops = {(hop["cluster"], hop["partition"], hop["offset"]) for one in records for hop in one["hops"]}
     assert hops == {("dc1", at % 2, 50 + at // 2) for at in range(count)}
+
+
+@then("repl locate says of a record of aside that it was replayed, and where from")
+def _(town: Town) -> None:
+    orders, aside, file = town.name("orders"), town.name("aside"), str(town.topology.file)
+    here = town.values("orders", "dc1")[1]
+    there = next(one for one in town.records("aside", "dc2") if one.value == here[50])
+    done = town.run("locate", town.name("there"), f"{aside}:1:{there.offset}", "--reverse", "--path", file)
+    assert f"was replayed by salvage from offset 50 of {orders}-1 at dc1." in done.stdout, done
+    done = town.run("locate", town.name("there"), f"{orders}:1:50", "--path", file)
+    assert f"was replayed by salvage to offset {there.offset} of {aside}-1 at dc2." in done.stdout, done

@@ -7,6 +7,7 @@ order, so a full response starves nobody; without one (its cache is full) the or
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -65,6 +66,7 @@ class FetchSession:
     A partition stays wanted at its position until `want` moves it: after each answer, the caller says where
     to go on. A partition that was answered with an error (or a diverging epoch) is wanted no more, so that
     the caller sets the pace of trying again: want it once more here, or in the session of its new leader.
+    `answered_ms` is when the broker last answered for all that it was told: what it left out has no news.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class FetchSession:
     ) -> None:
         self.node = node
         self.limits = limits
+        self.answered_ms = 0
         self._cluster = cluster
         self._isolation = isolation
         self._purpose = purpose
@@ -127,6 +130,7 @@ class FetchSession:
             self._begin_anew()
             raise BrokerError(response.error, f"fetching from broker {self.node}")
         self._accept(request, response)
+        self.answered_ms = time.time_ns() // 1_000_000
         return response.partitions
 
     async def close(self) -> None:

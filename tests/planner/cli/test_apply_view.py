@@ -49,4 +49,5 @@ def test_nothing_to_do_is_told_as_every_end_is(capsys: pytest.CaptureFixture[str
         "steps": {},
         "requests": 0,
         "seconds": 0.0,
+        "waiting": [],
     }

@@ -1,6 +1,21 @@
 """While a promotion waits: how long a source may be silent."""
 
-from planner.cli.promote_wait import SILENT_MS, Silence
+from planner.cli.promote_wait import SILENT_MS, Silence, left_to_copy
+from runtime.audit.status_facts import TopicFacts
+from runtime.audit.status_join import join
+from runtime.contract.status import PartitionState as S
+from tests.runtime.audit.given import (
+    TOPIC,
+    asked,
+    destination,
+    job,
+    ledger,
+    look,
+    progress,
+    report,
+    said,
+    source,
+)
 
 LONG_S = SILENT_MS / 1000 + 1
 
@@ -17,3 +32,15 @@ def test_one_that_did_answer_has_a_moment_to_come_back() -> None:
     assert not silence.lasts(answers=True, now_s=102)
     assert not silence.lasts(answers=False, now_s=102 + LONG_S - 2)
     assert silence.lasts(answers=False, now_s=102 + LONG_S)
+
+
+def test_a_partition_that_was_recreated_is_not_copied_and_its_next_step_is_told() -> None:
+    written = ledger(progress(), job(), report(said(S.CAUGHT_UP)))
+    made_again = destination(topics={TOPIC: TopicFacts(b"o" * 16, 1)})
+    (flow,) = join(asked(), look(source(), made_again, written)).flows
+
+    assert left_to_copy(flow.topics) == (
+        "orders-0: recreated, orders at dc2 was deleted and made again. Next: repl resume one --accept-loss"
+    )
+    (flow,) = join(asked(), look(source(), destination(), written)).flows
+    assert left_to_copy(flow.topics) == ""

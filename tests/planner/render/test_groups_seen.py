@@ -101,7 +101,9 @@ def located(found: Found, *, reverse: bool = False) -> Located:
     ("found", "reverse", "text"),
     [
         (Found.EXACT, False, "offset 42 of orders-3 at dc1 is offset 40 of dc1.orders-3 at dc2."),
-        (Found.EXACT, True, "offset 42 of orders-3 at dc1 came from offset 40 of dc1.orders-3 at dc2."),
+        (Found.EXACT, True, "offset 42 of orders-3 at dc1 is offset 40 of dc1.orders-3 at dc2."),
+        (Found.REPLAYED, True, "was replayed by salvage from offset 40 of dc1.orders-3 at dc2."),
+        (Found.REPLAYED, False, "was replayed by salvage to offset 40 of dc1.orders-3 at dc2."),
         (
             Found.NEXT,
             False,

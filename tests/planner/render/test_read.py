@@ -62,7 +62,11 @@ def seen(**changes: Any) -> RecordsSeen:
 
 
 WAYS: list[tuple[dict[str, Any], str]] = [
-    ({}, "native"),
+    ({}, "born here"),
+    (
+        {"claimed": [hop("dc1", "orders", 4)]},
+        "born here (its header __repl names dc1 orders-0 @ 4, but no flow wrote it)",
+    ),
     (
         {"provenance": "batch", "flow": "one", "hops": [hop("dc1", "orders", 40)]},
         "from dc1 orders-0 @ 40 by one (batch)",

@@ -69,10 +69,37 @@ def test_nothing_is_missing() -> None:
 
 def test_what_is_missing() -> None:
     shown = text(seen(partition(record(), records=31)))
-    assert "31 records of dc1 never reached dc2; the first 1 are shown, --export FILE writes all." in shown
+    assert "31 records of dc1 never reached dc2." in shown
+    assert "1 of them are shown, at most 1 of each partition; --export FILE writes all 31." in shown
     assert "orders-0:1311" in shown
     assert "born here" in shown
     assert "active" not in shown
+
+
+@pytest.mark.parametrize(
+    ("flow", "came_from", "words"),
+    [
+        (None, [], "born here"),
+        (None, [("id-0", "far", 0, 7)], "born here"),  # a client kept the header
+        ("near", [], "by near"),
+        ("near", [("id-0", "far", 0, 7)], "far-0:7 by near"),
+    ],
+)
+def test_only_a_client_s_record_was_born_here(flow: str | None, came_from: list[Any], words: str) -> None:
+    shown = text(seen(partition(record(flow=flow, came_from=came_from))))
+    assert shown.splitlines()[-3].endswith(words)
+    assert ("born here" in shown) is (words == "born here")
+
+
+def test_what_is_shown_adds_up() -> None:
+    parts = [
+        partition(*[record()] * min(held, 10), partition=at, records=held)
+        for at, held in enumerate((12, 10, 10, 8))
+    ]
+    shown = text(seen(*parts))
+    assert shown.count("orders-0:1311") == 38
+    assert "40 records of dc1 never reached dc2." in shown
+    assert "38 of them are shown, at most 10 of each partition; --export FILE writes all 40." in shown
 
 
 @pytest.mark.parametrize(

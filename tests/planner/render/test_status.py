@@ -12,7 +12,7 @@ from rich.console import Console
 from planner.cli.status import document
 from planner.render.status import Depth, screen
 from planner.render.status_rows import Trail
-from runtime.audit.status_facts import ClusterFacts, LedgerFacts
+from runtime.audit.status_facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status_join import join
 from runtime.contract.job_status import SlotView
 from runtime.contract.seen import StatusSeen
@@ -23,6 +23,7 @@ from tests.runtime.audit.given import (
     KEY,
     NOW,
     SILENT,
+    TOPIC,
     asked,
     destination,
     generation,
@@ -59,6 +60,12 @@ def needs_someone() -> StatusSeen:
     )
     here = source(first_missing={KEY: NOW - 20 * 60_000})
     return join(asked(rpo_ms=5_000), look(here, destination(), ledger(progress(90), job(), word)))
+
+
+def mirror_made_again() -> StatusSeen:
+    written = ledger(progress(100), job(), report(said(S.CAUGHT_UP)))
+    there = destination(0, topics={TOPIC: TopicFacts(b"o" * 16, 1)})
+    return join(asked(), look(source(), there, written))
 
 
 def job_down() -> StatusSeen:
@@ -119,6 +126,7 @@ SCENES: dict[str, Callable[[], StatusSeen]] = {
         copying,
         caught_up,
         needs_someone,
+        mirror_made_again,
         job_down,
         source_down,
         destination_down,

@@ -88,6 +88,13 @@ def test_only_the_first_differences_of_a_partition_are_shown() -> None:
     assert "Different: 12 differences" in text(found)
 
 
+def test_replayed_records_have_a_count_of_their_own() -> None:
+    found = seen(partition(replayed=17))
+    assert "17 records replayed by salvage" in text(found)
+    assert as_json(found)["partitions"][0]["replayed"] == 17
+    assert as_json(found)["equal"] is True
+
+
 @pytest.mark.parametrize("width", [40, 80])
 def test_it_fits(width: int) -> None:
     table = list(screen(seen(partition(kept_back=3)), width))[:2]
@@ -99,6 +106,10 @@ def test_it_fits(width: int) -> None:
     [
         (difference(), "missing: source offset 417 (key 'k') is not at offset 402 of dc2"),
         (difference(expected=None, why="w"), "missing: source offset 417 (key 'k') is not at dc2: w"),
+        (
+            difference(source_offset=50, key="", expected=None, why="w"),
+            "missing: source offset 50 is not at dc2: w",
+        ),
         (
             difference(kind="doubled", destination_offset=9),
             "doubled: source offset 417 (key 'k') is at offset 9 at dc2 once more",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from runtime.audit.records_fetch import Found
-from runtime.audit.records_origin import Origins, Written
+from runtime.audit.records_origin import Origins, Trail, Written
 from runtime.contract.jobspec import TemplateRule
 from runtime.contract.offsetmap import OffsetMap, Run, Span, encode_runs
 from runtime.contract.producers import Producer
@@ -15,11 +17,12 @@ from runtime.contract.seen_records import HopSeen
 # Source offsets 10…14 lie at 100…104 here, 20…24 at 110…114; a client wrote in between.
 RUNS = (Run(10, 100, 5), Run(20, 110, 5))
 MAP = OffsetMap([Span(10, 25, 100, 115, encode_runs(RUNS, 10, 100))])
+AT = HopSeen(cluster_id="id-2", cluster="dc2", topic="dc1.orders", partition=0, offset=0, copied_at_ms=None)
 FLOW = Producer("one", "dc1", "id-1", TemplateRule(text="dc1.{topic}"))
 ORIGINS = Origins(
     topic="dc1.orders",
     written={0: [Written("one", "id-1", "orders", 0, MAP)]},
-    producers={7: FLOW},
+    producers={7: FLOW, 8: Producer("other", "dc3", "id-3", TemplateRule(text="dc1.{topic}"))},
     names={"id-1": "dc1", "id-2": "dc2"},
 )
 
@@ -41,6 +44,7 @@ BORN = Origin("id-0", "orders", 0, 4, 900)
 STAMPED = Origin("id-1", "orders", 0, 21, 950)
 ROWS = [
     ("in the map", record(102, 7), "batch", "one", [hop("dc1", "id-1", "orders", 12)]),
+    ("another flow's id", record(102, 8), "batch", "other", [hop(None, "id-3", "orders", None)]),
     ("between its runs", record(107), "native", None, []),
     ("beyond the map", record(200), "native", None, []),
     ("the map was trimmed", record(50, 7), "batch", "one", [hop("dc1", "id-1", "orders", None)]),
@@ -54,13 +58,8 @@ ROWS = [
         [hop(None, "id-0", "orders", 4, 900), hop("dc1", "id-1", "orders", 21)],
     ),
     ("stamped, trimmed", record(50, 7, STAMPED), "headers", "one", [hop("dc1", "id-1", "orders", 21, 950)]),
-    (
-        "a client kept the header",
-        record(107, -1, BORN),
-        "headers",
-        None,
-        [hop(None, "id-0", "orders", 4, 900)],
-    ),
+    ("a client kept the header", record(107, -1, BORN), "native", None, []),
+    ("a client wrote what came home from here", record(102), "native", None, []),
 ]
 
 
@@ -68,5 +67,14 @@ ROWS = [
     ("found", "provenance", "flow", "hops"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
 def test_where_it_came_from(found: Found, provenance: str, flow: str | None, hops: list[HopSeen]):
-    seen = ORIGINS.seen(found)
+    seen = Trail(found, AT, ORIGINS.told(found)).seen()
     assert (seen.provenance, seen.flow, seen.hops) == (provenance, flow, hops)
+    assert [one.offset for one in seen.claimed] == ([4] if flow is None and found.headers else [])
+
+
+def test_without_the_ledger_headers_are_all_there_is():
+    blind = replace(ORIGINS, producers=None)
+    stamped = record(111, 7, BORN, STAMPED)
+    seen = Trail(stamped, AT, blind.told(stamped)).seen()
+    assert (seen.provenance, [one.offset for one in seen.hops]) == ("headers", [4, 21])
+    assert Trail(record(107), AT, blind.told(record(107))).seen().provenance == "native"

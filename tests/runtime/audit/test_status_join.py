@@ -126,6 +126,7 @@ def test_what_both_sides_show_outweighs_the_job(here: Any, there: Any, state: st
     assert partition.state == state
     assert why in partition.why
     assert partition.needs_someone
+    assert (partition.lag_records is None) == (state in ("recreated", "diverged"))
 
 
 @pytest.mark.parametrize("state", ["paused", "promoted", "failed_over"])

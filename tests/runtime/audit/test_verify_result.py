@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,3 +96,23 @@ def test_small_stretches_share_a_task() -> None:
     many = Planned(PartitionKey("one", "t", 0), "t", 0, 9, [piece(at, at + 1_000) for at in range(150)])
     large = Planned(PartitionKey("one", "t", 1), "t", 0, 9, [piece(0, 5_000)])
     assert [len(group) for group in grouped([many, large])] == [1, 100, 50]
+
+
+@pytest.mark.parametrize(
+    ("found", "more", "why"),
+    [
+        ({50: 3}, False, []),
+        ({50: 2}, False, ["of 3 records that salvage replayed from source offsets 50 to 59, 2 are there"]),
+        ({}, True, []),  # the comparison stopped before it saw all
+    ],
+)
+def test_replayed_records_that_are_not_there_are_missing(
+    found: dict[int, int], more: bool, why: list[str]
+) -> None:
+    pieces = [
+        PieceVerified(0, 0, 100, 90, 0, 0, 0, 0, [], False),
+        PieceVerified(0, 100, 200, 90, 0, 0, 0, 0, [], more, replayed=found),
+    ]
+    made = replace(planned(), replayed=[(50, 60, 3)])
+    (one,) = results([made], pieces)
+    assert (one.replayed, [each.why for each in one.differences]) == (sum(found.values()), why)

@@ -8,30 +8,34 @@ import pytest
 
 from runtime.audit.records_fetch import Found
 from runtime.audit.verify_origin import Filter
+from runtime.audit.verify_replayed import ReplayedRecords
 from runtime.audit.verify_request import Piece, PieceVerified, VerifyRequest
 from runtime.audit.verify_task import Pair, Way
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, SelectionSpec, TemplateRule
+from runtime.contract.jobspec import ClusterSpec, FlowSpec, SelectionSpec, TableRule, TemplateRule
 from runtime.contract.offsetmap import Run, encode_runs
 from runtime.contract.producers import Producer
-from runtime.contract.provenance import Home
+from runtime.contract.provenance import HEADER, Home, Origin, encode
 
-OWN, OTHER, NOBODY = 1, 2, -1
+OWN, OTHER, REPLAYER, ASIDE, NOBODY = 1, 2, 3, 4, -1
 PRODUCERS = {
     OWN: Producer("one", "dc1", "id-1", TemplateRule(text="{topic}")),
     OTHER: Producer("other", "dc3", "id-3", TemplateRule(text="{topic}")),
+    REPLAYER: Producer("one", "dc1", "id-1", TableRule(names={"t": "t"}), only="t"),
+    ASIDE: Producer("one", "dc1", "id-1", TableRule(names={"t": "aside"}), only="aside"),
 }
 RUNS = (Run(0, 0, 2), Run(5, 4, 2))  # nothing of the source offsets 2, 3, 4; others at 2 and 3
 
 
-def pair(*, shared: bool = False, gaps: tuple[tuple[int, int, str], ...] = ()) -> Pair:
+def pair(*, shared: bool = False, gaps: tuple[tuple[int, int, str], ...] = (), **more: Any) -> Pair:
     flow = FlowSpec(
         name="one", source="dc1", destination="dc2", topics=SelectionSpec(include=["t"]), shared=shared
     )
     asked = VerifyRequest(
         flow=flow, source=ClusterSpec(bootstrap="a:1"), destination=ClusterSpec(bootstrap="b:1")
     )
-    piece = Piece(0, "t", 0, b"", "t", b"", 0, 7, 0, 8, 6, encode_runs(RUNS, 0, 0), gaps, False)
-    return Pair(piece, Filter(flow, "t", Home("id-2", "t"), {}), asked, PRODUCERS)
+    piece = Piece(0, "t", 0, b"", "t", b"", 0, 7, 0, 8, 6, encode_runs(RUNS, 0, 0), gaps, False, **more)
+    replayed = ReplayedRecords(piece, "one", "id-1", PRODUCERS)
+    return Pair(piece, Filter(flow, "t", Home("id-2", "t"), {}), asked, PRODUCERS, replayed)
 
 
 def found(offset: int, value: bytes, producer: int = OWN) -> Found:
@@ -41,6 +45,7 @@ def found(offset: int, value: bytes, producer: int = OWN) -> Found:
 def compared(made: Pair, here: list[Found], there: list[Found]) -> PieceVerified:
     made.here(here)
     made.there(there)
+    made.compare(made.replays(), {one.offset: one for one in here})
     made.comparer.here_ended()
     made.comparer.there_ended()
     made.comparer.advance()
@@ -70,9 +75,11 @@ def test_what_was_copied_is_equal() -> None:
         ({"shared": True}, found(2, b"x", OWN), True),
         ({}, found(7, b"x", NOBODY), True),
         ({}, found(7, b"x", OWN), False),  # newer than the map
-        ({"gaps": ((2, 5, "orphaned"),)}, found(2, b"x", NOBODY), False),
-        ({"gaps": ((2, 5, "lost"),)}, found(2, b"x", NOBODY), True),
-        ({"gaps": ((2, 5, "orphaned"),)}, found(7, b"x", NOBODY), True),
+        ({"gaps": ((2, 5, "orphaned"),)}, found(2, b"x", NOBODY), True),  # not home, though it was free to go
+        ({"own": ((2, 3),)}, found(2, b"x", NOBODY), False),
+        ({"own": ((2, 3),)}, found(3, b"x", NOBODY), True),
+        ({"alone": False}, found(7, b"x", NOBODY), False),
+        ({"alone": False}, found(3, b"x", NOBODY), True),
     ],
 )
 def test_what_others_wrote(changes: dict[str, Any], extra: Found, differs: bool) -> None:
@@ -89,9 +96,63 @@ def test_a_record_in_a_gap_was_given_up_another_is_missing() -> None:
     assert [(edit.what, edit.source_offset, edit.expected) for edit in seen.edits] == [("missing", 3, None)]
 
 
-def test_offsets_beside_runs() -> None:
+def test_offsets_by_runs() -> None:
     way = Way([(0, 0, 2), (4, 5, 2)])
-    assert [way.other(at) for at in (0, 1, 2)] == [0, 1, None]
-    assert way.beside(0, 7) == (2, 5)
-    assert [way.other(at) for at in (3, 4, 5, 6)] == [None, 5, 6, None]
-    assert way.beside(0, 7) == (7, 7)
+    assert [way.other(at) for at in (0, 1, 2, 3, 4, 5, 6)] == [0, 1, None, None, 5, 6, None]
+
+
+# Source offsets 2, 3, 4 were orphaned; salvage replayed 2 and 3, and 4 stayed behind.
+ORPHANED: dict[str, Any] = {"gaps": ((2, 5, "orphaned"),), "replayed": ((2, 4, 2),)}
+ORPHANS = [found(2, b"2", NOBODY), found(3, b"3", NOBODY), found(4, b"4", NOBODY)]
+LEFT = sorted([*COPIED, *ORPHANS], key=lambda one: one.offset)
+
+
+def replay(
+    offset: int, of: int, producer: int = REPLAYER, value: bytes = b"", cluster: str = "id-1"
+) -> Found:
+    header = (HEADER, encode(Origin(cluster, "t", 0, of, 9)))
+    return Found(0, offset, 0, None, value or b"%d" % of, (header,), producer)
+
+
+def test_replayed_records_are_compared_and_counted_on_their_own() -> None:
+    seen = compared(pair(**ORPHANED), LEFT, [*COPIES, replay(6, 2), replay(7, 3)])
+    assert (seen.compared, seen.replayed, seen.given_up, seen.others, seen.edits) == (4, {2: 2}, 1, 0, [])
+
+
+def test_a_foreign_record_between_replayed_ones_is_found() -> None:
+    foreign = found(3, b"x", NOBODY)
+    there = sorted([*COPIES, replay(2, 2), foreign, replay(6, 3)], key=lambda one: one.offset)
+    seen = compared(pair(**ORPHANED), LEFT, there)
+    assert [(edit.what, edit.destination_offset) for edit in seen.edits] == [("extra", 3)]
+    assert (seen.compared, seen.replayed) == (4, {2: 2})
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        replay(2, 2, NOBODY),  # the header alone: any client can write it
+        replay(2, 2, OWN),  # an id of the flow that does not replay
+        replay(2, 2, ASIDE),
+        replay(2, 4),  # of a record that the ledger does not have as replayed
+        replay(2, 2, cluster="id-9"),
+        found(2, b"2", REPLAYER),
+    ],
+)
+def test_what_only_looks_replayed_is_foreign(forged: Found) -> None:
+    seen = compared(pair(**ORPHANED), LEFT, with_(forged))
+    assert [(edit.what, edit.destination_offset) for edit in seen.edits] == [("extra", 2)]
+    assert seen.replayed == {}
+
+
+def test_a_replayed_record_that_differs_or_is_there_twice_is_found() -> None:
+    there = [*COPIES, replay(6, 2, value=b"other"), replay(7, 3), replay(8, 3)]
+    seen = compared(pair(**ORPHANED), LEFT, there)
+    found_ = [(edit.what, edit.source_offset, edit.destination_offset, edit.twin) for edit in seen.edits]
+    assert found_ == [("changed", 2, 6, None), ("extra", None, 8, 3)]
+    assert seen.replayed == {2: 2}
+
+
+def test_a_replayed_record_whose_original_is_gone_is_counted() -> None:
+    left = [one for one in LEFT if one.offset != 2]
+    seen = compared(pair(**ORPHANED), left, [*COPIES, replay(6, 2), replay(7, 3)])
+    assert (seen.replayed, seen.edits) == ({2: 2}, [])

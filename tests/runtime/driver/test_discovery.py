@@ -3,7 +3,8 @@
 import pytest
 
 from runtime.contract.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec, TemplateRule
-from runtime.driver.discovery import Found, Mirror, discover, router_of, taken_by
+from runtime.contract.spec_routes import router_of
+from runtime.driver.discovery import Found, Mirror, discover, taken_by
 
 SAME = {"a": "a", "b": "b"}
 

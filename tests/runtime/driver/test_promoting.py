@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from runtime.contract.jobspec import FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
 from runtime.contract.ledger import Generation, GenerationKey
-from runtime.driver.discovery import router_of
+from runtime.contract.spec_routes import router_of
 from runtime.driver.promoting import PromotingFlow
 from runtime.driver.takeover import Shared
 from tests.records import PATIENCE_S

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from runtime.contract.jobspec import AtOffsets, Earliest, FlowSpec, SelectionSpec
 from runtime.contract.ledger import PartitionKey, Progress
-from runtime.driver.discovery import router_of
+from runtime.contract.spec_routes import router_of
 from runtime.driver.flow import FlowWork
 from runtime.driver.takeover import Shared
 from tests.records import PATIENCE_S

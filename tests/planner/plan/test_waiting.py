@@ -1,0 +1,122 @@
+"""A plan and an apply name what waits for a decision, and the next step for it."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.cli.apply_view import View
+from planner.cli.waiting import waiting, waits_of
+from planner.model.diagnostic import Failure, Severity, error
+from planner.model.outcome import NOTHING_DONE
+from planner.model.plan import WAITS, PlannedFlow
+from planner.model.topology import Cluster
+from planner.plan import with_diagnostics
+from planner.plan.waiting import warnings_of
+from planner.render.words import summary_line
+from runtime.audit.status_facts import TopicFacts
+from runtime.audit.status_join import join
+from runtime.contract.seen import PartitionWaits, StatusSeen
+from runtime.contract.status import PartitionState as S
+from tests.planner.render.scenes import nothing
+from tests.runtime.audit.given import (
+    TOPIC,
+    asked,
+    destination,
+    job,
+    ledger,
+    look,
+    progress,
+    report,
+    said,
+    source,
+)
+
+WHY = "orders at dc2 was deleted and made again"
+NEXT = "repl resume one --accept-loss"
+
+
+def waits(partition: int = 0) -> PartitionWaits:
+    return PartitionWaits(flow="one", topic=TOPIC, partition=partition, state="recreated", why=WHY, next=NEXT)
+
+
+def seen(state: S, there: bytes | None = None, **here: Any) -> StatusSeen:
+    made = destination(topics={TOPIC: TopicFacts(there, 1)}) if there is not None else destination()
+    written = ledger(progress(), job(), report(said(state, why="so it is")))
+    return join(asked(), look(source(**here), made, written))
+
+
+def test_a_mirror_that_was_made_again_waits_whatever_its_job_says() -> None:
+    assert list(waits_of(seen(S.CAUGHT_UP, there=b"o" * 16))) == [waits()]
+
+
+@pytest.mark.parametrize("state", S)
+def test_what_a_job_says_waits_where_nothing_else_decides(state: S) -> None:
+    found = [one.state for one in waits_of(seen(state))]
+
+    assert found == ([state] if state.needs_someone and state is not S.SOURCE_DELETED else [])
+
+
+def test_what_is_gone_at_the_source_is_decided() -> None:
+    status = seen(S.CAUGHT_UP, topics={})
+
+    assert [one.state for one in status.flows[0].partitions] == ["source_deleted"]
+    assert list(waits_of(status)) == []
+
+
+def test_a_status_topic_that_cannot_be_read_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unreadable(endpoint: object) -> None:
+        raise Failure(error("__repl.status at dc2 cannot be used: no right"))
+
+    monkeypatch.setattr("planner.cli.waiting.read_specs", unreadable)
+    flow = PlannedFlow("one", "dc1", "dc2", "active", "dc2")
+    reached = {name: Cluster(name, "127.0.0.1:9") for name in ("dc1", "dc2")}
+
+    assert waiting(replace(nothing(), flows=(flow,), connections=reached), 1) == ()
+    said = capsys.readouterr().err
+    assert "it is not known whether a partition at dc2 waits for a decision" in said
+
+
+def test_a_plan_warns_once_for_a_flow_and_state() -> None:
+    (one,) = warnings_of([waits(1), waits(0)])
+
+    assert (one.severity, one.code, one.address) == (Severity.WARNING, WAITS, "flow.one")
+    assert one.summary == f"orders-1, orders-0: recreated: {WHY}"
+    assert one.way_out == f"next: {NEXT}"
+
+
+def test_a_plan_says_no_changes_only_where_nothing_waits() -> None:
+    plan = replace(nothing(), unknown={})
+    assert summary_line(plan) == "No changes. The clusters match the topology."
+    assert "No changes" not in summary_line(with_diagnostics(plan, [*warnings_of([waits()])]))
+
+
+def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan = replace(nothing(), unknown={})
+
+    View(as_json=False).closing(plan, NOTHING_DONE, None, "repl apply", [waits(0), waits(1)])
+
+    assert [one.strip() for one in capsys.readouterr().out.strip().splitlines()] == [
+        "Apply not complete.",
+        "",
+        "Done: Resources: 0 added, 0 changed, 0 destroyed.",
+        "",
+        "Partitions that wait for a decision (2):",
+        f"flow.one: orders-0, orders-1 recreated: {WHY}",
+        f"Next: {NEXT}",
+    ]
+
+
+def test_programs_are_told_what_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    View(as_json=True).closing(replace(nothing(), unknown={}), NOTHING_DONE, None, "repl apply", [waits()])
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["complete"] is False
+    assert told["waiting"] == [
+        {"flow": "one", "topic": TOPIC, "partition": 0, "state": "recreated", "why": WHY, "next": NEXT}
+    ]
