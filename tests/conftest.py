@@ -51,7 +51,7 @@ LONGEST = (
     "bdd/test_applying.py",
     "spark/test_standalone.py",
     "planner/apply/test_faults_brokers.py",
-    "runtime/copy/wire/test_real_failures.py",
+    "runtime/kafka/test_real_failures.py",
     "spark/test_groups.py",
     "chaos/test_chaos.py",
     "spark/test_metrics.py",

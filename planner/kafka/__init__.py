@@ -3,17 +3,17 @@
 from planner.kafka.clients import admin, consumer, producer, topic_id_text
 from planner.kafka.endpoint import Endpoint
 from planner.kafka.errors import Transient, explain, is_transient
-from planner.kafka.raw import RawFailure, raw_admin
+from planner.kafka.reassign import ReassignmentFailure, move_replicas
 
 __all__ = [
     "Endpoint",
-    "RawFailure",
+    "ReassignmentFailure",
     "Transient",
     "admin",
     "consumer",
     "explain",
     "is_transient",
+    "move_replicas",
     "producer",
-    "raw_admin",
     "topic_id_text",
 ]

@@ -1,12 +1,11 @@
 """Every ACL of a cluster, in the words of the model."""
 
-from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
-
+from planner.kafka.connections import BlockingConnection, Unreadable
+from planner.kafka.connections.failure import meaning
 from planner.model.topology import AclRule
-from planner.observe.asking import NO_AUTHORIZER, NONE, Unreadable, meaning, version_of
-from planner.observe.wire import Connection
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.acls import DescribeAclsRequest
 
-_ANY = 1
 _TYPES = {
     2: "TOPIC",
     3: "GROUP",
@@ -34,41 +33,29 @@ _OPERATIONS = {
 _PREFIXED, _DENY = 4, 2
 
 
-def read_acls(connection: Connection, cluster: str) -> tuple[AclRule, ...] | None:
+def read_acls(connection: BlockingConnection, cluster: str) -> tuple[AclRule, ...] | None:
     """Sorted; None where the cluster has no authorizer. Bindings of a kind we don't know are left alone."""
-    version = version_of(connection, DescribeAclsRequest, 3, 1)
-    request = DescribeAclsRequest(
-        resource_type_filter=_ANY,
-        resource_name_filter=None,
-        pattern_type_filter=_ANY,
-        principal_filter=None,
-        host_filter=None,
-        operation=_ANY,
-        permission_type=_ANY,
-    )
-    answer = connection.call(request, DescribeAclsResponse, version)
-    if answer.error_code == NO_AUTHORIZER:
+    answer = connection.call(DescribeAclsRequest())
+    if answer.error is ErrorCode.SECURITY_DISABLED:
         return None
-    if answer.error_code != NONE:
+    if answer.error:
         raise Unreadable(
-            f"not authorized to describe the ACLs of {cluster} ({meaning(answer.error_code)})",
+            f"not authorized to describe the ACLs of {cluster} ({meaning(answer.error)})",
             "it needs DESCRIBE on the cluster",
         )
     return tuple(
         sorted(
             AclRule(
                 cluster,
-                _TYPES[resource.resource_type],
-                resource.resource_name,
-                "PREFIXED" if resource.pattern_type == _PREFIXED else "LITERAL",
-                acl.principal,
-                acl.host,
-                _OPERATIONS[acl.operation],
-                "DENY" if acl.permission_type == _DENY else "ALLOW",
+                _TYPES[one.resource_type],
+                one.resource,
+                "PREFIXED" if one.pattern == _PREFIXED else "LITERAL",
+                one.principal,
+                one.host,
+                _OPERATIONS[one.operation],
+                "DENY" if one.permission == _DENY else "ALLOW",
             )
-            for resource in answer.resources
-            if resource.resource_type in _TYPES
-            for acl in resource.acls
-            if acl.operation in _OPERATIONS
+            for one in answer.bindings
+            if one.resource_type in _TYPES and one.operation in _OPERATIONS
         )
     )

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from planner.kafka.connections import BlockingConnection, WireFailure
+from planner.kafka.connections.session import Session
 from planner.model.observed import Broker
 from planner.observe.parallel import for_each
-from planner.observe.session import Session
-from planner.observe.wire import Connection, WireFailure
 
 
 @dataclass(slots=True)
 class Brokers:
     """`silent` says of each broker that could not be reached why; the cluster itself lists it as alive."""
 
-    open: dict[int, Connection] = field(default_factory=dict)
+    open: dict[int, BlockingConnection] = field(default_factory=dict)
     silent: dict[int, WireFailure] = field(default_factory=dict)
 
     def close(self) -> None:
@@ -25,8 +25,8 @@ class Brokers:
 def reach_each(session: Session, brokers: Iterable[Broker], timeout_s: float) -> Brokers:
     """Dial all of them at once."""
 
-    def dialling(broker: Broker) -> Callable[[], Connection | WireFailure]:
-        def dial() -> Connection | WireFailure:
+    def dialling(broker: Broker) -> Callable[[], BlockingConnection | WireFailure]:
+        def dial() -> BlockingConnection | WireFailure:
             try:
                 return session.dial((broker.host, broker.port), timeout_s)
             except WireFailure as failure:
@@ -36,7 +36,7 @@ def reach_each(session: Session, brokers: Iterable[Broker], timeout_s: float) ->
 
     reached = Brokers()
     for key, outcome in for_each({str(broker.id): dialling(broker) for broker in brokers}).items():
-        if isinstance(outcome, Connection):
+        if isinstance(outcome, BlockingConnection):
             reached.open[int(key)] = outcome
         else:
             reached.silent[int(key)] = outcome

@@ -5,13 +5,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from planner.kafka import Endpoint
+from planner.kafka.connections import BlockingConnection, Refused, Unreadable, WireFailure
+from planner.kafka.connections.failure import meaning
+from planner.kafka.connections.session import Session
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.live import LiveJob
 from planner.model.observed import ConfigsWanted, ConfigValue, ObservedCluster, ObservedTopic, Wanted
 from planner.model.owned import Owned
 from planner.observe.acls import read_acls
-from planner.observe.asking import NONE, Unreadable, meaning
 from planner.observe.brokers import Brokers, reach_each
 from planner.observe.configs import describe_broker, read_configs
 from planner.observe.defaults import Defaults, defaults_of
@@ -20,9 +22,7 @@ from planner.observe.groups import read_groups
 from planner.observe.jobs import read_generations, read_jobs
 from planner.observe.listing import Identity, Listing, identify, list_topics, look_up
 from planner.observe.progress import Progress
-from planner.observe.session import Session
 from planner.observe.sizes import read_sizes
-from planner.observe.wire import Connection, Refused, WireFailure
 from runtime.contract.client import wire_settings
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.ledger import Generation
@@ -186,7 +186,7 @@ class ClusterReader:
         except WireFailure as failure:
             unreadable["defaults"] = failure.why
             return _NO_DEFAULTS
-        if described.error != NONE:
+        if described.error:
             why = meaning(described.error, described.message)
             unreadable["defaults"] = f"the brokers' settings can't be read ({why})"
             return _NO_DEFAULTS
@@ -252,7 +252,7 @@ class ClusterReader:
             return {}
 
     def _of_all(
-        self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[Connection]], Found]
+        self, unreadable: dict[str, str], what: str, read: Callable[[Iterable[BlockingConnection]], Found]
     ) -> Found | None:
         """What only all brokers together tell: a silent one makes it unknown, and not less."""
         for broker, failure in self._brokers.silent.items():

@@ -1,18 +1,25 @@
 """Topic configs in batches: declared keys alone where that is enough, everything where it is not."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kafka.protocol.admin import DescribeConfigsRequest
+from planner.kafka.connections import BlockingConnection
+from planner.kafka.connections.failure import meaning
+from planner.kafka.connections.session import Session
+from planner.model.observed import ConfigSource, ConfigsWanted, ConfigValue
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.config_entries import (
+    BROKER,
+    DEFAULT,
+    DYNAMIC_TOPIC,
+    TOPIC,
+    Decoder,
+    DescribeConfigsRequest,
+    Described,
+    Wants,
+)
 
-from planner.model.observed import ConfigsWanted, ConfigValue
-from planner.observe.asking import NONE, TOPIC_REFUSED, UNKNOWN_TOPIC, meaning, version_of
-from planner.observe.session import Session
-from planner.observe.wire import Connection
-from planner.observe.wire.config_entries import Decoder, Described, Wants
-
-TOPIC, BROKER = 2, 4
-_OLDEST, _NEWEST = 1, 4
+_SOURCES = {DYNAMIC_TOPIC: ConfigSource.TOPIC, DEFAULT: ConfigSource.DEFAULT}
 # Large enough that the round trip does not count, small enough for an answer within the silence we bear.
 _BATCH_OF_ALL, _BATCH_OF_KEYS = 500, 2_000
 
@@ -29,7 +36,7 @@ class Configs:
 
 
 def read_configs(session: Session, wanted: Mapping[str, ConfigsWanted], done: Done) -> Configs:
-    configs, decoder, count = Configs(), Decoder(), 0
+    configs, decoder, count = Configs(), _decoder(), 0
     for keys, names in _alike(wanted):
         size = _BATCH_OF_ALL if keys is None else _BATCH_OF_KEYS
         for start in range(0, len(names), size):
@@ -41,10 +48,19 @@ def read_configs(session: Session, wanted: Mapping[str, ConfigsWanted], done: Do
     return configs
 
 
-def describe_broker(connection: Connection, broker_id: int) -> Described:
+def describe_broker(connection: BlockingConnection, broker_id: int) -> Described[ConfigValue]:
     """Everything a broker says of its own settings; only the broker itself can be asked."""
-    (one,) = _ask(connection, BROKER, [str(broker_id)], None, Decoder(), lambda name: _everything)
+    asked = DescribeConfigsRequest(BROKER, [str(broker_id)], None, lambda name: _everything, _decoder())
+    (one,) = connection.call(asked).resources
     return one
+
+
+def _decoder() -> Decoder[ConfigValue]:
+    return Decoder(_config_value)
+
+
+def _config_value(text: str | None, source: int, sensitive: bool, read_only: bool) -> ConfigValue:
+    return ConfigValue(text, _SOURCES.get(source, ConfigSource.BROKER), sensitive, read_only)
 
 
 def _alike(wanted: Mapping[str, ConfigsWanted]) -> Iterator[tuple[tuple[str, ...] | None, list[str]]]:
@@ -63,33 +79,10 @@ def _question(
     names: list[str],
     keys: tuple[str, ...] | None,
     wanted: Mapping[str, ConfigsWanted],
-    decoder: Decoder,
-) -> Callable[[Connection], list[Described]]:
-    return lambda connection: _ask(
-        connection, TOPIC, names, keys, decoder, lambda name: _filter(wanted[name])
-    )
-
-
-def _ask(
-    connection: Connection,
-    kind: int,
-    names: Iterable[str],
-    keys: tuple[str, ...] | None,
-    decoder: Decoder,
-    wants: Callable[[str], Wants],
-) -> list[Described]:
-    version = version_of(connection, DescribeConfigsRequest, _NEWEST, _OLDEST)
-    asked = None if keys is None else list(keys)
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    request = DescribeConfigsRequest(
-        resources=[
-            resource(resource_type=kind, resource_name=name, configuration_keys=asked) for name in names
-        ],
-        include_synonyms=False,
-        **({"include_documentation": False} if version >= 3 else {}),
-    )
-    answer = connection.call_raw(request, version)
-    return connection.read(lambda: decoder.decode(answer, version, wants), "DescribeConfigs")
+    decoder: Decoder[ConfigValue],
+) -> Callable[[BlockingConnection], tuple[Described[ConfigValue], ...]]:
+    request = DescribeConfigsRequest(TOPIC, names, keys, lambda name: _filter(wanted[name]), decoder)
+    return lambda connection: connection.call(request).resources
 
 
 def _filter(want: ConfigsWanted) -> Wants:
@@ -105,12 +98,12 @@ def _everything(key: str, explicit: bool) -> bool:
     return True
 
 
-def _take(one: Described, configs: Configs) -> None:
-    if one.error == NONE:
+def _take(one: Described[ConfigValue], configs: Configs) -> None:
+    if not one.error:
         configs.found[one.name] = one.config
-    elif one.error == UNKNOWN_TOPIC:
+    elif one.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         configs.gone.add(one.name)
-    elif one.error == TOPIC_REFUSED:
+    elif one.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         configs.refused[one.name] = "not authorized to describe its configs"
     else:
         configs.refused[one.name] = meaning(one.error, one.message)

@@ -1,23 +1,16 @@
 """Metadata: who the cluster is, its brokers, and every topic with id, partitions and replicas."""
 
 import base64
-import uuid
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
-
+from planner.kafka.connections import BlockingConnection
 from planner.model.observed import Broker, ObservedTopic
-from planner.observe.asking import NONE, TOPIC_REFUSED, UNKNOWN_TOPIC, version_of
-from planner.observe.wire import Connection
 from runtime.contract.naming import is_internal
-from runtime.kafka.brokers import MAX_BROKER_LIST_BYTES, check_address
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fields import NO_TOPIC_ID
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, Topic
 
-# 8 is Kafka 2.3, the oldest that we can work with at all; 10 brought topic ids.
-_OLDEST, _NEWEST, _WITH_IDS = 1, 12, 10
-_WITHOUT_CREATING = 4
-_WITH_RIGHTS = 8
 _BATCH = 5_000
 
 
@@ -39,74 +32,48 @@ class Listing:
         return name in self.topics or name in self.internal
 
 
-def identify(connection: Connection) -> Identity:
+def identify(connection: BlockingConnection) -> Identity:
     """The least that can be asked: no topic at all."""
-    answer = _metadata(connection, [], MAX_BROKER_LIST_BYTES)
-    brokers = connection.read(lambda: _brokers(answer.brokers), "Metadata")
-    return Identity(answer.cluster_id or "", brokers)
+    answer = connection.call(AnyMetadataRequest(()))
+    brokers = (Broker(one.node_id, one.host, one.port, one.rack or None) for one in answer.brokers)
+    return Identity(answer.cluster_id, tuple(sorted(brokers, key=lambda broker: broker.id)))
 
 
-def _brokers(announced: Iterable[Any]) -> tuple[Broker, ...]:
-    brokers = []
-    for one in announced:
-        check_address(one.node_id, one.host or "", one.port)
-        brokers.append(Broker(one.node_id, one.host, one.port, one.rack or None))
-    return tuple(sorted(brokers, key=lambda broker: broker.id))
-
-
-def list_topics(connection: Connection) -> Listing:
+def list_topics(connection: BlockingConnection) -> Listing:
     """Every topic that we may see."""
     listing = Listing()
-    _take(_metadata(connection, None).topics, listing)
+    _take(connection.call(AnyMetadataRequest(None)).topics, listing)
     return listing
 
 
-def look_up(connection: Connection, names: Collection[str], listing: Listing) -> None:
+def look_up(connection: BlockingConnection, names: Collection[str], listing: Listing) -> None:
     """Ask for these by name and add what is there: no listing shows what we may not describe."""
     for batch in _batches(sorted(names)):
-        _take(_metadata(connection, batch).topics, listing)
+        _take(connection.call(AnyMetadataRequest(batch)).topics, listing)
 
 
-def _metadata(connection: Connection, names: list[str] | None, at_most: int | None = None) -> Any:
-    version = version_of(connection, MetadataRequest, _NEWEST, _OLDEST)
-    wanted: dict[str, Any] = {
-        "topics": None
-        if names is None
-        else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    }
-    if version >= _WITHOUT_CREATING:
-        wanted["allow_auto_topic_creation"] = False
-    if version >= _WITH_RIGHTS:
-        wanted["include_topic_authorized_operations"] = False
-    return connection.call(MetadataRequest(**wanted), MetadataResponse, version, at_most)
-
-
-def _take(topics: Iterable[Any], listing: Listing) -> None:
+def _take(topics: Iterable[Topic], listing: Listing) -> None:
     shared: dict[tuple[int, ...], tuple[int, ...]] = {}
     for topic in topics:
-        if topic.error_code == TOPIC_REFUSED:
+        if topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             listing.hidden.add(topic.name)
-        elif topic.error_code == NONE or (topic.error_code != UNKNOWN_TOPIC and topic.partitions):
-            target = listing.internal if topic.is_internal or is_internal(topic.name) else listing.topics
+        elif not topic.error or (
+            topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.partitions
+        ):
+            target = listing.internal if topic.internal or is_internal(topic.name) else listing.topics
             target[topic.name] = _observed(topic, shared)
 
 
-def _observed(topic: Any, shared: dict[tuple[int, ...], tuple[int, ...]]) -> ObservedTopic:
-    partitions = topic.partitions
-    if any(partition.partition_index != at for at, partition in enumerate(partitions)):
-        partitions = sorted(partitions, key=lambda partition: partition.partition_index)
+def _observed(topic: Topic, shared: dict[tuple[int, ...], tuple[int, ...]]) -> ObservedTopic:
     replicas = []
-    for partition in partitions:
-        nodes = tuple(partition.replica_nodes)
-        replicas.append(shared.setdefault(nodes, nodes))
-    return ObservedTopic(topic.name, topic_id(getattr(topic, "topic_id", None)), tuple(replicas))
+    for _, partition in sorted(topic.partitions.items()):
+        replicas.append(shared.setdefault(partition.replicas, partition.replicas))
+    return ObservedTopic(topic.name, topic_id(topic.id), tuple(replicas))
 
 
-def topic_id(value: uuid.UUID | None) -> str:
+def topic_id(value: bytes) -> str:
     """As Kafka's own tools write it; empty where the broker is too old for ids."""
-    if value is None or value.int == 0:
-        return ""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+    return "" if value == NO_TOPIC_ID else base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def _batches(names: list[str]) -> Iterator[list[str]]:

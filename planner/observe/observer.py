@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from planner.kafka import Endpoint
+from planner.kafka.connections import WireFailure
 from planner.model.diagnostic import Diagnostic, Failure
 from planner.model.observed import Observed, ObservedCluster, Request, Unreachable, Wanted
 from planner.model.topology import Cluster
@@ -16,7 +17,6 @@ from planner.observe.cluster import ClusterReader, ReadRegistry
 from planner.observe.parallel import for_each
 from planner.observe.pins import same_cluster, wrong_clusters
 from planner.observe.progress import Progress, silent
-from planner.observe.wire import WireFailure
 
 TIMEOUT_S = 10.0
 _NOTHING = Wanted()

@@ -3,16 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from kafka.protocol.admin import DescribeLogDirsRequest, DescribeLogDirsResponse
-
+from planner.kafka.connections import BlockingConnection, Unreadable
+from planner.kafka.connections.failure import meaning
 from planner.model.observed import ObservedTopic
-from planner.observe.asking import NONE, Unreadable, meaning, version_of
-from planner.observe.wire import Connection
-
-_OLDEST, _NEWEST, _WITH_ERROR = 1, 4, 3
+from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
+from runtime.kafka.protocol.offsets import TopicPartition
 
 
-def read_sizes(connections: Iterable[Connection], topics: Mapping[str, ObservedTopic]) -> dict[str, int]:
+def read_sizes(
+    connections: Iterable[BlockingConnection], topics: Mapping[str, ObservedTopic]
+) -> dict[str, int]:
     """Bytes of one copy of each topic: of every partition the largest replica."""
     largest: dict[tuple[str, int], int] = defaultdict(int)
     for connection in connections:
@@ -24,22 +24,18 @@ def read_sizes(connections: Iterable[Connection], topics: Mapping[str, ObservedT
     return sizes
 
 
-def _of_broker(connection: Connection, topics: Mapping[str, ObservedTopic]) -> Iterable[tuple[str, int, int]]:
-    version = version_of(connection, DescribeLogDirsRequest, _NEWEST, _OLDEST)
-    asked = DescribeLogDirsRequest.DescribableLogDirTopic
-    request = DescribeLogDirsRequest(
-        topics=[asked(topic=name, partitions=list(range(topic.partitions))) for name, topic in topics.items()]
-    )
-    answer = connection.call(request, DescribeLogDirsResponse, version)
-    code = answer.error_code if version >= _WITH_ERROR else NONE
-    if code != NONE:
+def _of_broker(
+    connection: BlockingConnection, topics: Mapping[str, ObservedTopic]
+) -> Iterable[tuple[str, int, int]]:
+    asked = [
+        TopicPartition(name, partition)
+        for name, topic in topics.items()
+        for partition in range(topic.partitions)
+    ]
+    answer = connection.call(DescribeLogDirsRequest(asked))
+    if answer.error:
         raise Unreadable(
-            f"not authorized to describe the log directories ({meaning(code)})",
+            f"not authorized to describe the log directories ({meaning(answer.error)})",
             "it needs DESCRIBE on the cluster",
         )
-    return (
-        (topic.name, partition.partition_index, partition.partition_size)
-        for result in answer.results
-        for topic in result.topics
-        for partition in topic.partitions
-    )
+    return ((place.topic, place.partition, size) for place, size in answer.replicas)

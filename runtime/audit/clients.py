@@ -13,14 +13,14 @@ from runtime.audit.records import ReadAsked
 from runtime.contract.ledger import UnreadableRecord
 from runtime.contract.route import is_reserved
 from runtime.contract.seen_clients import ClientsSeen
-from runtime.copy.wire.asking import active_producers, list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.groups import committed_by, list_groups
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.hanging import ActiveProducer, ListTransactionsRequest
-from runtime.copy.wire.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.hanging import ActiveProducer, ListTransactionsRequest
+from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.groups import committed_by, list_groups
+from runtime.kafka.queries.partitions import active_producers, list_offsets
 
 Offsets = dict[str, dict[TopicPartition, int]]
 

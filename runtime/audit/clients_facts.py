@@ -14,8 +14,8 @@ from runtime.contract.seen_clients import (
     ProducerSeen,
     TopicClients,
 )
-from runtime.copy.wire.protocol.hanging import ActiveProducer
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.hanging import ActiveProducer
+from runtime.kafka.protocol.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

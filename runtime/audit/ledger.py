@@ -20,10 +20,10 @@ from runtime.contract.producers import Producer
 from runtime.copy.ledger import Ledger
 from runtime.copy.maps import Maps
 from runtime.copy.scan import Scan, TopicReplaced
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import AuthenticationFailed, BrokerError, Unsupported, WireError
-from runtime.copy.wire.timing import in_time
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import AuthenticationFailed, BrokerError, Unsupported, WireError
+from runtime.kafka.timing import in_time
 
 OPEN_WITHIN_S = 15.0
 

@@ -11,10 +11,10 @@ from runtime.audit.locate_replayed import with_replays
 from runtime.contract.groups_seen import Found, Located
 from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.offsetmap import Answer, AtEnd, Mapped, NotYet, OffsetMap, Unmapped
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.protocol.offsets import ListedOffset, TopicPartition
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from runtime.contract.offsetmap import OffsetMap
 from runtime.contract.orphans import NONE
 from runtime.contract.producers import Producer
 from runtime.contract.provenance import Place
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 
 Ranges = Sequence[tuple[int, Replayed]]
 

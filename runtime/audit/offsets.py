@@ -22,9 +22,9 @@ from runtime.copy.checkpoints import Checkpoints
 from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.ledger import Ledger
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.groups import committed_by, list_groups
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries.groups import committed_by, list_groups
 
 Offsets = Mapping[TopicPartition, int]
 

@@ -9,11 +9,11 @@ from runtime.audit.records import ReadAsked
 from runtime.contract.ledger import UnreadableRecord
 from runtime.contract.route import is_reserved
 from runtime.contract.seen_records import ClusterHeld, Copied, TopicHeld
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.metadata import Topic
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 
 async def read_cluster(asked: ReadAsked, within_s: float) -> ClusterHeld:

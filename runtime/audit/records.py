@@ -12,12 +12,12 @@ from runtime.audit.records_fetch import Found, fetch_records
 from runtime.audit.records_trace import Known, Ledgers, Trace
 from runtime.batch.failure import BatchFailure
 from runtime.contract.seen_records import RecordsSeen
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 _FURTHER = 4  # markers and holes take offsets too: how much further back the next try begins
 

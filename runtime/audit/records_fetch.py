@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
 from runtime.batch.layout import NO_PRODUCER
-from runtime.copy.wire.asking import log_start
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries.partitions import log_start
 
 _FETCH_BYTES = 1 << 20
 

@@ -22,10 +22,10 @@ from runtime.batch import BatchFailure
 from runtime.contract.ledger import UnreadableRecord
 from runtime.contract.producers import Producer
 from runtime.contract.seen_records import HopSeen, RecordSeen
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.protocol.offsets import TopicPartition
 
 OTHERS_WITHIN_S = 3.0  # another cluster only adds to the answer: it is not waited for longer
 _FURTHEST = 32  # places on the way of one record

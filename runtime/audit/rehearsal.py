@@ -20,8 +20,8 @@ from runtime.copy.checkpoints import Checkpoints
 from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.ledger import Ledger
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.groups import NO_MEMBERS, Committed, committed_by, list_groups
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.queries.groups import NO_MEMBERS, Committed, committed_by, list_groups
 
 Offsets = Mapping[Item, int]
 

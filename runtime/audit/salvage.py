@@ -20,12 +20,12 @@ from runtime.contract.provenance import Home
 from runtime.contract.route import Router, is_reserved
 from runtime.contract.seen_salvage import PartitionSalvaged, Salvaged, SalvageSeen
 from runtime.copy.budget import TokenBucket
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.metadata import Topic
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 
 @dataclass(frozen=True, slots=True)

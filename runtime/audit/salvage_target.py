@@ -11,7 +11,7 @@ from runtime.audit.verify_logs import open_spec, settings_of
 from runtime.contract.jobspec import ClusterSpec
 from runtime.contract.route import is_reserved
 from runtime.contract.seen_salvage import PartitionSalvaged
-from runtime.copy.wire.codes import ErrorCode
+from runtime.kafka.codes import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

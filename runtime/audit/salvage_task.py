@@ -32,14 +32,14 @@ from runtime.copy.ledger import Ledger
 from runtime.copy.maps import Maps
 from runtime.copy.partition import Cursor, now_ms
 from runtime.copy.replay_writer import ReplayWriter, replayer
-from runtime.copy.wire.asking import offsets_of
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
-from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.fetch import FetchedPartition, Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.copy.wire.timing import Patience
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.queries.partitions import offsets_of
+from runtime.kafka.timing import Patience
 
 SAID = "salvage: "  # what begins so is for the person who waits
 _PAUSE_S = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from runtime.audit.ledger import OPEN_WITHIN_S, AuditFailure, Reach, connect, unanswered
-from runtime.copy.wire.cluster import Cluster
+from runtime.kafka.cluster import Cluster
 
 _MOMENT_S = 0.5
 

@@ -9,7 +9,7 @@ from runtime.audit.ledger import Reach
 from runtime.contract.job_status import JobStatus, SlotReport, SourceEnds
 from runtime.contract.ledger import Generation, PartitionKey, Progress
 from runtime.contract.route import Router
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from runtime.contract.ledger import Generation, PartitionKey, Progress
 from runtime.contract.seen import DOWN, STALLED, UNKNOWN, FlowSeen, PartitionSeen, TopicSeen
 from runtime.contract.states import next_step
 from runtime.contract.status import PartitionState as S
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 
 # The worst first: a topic, or a flow, is in the worst state of its partitions.
 _WORST = (

@@ -11,9 +11,9 @@ from runtime.contract import job_status, naming
 from runtime.contract.job_status import EndsKey, JobKey, JobStatus, SlotKey, SlotReport, SourceEnds
 from runtime.contract.record_values import UnreadableValue
 from runtime.copy.scan import Scan
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
 
 _PARTITION = 0
 

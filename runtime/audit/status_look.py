@@ -23,13 +23,13 @@ from runtime.audit.status_missing import MOST, first_missing
 from runtime.batch.failure import BatchFailure
 from runtime.contract.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.seen import StatusSeen
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.copy.wire.timing import in_time
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
+from runtime.kafka.timing import in_time
 
 DEFAULT_S = 10.0
 AGAIN_S = 2.0  # longer than a heart takes to beat

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from runtime.batch import Batch, RecordSet, Where, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.ledger import PartitionKey
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.timing import in_time
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.timing import in_time
 
 MOST = 50  # partitions in one look: a batch may have a megabyte
 _TOGETHER = 8

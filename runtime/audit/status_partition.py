@@ -10,7 +10,7 @@ from runtime.audit.status_jobs import JobFacts, Report, duration
 from runtime.contract.ledger import Generation, Progress
 from runtime.contract.seen import DOWN, STALLED, UNKNOWN
 from runtime.contract.status import PartitionState as S
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 
 STALLED_MS = 30_000
 _COPIES = (S.COPYING, S.CAUGHT_UP)

@@ -17,10 +17,10 @@ from runtime.contract.client_secrets import ClientSecrets
 from runtime.contract.jobspec import ClusterSpec
 from runtime.contract.redaction import redacted
 from runtime.copy.confluent import admin_client
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 _CONFIGS_WANT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
 _CONFIGS_WITHIN_S = 30.0

@@ -26,8 +26,8 @@ from runtime.contract.regex import regex
 from runtime.contract.route import is_reserved
 from runtime.contract.seen_verify import NotComparable
 from runtime.contract.selection import Names
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.offsets import TopicPartition
 
 PIECE = 100_000  # offsets in a task
 SAMPLED = 1_000  # offsets in a stretch of a sample

@@ -8,14 +8,14 @@ from runtime.audit.records_fetch import Found
 from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
 from runtime.batch.layout import NO_PRODUCER
 from runtime.copy.budget import TokenBucket
-from runtime.copy.wire.asking import log_start
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
-from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.fetch import FetchedPartition
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.timing import Patience
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries.partitions import log_start
+from runtime.kafka.timing import Patience
 
 _FETCH_BYTES = 2 << 20
 _PAUSE_S = 0.1

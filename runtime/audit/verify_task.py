@@ -22,9 +22,9 @@ from runtime.contract.offsetmap import decode_runs
 from runtime.contract.producers import Producer
 from runtime.contract.provenance import Home
 from runtime.copy.budget import TokenBucket
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
 
 _pieces = msgspec.msgpack.Decoder(list[Piece])
 _verified = msgspec.msgpack.Decoder(list[PieceVerified])

@@ -10,8 +10,8 @@ from runtime.contract.ledger import PartitionKey, Progress
 from runtime.contract.offsetmap import OffsetMap
 from runtime.copy.ledger import Ledger
 from runtime.copy.maps import Maps
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from runtime.copy.findings import (
 from runtime.copy.inspection import Missing, Seen, inspect
 from runtime.copy.log import log_event
 from runtime.copy.partition import PartitionCopy, now_ms
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
 
 
 class Patient(Protocol):

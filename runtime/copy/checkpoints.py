@@ -5,8 +5,8 @@ from __future__ import annotations
 from runtime.contract import checkpoint, naming
 from runtime.contract.checkpoint import Checkpoint, CheckpointKey, UnreadableCheckpoint
 from runtime.copy.scan import Scan, TopicReplaced
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
 
 Place = tuple[str, str, int]  # group, topic, partition, at the cluster itself
 

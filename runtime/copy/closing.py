@@ -23,10 +23,10 @@ from runtime.copy.partition import PartitionCopy, now_ms
 from runtime.copy.records import Record, build, chunks
 from runtime.copy.sender import Sender
 from runtime.copy.transaction import Failure, Part, Transaction, tail_step
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.transaction import add_partitions
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.transactions import add_partitions
 
 
 class LedgerPlace(NamedTuple):

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from runtime.contract import client
 from runtime.contract.client_secrets import ClientSecrets
 from runtime.contract.jobspec import ClusterSpec
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
 
 
 class WrongCluster(WireError):

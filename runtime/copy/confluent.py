@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from runtime.contract.client import confluent_config, speaks_bearer
 from runtime.contract.client_values import ClientSettingsError, TokenCommand
 from runtime.contract.redaction import without_quoted_value
-from runtime.copy.wire.tokens import fetch_token
+from runtime.kafka.tokens import fetch_token
 
 # librdkafka writes its log lines to stderr unless a logger takes them.
 _SILENT = logging.getLogger("repl.librdkafka")

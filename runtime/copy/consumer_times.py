@@ -17,10 +17,10 @@ from runtime.contract.groups import Item
 from runtime.copy.record_times import time_at
 from runtime.copy.records import Record
 from runtime.copy.scan import Scan, TopicReplaced
-from runtime.copy.wire.asking import offsets_of
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.offsets import EARLIEST, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import EARLIEST, TopicPartition
+from runtime.kafka.queries.partitions import offsets_of
 
 _TOGETHER = 8
 _AGAIN_MS = 5 * 60 * 1000

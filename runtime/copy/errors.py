@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from runtime.contract.status import PartitionState as State
-from runtime.copy.wire.codes import ErrorCode as E
-from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.codes import ErrorCode as E
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 
 
 class Phase(StrEnum):

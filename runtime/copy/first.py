@@ -12,10 +12,10 @@ from runtime.contract.ledger import LedgerKey, LedgerValue, PartitionKey, Progre
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter
-from runtime.copy.wire.asking import offsets_of
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.queries.partitions import offsets_of
 
 _STABLE = Isolation.READ_COMMITTED
 NO_NOTE: Mapping[LedgerKey, LedgerValue | None] = MappingProxyType({})

@@ -30,10 +30,10 @@ from runtime.copy.settings import lane_settings
 from runtime.copy.stats import FlowCounters
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.transaction import Failure, Transaction
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.protocol.transactions import ProducerIdentity
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.transactions import ProducerIdentity
 
 _DECIDED_PAUSE_S = 0.02
 _DRAIN_S = 15.0

@@ -19,7 +19,7 @@ from runtime.copy.scan import READ_FAILURES
 from runtime.copy.sources import Source, Sources
 from runtime.copy.surroundings import Surroundings
 from runtime.copy.watch import watch
-from runtime.copy.wire.errors import WireError
+from runtime.kafka.errors import WireError
 
 _LONGEST_PAUSE_S = 5.0
 

@@ -13,13 +13,13 @@ from runtime.copy.log import log_event
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.scan import TopicReplaced
-from runtime.copy.wire.asking import list_offsets, offsets_of
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.fetch import FetchedPartition, Isolation
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, ListedOffset
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
+from runtime.kafka.queries.partitions import list_offsets, offsets_of
 
 IDLE_EVERY_S = 30.0
 _FETCH_BYTES = 256 << 10

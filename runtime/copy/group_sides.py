@@ -15,11 +15,11 @@ from runtime.copy.checkpoints import Checkpoints
 from runtime.copy.consumer_times import Times
 from runtime.copy.ledger import Ledger
 from runtime.copy.translator import Translator
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.metadata import Topic
-from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 RECREATED_HERE = "the topic at the destination is not the one that was copied into"
 NO_MAPS = "both sides write the topic, and the source's maps can't be read"

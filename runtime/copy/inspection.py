@@ -10,20 +10,20 @@ from runtime.batch import Batch, Where, walk
 from runtime.contract.ledger import Mark
 from runtime.copy.findings import DestinationFacts, SourceFacts
 from runtime.copy.partition import PartitionCopy
-from runtime.copy.wire.asking import epoch_ends, list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.fetch import EpochEnd, Isolation
-from runtime.copy.wire.protocol.metadata import Topic
-from runtime.copy.wire.protocol.offsets import (
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.fetch import EpochEnd, Isolation
+from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.offsets import (
     EARLIEST,
     LATEST,
     EpochQuestion,
     ListedOffset,
     TopicPartition,
 )
+from runtime.kafka.queries.partitions import epoch_ends, list_offsets
 
 _WITHIN_S = 10.0
 

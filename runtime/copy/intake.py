@@ -16,9 +16,9 @@ from runtime.copy.errors import Decision, Do, Phase, by_code
 from runtime.copy.keep import Kept, keep, restoring
 from runtime.copy.partition import PartitionCopy, Queued, Source, now_ms
 from runtime.copy.provenance import ProducerDirectory
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.fetcher import FetchLimits, FetchSession
-from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchFrom
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 
 _HELD_BACK_WAIT_MS = 10
 _COPY_OUT = 64 << 10  # a small share of a large response is copied, so that it does not keep all of it

@@ -16,8 +16,8 @@ from runtime.copy.owner import Owner
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.sender import Sender
 from runtime.copy.transaction import Part
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
 
 
 class _Reaching(NamedTuple):

@@ -15,10 +15,10 @@ from runtime.copy.recovery import STUCK_AFTER_S, Recovery
 from runtime.copy.sender import Sender
 from runtime.copy.settings import LaneSettings
 from runtime.copy.transaction import Failure, Transaction, blamed
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import TimedOut, WireError
-from runtime.copy.wire.protocol.transactions import ProducerIdentity
-from runtime.copy.wire.transaction import add_partitions, end_transaction
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import TimedOut, WireError
+from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.kafka.transactions import add_partitions, end_transaction
 
 _END_S = 10.0
 _MOST_RUNS = 50_000  # of a heavily compacted topic, kept until the transaction ends (R8)

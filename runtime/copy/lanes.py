@@ -11,8 +11,8 @@ from runtime.copy.errors import Do, Phase, decide
 from runtime.copy.lane import Lane
 from runtime.copy.owner import SlotMustEnd
 from runtime.copy.partition import PartitionCopy
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
 
 _ATTEMPTS = 20
 _PAUSE_S = 0.25

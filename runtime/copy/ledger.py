@@ -26,9 +26,9 @@ from runtime.contract.ledger import (
 )
 from runtime.contract.orphans import NONE, Orphans
 from runtime.copy.scan import Scan, TopicReplaced
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
 
 _LOOK_S = 0.02
 

@@ -22,13 +22,13 @@ from runtime.contract.ledger import (
     partition_of,
 )
 from runtime.copy.records import Record, build, chunks
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, ConnectionFailure, TimedOut, WireError
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.protocol.produce import ProducePartition, ProduceRequest
-from runtime.copy.wire.protocol.transactions import ProducerIdentity
-from runtime.copy.wire.transaction import add_partitions, end_transaction, init_producer_id
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure, TimedOut, WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
+from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 
 BATCH_BYTES = 512 << 10
 _PRODUCE_TIMEOUT_MS = 10_000

@@ -20,9 +20,9 @@ from runtime.contract.offsetmap import OffsetMap, Span, trimmable
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter
 from runtime.copy.scan import Scan, TopicReplaced
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 
 class Maps:

@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 from runtime.contract.client_values import SecurityProtocol
 from runtime.contract.status import OpenTransaction
-from runtime.copy.wire.asking import active_producers, coordinated
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.protocol.hanging import (
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.protocol.hanging import (
     ActiveProducer,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
     TransactionState,
 )
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.protocol.transactions import CoordinatorKind
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.transactions import CoordinatorKind
+from runtime.kafka.queries.partitions import active_producers, coordinated
 
 _WITHIN_S = 5.0
 _LONGEST_ID = 200

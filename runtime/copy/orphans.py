@@ -26,10 +26,10 @@ from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import first_positions
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter, fence
-from runtime.copy.wire.asking import offsets_of
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import TimedOut
-from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import TimedOut
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries.partitions import offsets_of
 
 _WITHIN_S = 60.0
 NO_MIRRORS: Mapping[PartitionKey, str] = MappingProxyType({})

@@ -9,7 +9,7 @@ from runtime.contract.ledger import PartitionKey, Progress
 from runtime.copy.errors import Decision
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.transaction import Failure, Transaction
-from runtime.copy.wire.protocol.transactions import ProducerIdentity
+from runtime.kafka.protocol.transactions import ProducerIdentity
 
 if TYPE_CHECKING:
     from runtime.copy.closing import Entry

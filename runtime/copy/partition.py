@@ -14,7 +14,7 @@ from runtime.copy.accounts import OffsetAccounts
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.budget import Held
 from runtime.copy.log import log_event
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from runtime.copy.intake import BrokerIntake

@@ -13,9 +13,9 @@ from runtime.contract.provenance import Home
 from runtime.copy.ledger_writer import send
 from runtime.copy.records import Record, build, plain
 from runtime.copy.scan import Scan, TopicReplaced
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.offsets import TopicPartition
 
 _NOBODYS = -1
 _REMEMBERED = 100_000

@@ -20,8 +20,8 @@ from runtime.copy.partition import PartitionCopy
 from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.scan import READ_FAILURES
 from runtime.copy.surroundings import Surroundings
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
 
 Start = Callable[[Coroutine[None, None, None]], None]
 

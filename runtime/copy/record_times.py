@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from runtime.batch import AbortedTransactions, Batch, Record, Where, records, walk
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 _WINDOW_BYTES = 64 << 10
 _BACK = 100  # markers and what was aborted may lie right before an offset

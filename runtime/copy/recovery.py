@@ -12,10 +12,10 @@ from runtime.copy.log import log_event
 from runtime.copy.owner import Owner, SlotMustEnd
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.transaction import Failure, Transaction
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.transactions import ProducerIdentity
-from runtime.copy.wire.transaction import init_producer_id
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.kafka.transactions import init_producer_id
 
 if TYPE_CHECKING:
     from runtime.copy.lane import Lane

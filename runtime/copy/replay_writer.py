@@ -15,9 +15,9 @@ from runtime.copy.failpoints import Passing, nowhere
 from runtime.copy.ledger_writer import LedgerWriter
 from runtime.copy.partition import now_ms
 from runtime.copy.provenance import register
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.transaction import add_partitions, end_transaction
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.transactions import add_partitions, end_transaction
 
 
 def replay_transactional_id(key: PartitionKey) -> str:

@@ -5,14 +5,14 @@ import asyncio
 from runtime.batch import BatchFailure, Where, walk
 from runtime.contract.ledger import UnreadableRecord
 from runtime.copy.fold import Fold
-from runtime.copy.wire.asking import log_start, offsets_of
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, ConnectionFailure, WireError
-from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.fetch import FetchedPartition, Isolation
-from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
-from runtime.copy.wire.timing import Patience
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries.partitions import log_start, offsets_of
+from runtime.kafka.timing import Patience
 
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1

@@ -12,13 +12,13 @@ from runtime.copy.errors import Phase
 from runtime.copy.flight import REQUESTS, Flight
 from runtime.copy.partition import PartitionCopy, Queued
 from runtime.copy.transaction import Failure, Part, Transaction
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.connection import Connection
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
-from runtime.copy.wire.protocol.transactions import ProducerIdentity
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.connection import Connection
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import ProducerIdentity
 
 PRODUCE_TIMEOUT_MS = 10_000
 ANSWER_WITHIN_S = 15.0  # less than a transaction may take: who is late aborts, and is not fenced for it

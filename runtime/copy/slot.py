@@ -28,8 +28,8 @@ from runtime.copy.partition import now_ms
 from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.sources import Sources
 from runtime.copy.surroundings import Surroundings
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
 
 _OPEN_PAUSE_S = 1.0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from runtime.contract.jobspec import ClusterSpec
 from runtime.copy.clusters import UnknownCluster
 from runtime.copy.provenance import ProducerDirectory
-from runtime.copy.wire.cluster import Cluster
+from runtime.kafka.cluster import Cluster
 
 Opening = Callable[[str, ClusterSpec], Awaitable[Cluster]]
 

@@ -11,7 +11,7 @@ from runtime.copy.budget import ByteBudget
 from runtime.copy.failpoints import Passing
 from runtime.copy.ledger import Ledger
 from runtime.copy.provenance import ProducerDirectory
-from runtime.copy.wire.cluster import Cluster
+from runtime.kafka.cluster import Cluster
 
 Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 

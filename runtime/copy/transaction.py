@@ -12,7 +12,7 @@ from runtime.contract.ledger import Mark
 from runtime.contract.offsetmap import Run, append
 from runtime.copy.errors import Phase
 from runtime.copy.partition import Cursor, PartitionCopy
-from runtime.copy.wire.errors import PartitionsRefused, WireError
+from runtime.kafka.errors import PartitionsRefused, WireError
 
 if TYPE_CHECKING:
     from runtime.copy.closing import Entry

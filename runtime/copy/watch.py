@@ -12,10 +12,10 @@ from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import OpenTransaction
 from runtime.copy.open_transactions import explain, open_transactions
 from runtime.copy.partition import PartitionCopy
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
 
 EVERY_S = 5.0
 _BLOCKED_AFTER_S = 10.0

@@ -18,8 +18,8 @@ from runtime.contract.jobspec import FlowSpec, Latest, Start
 from runtime.contract.ledger import Generation, GenerationKey, LedgerKey, LedgerValue, PartitionKey, Progress
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import commit_first_positions
-from runtime.copy.wire.errors import WireError
 from runtime.driver.takeover import Shared
+from runtime.kafka.errors import WireError
 
 
 def selection(spec: FlowSpec) -> str:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from runtime.batch import Batch, BatchFailure, Where, walk
 from runtime.copy.ledger_writer import BATCH_BYTES, send
 from runtime.copy.records import Record, StoredRecord, build, chunks, plain, read
-from runtime.copy.wire.asking import log_start, offsets_of
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.once import fetch_once
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 from runtime.driver.log import say
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries.partitions import log_start, offsets_of
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20

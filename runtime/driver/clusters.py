@@ -13,9 +13,9 @@ from runtime.contract.client_secrets import ClientSecrets
 from runtime.contract.jobspec import ClusterSpec
 from runtime.copy.clusters import UnknownCluster, named, opened
 from runtime.copy.confluent import admin_client
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.protocol.metadata import Topic
 from runtime.driver.admin import Admin
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.metadata import Topic
 
 _LISTING_S = 0.5  # flows that ask for the same cluster's topics at the same time share one answer
 

@@ -9,8 +9,8 @@ from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.control import AcceptLoss, Command, Reconfigure, StopJob
 from runtime.contract.jobspec import JobSpec
 from runtime.copy.log import log_event
-from runtime.copy.wire.errors import WireError
 from runtime.driver.channel import pause
+from runtime.kafka.errors import WireError
 
 _RETRY_S = 1.0
 _ANSWERS = 20  # of the newest commands

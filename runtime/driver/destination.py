@@ -12,12 +12,12 @@ from runtime.contract.job_status import JobKey, JobStatus, UnreadableStatus
 from runtime.contract.jobspec import JobSpec
 from runtime.copy.ledger import Ledger
 from runtime.copy.scan import Scan
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
 from runtime.driver.admin import Created
 from runtime.driver.clusters import Clusters
 from runtime.driver.log import say
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
 
 _REPLICAS = 3
 _APPEAR_S = 20.0

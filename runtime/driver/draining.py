@@ -12,11 +12,11 @@ from runtime.contract import naming
 from runtime.contract.jobspec import FlowSpec
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.selection import Names
-from runtime.copy.wire.asking import offsets_of
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import LATEST, TopicPartition
 from runtime.driver.takeover import Shared
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries.partitions import offsets_of
 
 
 @dataclass(slots=True)

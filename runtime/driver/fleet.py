@@ -14,7 +14,6 @@ from runtime.contract.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec
 from runtime.contract.ledger import PartitionKey
 from runtime.contract.status import PartitionState
 from runtime.copy.assignment import AssignedFlow
-from runtime.copy.wire.errors import WireError
 from runtime.driver.channel import Skipped, Tail
 from runtime.driver.flow import FlowWork
 from runtime.driver.jvm import JvmSilent
@@ -22,6 +21,7 @@ from runtime.driver.keeper import SlotKeeper, Surroundings
 from runtime.driver.log import say
 from runtime.driver.rates import Rates
 from runtime.driver.tasks import Tasks
+from runtime.kafka.errors import WireError
 
 _LEVEL_S = 30.0
 _LOOK_S = 1.0

@@ -17,10 +17,6 @@ from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import first_positions
 from runtime.copy.log import log_event
 from runtime.copy.scan import READ_FAILURES
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.metadata import Topic
 from runtime.driver.beginning import commit_begun, old_to_it, selection, starts
 from runtime.driver.channel import pause
 from runtime.driver.discovery import Mirror, discover, taken_by
@@ -29,6 +25,10 @@ from runtime.driver.mirrors import Mirrors
 from runtime.driver.restart import restart
 from runtime.driver.takeover import Shared, take_over
 from runtime.driver.turning import begin_late, turn
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.metadata import Topic
 
 _RETRY_S, _LONGEST_S = 0.3, 10.0
 _NEVER_FOLLOW_S = 3600.0

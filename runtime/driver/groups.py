@@ -19,9 +19,6 @@ from runtime.contract.translate import Pending
 from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.scan import READ_FAILURES
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.groups import CommittedOffset
 from runtime.driver.destination import ensure
 from runtime.driver.discovery import taken_by
 from runtime.driver.draining import Draining
@@ -30,6 +27,9 @@ from runtime.driver.groups_reader import Reader
 from runtime.driver.groups_times import keep_times
 from runtime.driver.groups_write import NOTE, Bringing
 from runtime.driver.takeover import Shared
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.observe.picture import GroupPicture
 
 _EVERYTHING_S = 300.0

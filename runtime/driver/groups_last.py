@@ -23,13 +23,13 @@ from runtime.copy.consumer_times import Times
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.scan import TopicReplaced
 from runtime.copy.translator import SEALING
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.groups import Read, committed_by, list_groups
-from runtime.copy.wire.protocol.groups import CommittedOffset
 from runtime.driver.groups_book import Book
 from runtime.driver.groups_write import Bringing
 from runtime.driver.takeover import Shared
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.queries.groups import Read, committed_by, list_groups
 
 _SOURCE_S = 5.0  # a source that is given up is not waited for
 _BROKER_S = 2.0

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.groups import Committed, committed_by, list_groups
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.queries.groups import Committed, committed_by, list_groups
 
 Selects = Callable[[str], bool]
 

@@ -20,14 +20,21 @@ from runtime.contract.jobspec import FlowSpec
 from runtime.contract.translate import At
 from runtime.copy.group_sides import Placed, Sides
 from runtime.copy.records import Record
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.groups import NO_MEMBERS, Committed, Outcome, commit_many, committed_by, list_groups
-from runtime.copy.wire.protocol.groups import CommittedOffset
-from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.channel import post
 from runtime.driver.groups_book import Book, Entry
 from runtime.driver.pulse import Pulse
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries.groups import (
+    NO_MEMBERS,
+    Committed,
+    Outcome,
+    commit_many,
+    committed_by,
+    list_groups,
+)
 
 NOTE = "groups"
 ACTIVE = "a member of the group is connected at the destination"

@@ -19,7 +19,6 @@ from runtime.contract.jobspec import JobSpec
 from runtime.copy.callbacks import callback_failures
 from runtime.copy.log import log_event
 from runtime.copy.records import Record
-from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
 from runtime.driver.channel import Skipped, Tail, end_of, pause, post
 from runtime.driver.clusters import Clusters
@@ -37,6 +36,7 @@ from runtime.driver.pulse import Pulse
 from runtime.driver.takeover import Shared
 from runtime.driver.tasks import Tasks
 from runtime.driver.writer import DriverFenced, DriverWriter
+from runtime.kafka.errors import WireError
 from runtime.observe.picture import Picture
 
 _PAUSE_S = 1.0

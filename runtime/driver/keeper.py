@@ -16,14 +16,14 @@ from runtime.copy.assignment import Assignment, SlotSpec, encode, transactional_
 from runtime.copy.ledger_writer import fence
 from runtime.copy.log import Field, log_fields
 from runtime.copy.records import Record
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
 from runtime.driver.application import Application
 from runtime.driver.channel import end_of, pause, post
 from runtime.driver.jvm import JvmSilent
 from runtime.driver.membership import Membership
 from runtime.driver.pulse import Pulse
 from runtime.driver.task import Ended, Ticket
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
 
 _BACKOFF_S, _LONGEST_S = 0.2, 30.0
 _HEALTHY_S = 60.0  # a slot that lived so long begins with short pauses again

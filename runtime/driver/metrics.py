@@ -13,8 +13,8 @@ from prometheus_client import ProcessCollector
 
 from runtime.contract.job_status import JobStatus, SlotReport
 from runtime.contract.jobspec import JobSpec
-from runtime.copy.wire.protocol.metadata import NO_LEADER, Topic
 from runtime.driver.flow import FlowWork
+from runtime.kafka.protocol.metadata import NO_LEADER, Topic
 from runtime.observe.book import Book
 from runtime.observe.collector import JobCollector
 from runtime.observe.endpoint import Endpoint

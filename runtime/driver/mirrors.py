@@ -14,13 +14,13 @@ from runtime.contract.mirror import MirrorRule, TopicSettings
 from runtime.contract.registry import mirror_entry, mirror_key
 from runtime.contract.route import Router
 from runtime.copy.records import Record
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
 from runtime.driver.admin import Created
 from runtime.driver.channel import post
 from runtime.driver.clusters import Clusters
 from runtime.driver.discovery import Mirror
 from runtime.driver.pulse import Pulse
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
 
 _REREAD_S = 60.0  # of mirrors that nobody but us should change
 _APPEAR_S = 20.0

@@ -11,9 +11,9 @@ from runtime.contract import job_status, naming
 from runtime.contract.job_status import JobKey, JobStatus
 from runtime.copy.log import log_event
 from runtime.copy.records import Record
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.channel import at
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
 
 EVERY_S = 1.0
 FRESH_S = 3.0

@@ -21,11 +21,11 @@ from runtime.contract.ledger import (
 from runtime.copy.assignment import AssignedPartition
 from runtime.copy.first import first_positions, names
 from runtime.copy.ledger import Undecided
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError
-from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.takeover import Shared, wish
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.offsets import TopicPartition
 
 
 async def restart(

@@ -12,12 +12,12 @@ from runtime.contract.heartbeat import Heartbeat
 from runtime.contract.job_status import SlotReport
 from runtime.contract.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
 from runtime.copy.records import Record
-from runtime.copy.wire.asking import offset_commit
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.channel import post
 from runtime.driver.clusters import Clusters
 from runtime.driver.destination import ensure
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries.partitions import offset_commit
 
 _AGAIN_S = 5.0
 _REFUSED_AGAIN_S = 60.0

@@ -9,12 +9,12 @@ from runtime.contract import job_status, naming
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.job_status import EndsKey, SourceEnds
 from runtime.copy.records import Record
-from runtime.copy.wire.asking import list_offsets
-from runtime.copy.wire.errors import WireError
-from runtime.copy.wire.protocol.fetch import Isolation
-from runtime.copy.wire.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.driver.channel import post
 from runtime.driver.flow import FlowWork
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
 
 _EVERY_S = 5.0
 _PURPOSE = "look"

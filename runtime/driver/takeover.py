@@ -15,10 +15,10 @@ from runtime.contract.turn import taken_up
 from runtime.copy.assignment import transactional_ids
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import fence
-from runtime.copy.wire.cluster import Cluster
 from runtime.driver.clusters import Clusters
 from runtime.driver.pulse import Pulse
 from runtime.driver.writer import DriverWriter
+from runtime.kafka.cluster import Cluster
 
 LEDGER_LOST = "the ledger was lost"
 _NONE = Generation(0, "", "stopped", "", [], "", "", 0)

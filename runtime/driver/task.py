@@ -23,10 +23,10 @@ from runtime.copy.assignment import Assignment, SlotSpec, client_id
 from runtime.copy.clusters import named, opened
 from runtime.copy.records import Record
 from runtime.copy.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
 from runtime.driver.channel import Tail, pause, post
 from runtime.driver.parent import die_with_parent
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
 
 _LOOK_S = 0.1  # for a version that came into force: the driver waits for it
 _REPORT_S = 1.0

@@ -6,8 +6,8 @@ import asyncio
 
 from runtime.copy.maps import trim_map
 from runtime.copy.scan import READ_FAILURES
-from runtime.copy.wire.errors import WireError
 from runtime.driver.takeover import Shared
+from runtime.kafka.errors import WireError
 
 EVERY_S = 3_600.0
 

@@ -33,14 +33,14 @@ from runtime.copy.assignment import AssignedPartition
 from runtime.copy.ledger import Ledger, Undecided
 from runtime.copy.maps import Maps
 from runtime.copy.orphans import NotEnded
-from runtime.copy.wire.asking import offsets_of
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.once import holds_record
-from runtime.copy.wire.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.driver.orphans import orphan_before
 from runtime.driver.takeover import Shared, wish
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.fetch.once import holds_record
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.queries.partitions import offsets_of
 
 STRANGER = "written there while the flow had ended"
 _TRANSACTION_BYTES = 4 << 20

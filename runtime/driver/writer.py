@@ -15,19 +15,19 @@ from runtime.contract.ledger import LedgerKey, LedgerValue
 from runtime.copy.assignment import driver_transactional_id
 from runtime.copy.ledger_writer import BATCH_BYTES, LedgerWriter
 from runtime.copy.records import Record, chunks
-from runtime.copy.wire.asking import coordinated
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import BrokerError, WireError
-from runtime.copy.wire.protocol.fields import Reader, Writer
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.protocol.request import Api, Buffer
-from runtime.copy.wire.protocol.transactions import (
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.protocol.transactions import (
     CoordinatorKind,
     InitProducerIdResponse,
     ProducerIdentity,
 )
-from runtime.copy.wire.transaction import add_partitions, end_transaction, init_producer_id
+from runtime.kafka.queries.partitions import coordinated
+from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 
 TIMEOUT_MS = 30_000
 _FENCED = frozenset(

@@ -22,8 +22,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from planner.diff import diff
+from planner.kafka.connections.session import Session
 from planner.observe.listing import list_topics
-from planner.observe.session import Session
 from runtime.contract.client import wire_settings
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec

@@ -20,7 +20,7 @@ from pathlib import Path
 import uvloop
 
 from runtime.contract.jobspec import CopySettings, ProvenanceMode
-from runtime.copy.wire.errors import BrokerError
+from runtime.kafka.errors import BrokerError
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured

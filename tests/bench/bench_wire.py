@@ -28,12 +28,12 @@ from runtime.batch.layout import Batch
 from runtime.batch.stamp import next_sequence, stamp
 from runtime.batch.walk import walk
 from runtime.contract.client import wire_settings
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.fetcher import FetchLimits, FetchSession
-from runtime.copy.wire.protocol.fetch import FetchFrom
-from runtime.copy.wire.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
-from runtime.copy.wire.protocol.transactions import ProducerIdentity
-from runtime.copy.wire.transaction import add_partitions, end_transaction, init_producer_id
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.protocol.fetch import FetchFrom
+from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
 from tests.records import create_topic

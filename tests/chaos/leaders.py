@@ -6,12 +6,13 @@ import random
 from collections.abc import Mapping
 
 from confluent_kafka.admin import AdminClient
-from kafka import TopicPartition
 
-from planner.kafka import Endpoint, RawFailure, raw_admin
+from planner.kafka import ReassignmentFailure
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from tests.leaders import prefer
 
 _WITHIN_S = 60
-_PREFERRED = 0
 
 
 def move_leaders(client: Mapping[str, str], dice: random.Random) -> bool:
@@ -26,11 +27,9 @@ def move_leaders(client: Mapping[str, str], dice: random.Random) -> bool:
     if not wanted:
         return False
     try:
-        with raw_admin(Endpoint("chaos", client["bootstrap.servers"]), _WITHIN_S * 1_000) as raw:
-            raw.alter_partition_reassignments(wanted)
-            # One that can't lead now, as it is not in sync, is left as it is.
-            raw.elect_leaders(_PREFERRED, raise_errors=False)
-    except RawFailure:  # a controller that is just elected: a moment later
+        # One that can't lead now, as it is not in sync, is left as it is.
+        prefer(client["bootstrap.servers"], wanted, _WITHIN_S)
+    except (ReassignmentFailure, WireError):  # a controller that is just elected: a moment later
         return False
     return True
 

@@ -20,6 +20,7 @@ from typing import Self
 
 API_VERSIONS, METADATA, HANDSHAKE, AUTHENTICATE = 18, 3, 17, 36
 PRODUCE, FETCH = 0, 1
+ALTER_REASSIGNMENTS = 45
 VERSIONS = {
     PRODUCE: (3, 9),
     FETCH: (4, 13),
@@ -27,6 +28,7 @@ VERSIONS = {
     HANDSHAKE: (0, 1),
     API_VERSIONS: (0, 3),
     AUTHENTICATE: (0, 2),
+    ALTER_REASSIGNMENTS: (0, 0),
 }
 USER, PASSWORD = "app", "pencil"
 SALT = b"0123456789abcdef"

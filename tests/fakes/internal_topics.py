@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from runtime.copy.records import Record, build, plain
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
-from runtime.copy.wire.protocol.metadata import Partition, Topic
-from runtime.copy.wire.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
+from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 
 LEADER = Partition(0, 1, 5, (1,), (1,))
 

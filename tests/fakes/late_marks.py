@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from runtime.contract.ledger import LedgerKey, LedgerValue
 from runtime.copy.records import Record
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.transaction import add_partitions, end_transaction
 from runtime.driver.writer import DriverWriter
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.transactions import add_partitions, end_transaction
 
 LATE_S = 0.5
 

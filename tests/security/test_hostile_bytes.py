@@ -8,23 +8,24 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
-from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
-from planner.observe.wire import Connection, WireFailure
-from runtime.contract.client_values import WireSettings
-from runtime.copy.wire.protocol.fields import Reader
-from runtime.copy.wire.protocol.handshake import (
-    ApiVersionsRequest,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-)
-from runtime.copy.wire.protocol.metadata import MetadataRequest
-from runtime.copy.wire.protocol.request import Request
-from runtime.copy.wire.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
 from runtime.kafka.auth.login import LoginError, advance
 from runtime.kafka.auth.oauthbearer import parse_answer
 from runtime.kafka.auth.scram import scram
+from runtime.kafka.protocol.acls import DescribeAclsRequest
+from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest
+from runtime.kafka.protocol.fields import Reader
+from runtime.kafka.protocol.handshake import (
+    ApiVersionsRequest,
+    OldApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest
+from runtime.kafka.protocol.many_groups import ListGroupsRequest
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataRequest
+from runtime.kafka.protocol.request import Request
+from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
 from tests.fakes.hostile_broker import api_versions, authenticated, metadata, old_text
 
 HONEST = [
@@ -46,38 +47,34 @@ def hostile(draw: st.DrawFn) -> bytes:
     return bytes(data[: draw(st.integers(0, len(data)))])
 
 
-PLANNER = [
-    (ApiVersionsResponse, 0),
-    (ApiVersionsResponse, 3),
-    (SaslHandshakeResponse, 1),
-    (SaslAuthenticateResponse, 0),
-    (SaslAuthenticateResponse, 2),
-    (MetadataResponse, 1),
-    (MetadataResponse, 12),
-]
-DATA_PATH: list[tuple[Request[object], int]] = [
+def repr_of(text: str | None, source: int, sensitive: bool, read_only: bool) -> str:
+    return f"{text} {source} {sensitive} {read_only}"
+
+
+REQUESTS: list[tuple[Request[object], int]] = [
     (ApiVersionsRequest("repl", "1"), 3),
     (SaslHandshakeRequest("PLAIN"), 1),
+    (OldApiVersionsRequest(), 0),
+    (SaslAuthenticateRequest(b""), 0),
     (SaslAuthenticateRequest(b""), 2),
+    (AnyMetadataRequest(()), 1),
+    (AnyMetadataRequest(()), 9),
     (MetadataRequest(()), 12),
+    (ListGroupsRequest(), 0),
+    (DescribeAclsRequest(), 1),
+    (DescribeAclsRequest(), 3),
+    (DescribeLogDirsRequest([]), 1),
+    (DescribeLogDirsRequest([]), 4),
+    (DescribeConfigsRequest(TOPIC, [], None, lambda name: lambda key, own: True, Decoder(repr_of)), 1),
+    (DescribeConfigsRequest(TOPIC, [], None, lambda name: lambda key, own: True, Decoder(repr_of)), 4),
     (FindCoordinatorRequest(CoordinatorKind.GROUP, ["g"]), 4),
 ]
 
 
-@pytest.mark.parametrize(("response", "version"), PLANNER)
+@pytest.mark.parametrize(("request_", "version"), REQUESTS)
 @settings(deadline=None)
 @given(data=hostile())
-def test_the_planner_reads_it_or_refuses_the_broker(response, version: int, data: bytes) -> None:
-    connection = Connection("broker", 9092, WireSettings((("broker", 9092),)), 1.0)
-    answer = memoryview(bytearray(struct.pack(">i", 1) + data))
-    with contextlib.suppress(WireFailure):
-        connection.read(lambda: response.decode(answer, version=version, header=True), response.__name__)
-
-
-@pytest.mark.parametrize(("request_", "version"), DATA_PATH)
-@settings(deadline=None)
-@given(data=hostile())
-def test_the_data_path_reads_it_or_calls_it_malformed(
+def test_the_client_reads_it_or_calls_it_malformed(
     request_: Request[object], version: int, data: bytes
 ) -> None:
     with contextlib.suppress(ValueError, struct.error, IndexError):  # the connection makes Malformed of them

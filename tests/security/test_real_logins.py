@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import subprocess
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +12,13 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import Endpoint, RawFailure, raw_admin
+from planner.kafka import Endpoint
 from planner.model.observed import Unreachable
 from planner.model.topology import Cluster as DeclaredCluster
 from planner.observe import Observer
 from runtime.contract.client import wire_settings
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import WireError
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 
@@ -51,19 +49,7 @@ def librdkafka_enters(one: Endpoint) -> bool:
         return False
 
 
-def kafka_python_enters(one: Endpoint) -> bool:
-    try:
-        with raw_admin(one, timeout_ms=5_000) as client:
-            client.list_partition_reassignments()
-    except RawFailure:
-        with warnings.catch_warnings():  # kafka-python leaves a socket open when its TLS handshake fails
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
-        return False
-    return True
-
-
-ENTRANCES = (planner_enters, data_path_enters, librdkafka_enters, kafka_python_enters)
+ENTRANCES = (planner_enters, data_path_enters, librdkafka_enters)
 
 
 def with_settings(one: Endpoint, more: Mapping[str, str], *without: str) -> Endpoint:

@@ -15,11 +15,11 @@ from runtime.contract.jobspec import JobSpec
 from runtime.copy.assignment import Assignment, SlotSpec
 from runtime.copy.records import Record, StoredRecord
 from runtime.copy.slot import Slot
-from runtime.copy.wire.cluster import Cluster
 from runtime.driver.channel import Skipped, Tail, end_of, post
 from runtime.driver.clusters import Clusters
 from runtime.driver.destination import last_status, open_destination
 from runtime.driver.task import Ticket, listen
+from runtime.kafka.cluster import Cluster
 from tests.records import PATIENCE_S
 from tests.runtime.conftest import sides_of
 from tests.runtime.copy.world import Side

@@ -202,9 +202,9 @@ def test_what_librdkafka_quotes_is_not_repeated() -> None:
 
 
 def test_a_user_name_that_is_a_reference_is_not_in_an_error() -> None:
-    from planner.observe.wire.failure import Refused
-    from runtime.copy.wire.codes import ErrorCode
-    from runtime.copy.wire.errors import AuthenticationFailed, BrokerError
+    from planner.kafka.connections import Refused
+    from runtime.kafka.codes import ErrorCode
+    from runtime.kafka.errors import AuthenticationFailed, BrokerError
 
     remember(CANARY)
     errors = (

@@ -25,7 +25,7 @@ from runtime.contract.ledger import Generation, PartitionKey
 from runtime.contract.status import PartitionStatus
 from runtime.copy.ledger import Ledger
 from runtime.copy.scan import Scan
-from runtime.copy.wire.cluster import Cluster
+from runtime.kafka.cluster import Cluster
 from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, JVM, MAIN
 from tests.processes import below, parent_of, words_of

@@ -2,22 +2,15 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import TopicMetadata
 
 from planner.apply.attempt import DEADLINE_SECONDS
 from planner.apply.hands import Hands
-from planner.kafka import RawFailure, explain, raw_admin
+from planner.kafka import ReassignmentFailure, explain, move_replicas
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import Reassign
-
-
-class _Partition(NamedTuple):
-    topic: str
-    partition: int
-
 
 MOVE_SECONDS = 3_600.0
 SAY_SECONDS = 30.0
@@ -34,7 +27,7 @@ def perform(hands: Hands, steps: Sequence[Reassign]) -> dict[str, Verdict]:
 def _ask(hands: Hands, steps: Sequence[Reassign]) -> Verdict | None:
     """Sends the wanted replicas. Asking twice for the same is no error, so what may pass is asked again."""
     wanted = {
-        _Partition(step.topic, partition): list(replicas)
+        (step.topic, partition): replicas
         for step in steps
         for partition, replicas in enumerate(step.replicas)
     }
@@ -43,9 +36,8 @@ def _ask(hands: Hands, steps: Sequence[Reassign]) -> Verdict | None:
         if (barred := hands.guard.before_request()) is not None:
             return Verdict(Result.NOT_STARTED, barred)
         try:
-            with raw_admin(hands.endpoint) as client:
-                client.alter_partition_reassignments(wanted)
-        except RawFailure as failure:
+            move_replicas(hands.endpoint, wanted)
+        except ReassignmentFailure as failure:
             if not failure.transient or time.monotonic() > deadline:
                 return failed(str(failure))
             time.sleep(_RETRY_PAUSE)

@@ -15,10 +15,10 @@ from runtime.batch.failure import Where
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, SUMMED, Batch
 from runtime.batch.walk import walk
 from runtime.contract.client import wire_settings
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.fetcher import FetchLimits, FetchSession
-from runtime.copy.wire.protocol.fetch import FetchFrom
-from runtime.copy.wire.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.protocol.fetch import FetchFrom
+from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from tests.bench.copy.workloads import PARTITIONS, Workload, values
 from tests.records import create_topic
 

@@ -13,10 +13,10 @@ from runtime.batch.failure import Where
 from runtime.batch.layout import Batch
 from runtime.batch.walk import walk
 from runtime.contract.client import wire_settings
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.fetcher import FetchLimits, FetchSession
-from runtime.copy.wire.protocol.fetch import FetchFrom
-from runtime.copy.wire.protocol.produce import ProducePartition, ProduceRequest
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.fetch.session import FetchLimits, FetchSession
+from runtime.kafka.protocol.fetch import FetchFrom
+from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from tests.bench.copy.fill import Pool, raw, read_pool
 from tests.bench.copy.latency import Latency, summary
 from tests.bench.copy.processes import Running

@@ -15,7 +15,7 @@ from runtime.contract.ledger import Generation, PartitionKey, Progress
 from runtime.contract.route import Route, Router
 from runtime.contract.selection import Rules
 from runtime.contract.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 
 NOW = 1_800_000_000_000
 HERE, THERE = b"h" * 16, b"t" * 16

@@ -7,8 +7,8 @@ from typing import Any
 from runtime.audit.clients_facts import ClientFacts, topics_seen
 from runtime.audit.clients_members import Described, Member
 from runtime.contract.seen_clients import TopicClients
-from runtime.copy.wire.protocol.hanging import ActiveProducer
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.hanging import ActiveProducer
+from runtime.kafka.protocol.offsets import TopicPartition
 
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
 

@@ -8,9 +8,9 @@ import pytest
 
 from runtime.audit.verify_side import Side, Stalled
 from runtime.copy.budget import TokenBucket
-from runtime.copy.wire.errors import Disconnected
-from runtime.copy.wire.protocol.fetch import FetchResponse
-from tests.runtime.copy.wire.test_once import AT, END, GONE, ID, LONG_S, PATIENCE_S, OneBroker, answered
+from runtime.kafka.errors import Disconnected
+from runtime.kafka.protocol.fetch import FetchResponse
+from tests.runtime.kafka.fetch.test_once import AT, END, GONE, ID, LONG_S, PATIENCE_S, OneBroker, answered
 
 OPEN = answered(stable=3)
 

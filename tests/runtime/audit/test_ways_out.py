@@ -6,8 +6,8 @@ from runtime.audit.ledger import AuditFailure, Reach, telling
 from runtime.audit.locate import LocateAsked, not_copied
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.ledger import PartitionKey
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import AuthenticationFailed, BrokerError, Disconnected
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected
 from tests.runtime.audit.given import progress
 
 REFUSED = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic orders")

@@ -10,10 +10,10 @@ from runtime.contract.jobspec import CopySettings
 from runtime.contract.status import PartitionState as State
 from runtime.copy.care import Care
 from runtime.copy.partition import Cursor, PartitionCopy, Source
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.fetch import EpochEnd
-from runtime.copy.wire.protocol.metadata import Partition, Topic
-from runtime.copy.wire.protocol.offsets import (
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fetch import EpochEnd
+from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.protocol.offsets import (
     EpochEndsRequest,
     EpochEndsResponse,
     ListedOffset,

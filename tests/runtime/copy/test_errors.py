@@ -4,8 +4,8 @@ import pytest
 
 from runtime.contract.status import PartitionState as State
 from runtime.copy.errors import TABLE, Decision, Do, Phase, by_code, decide
-from runtime.copy.wire.codes import ErrorCode as E
-from runtime.copy.wire.errors import (
+from runtime.kafka.codes import ErrorCode as E
+from runtime.kafka.errors import (
     AuthenticationFailed,
     BrokerError,
     Disconnected,

@@ -4,7 +4,7 @@ import pytest
 
 from runtime.contract.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.copy.first import names
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 
 OFFSETS = AtOffsets(offsets={"orders": {"1": 42}})
 

@@ -20,8 +20,8 @@ from runtime.copy.partition import PartitionCopy
 from runtime.copy.provenance import ProducerDirectory
 from runtime.copy.sources import Opening, Sources
 from runtime.copy.surroundings import Surroundings
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import Disconnected
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import Disconnected
 from tests.runtime.copy.world import assigned, flow_spec
 
 THERE = ClusterSpec(bootstrap="there:1")

@@ -10,8 +10,8 @@ from runtime.contract.status import PartitionStatus
 from runtime.copy.foreign_writes import ForeignWrites
 from runtime.copy.partition import PartitionCopy
 from runtime.copy.provenance import ProducerDirectory
-from runtime.copy.wire.once import holds_record
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.fetch.once import holds_record
+from runtime.kafka.protocol.offsets import TopicPartition
 from tests.records import PATIENCE_S
 from tests.runtime.copy.world import FAST, Driver, Side, assigned, at_end, copy_through, flow_spec, until
 

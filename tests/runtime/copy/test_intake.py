@@ -20,10 +20,10 @@ from runtime.copy.errors import Decision
 from runtime.copy.intake import BrokerIntake
 from runtime.copy.keep import Kept
 from runtime.copy.partition import PartitionCopy
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import Disconnected, WireError
-from runtime.copy.wire.protocol.fetch import FetchedPartition, FetchResponse
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import Disconnected, WireError
+from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 
 TOPIC_ID = b"s" * 16
 OK, GONE, NOT_HERE = ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -85,7 +85,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int
     """When each of two partitions was heard of at last, in seconds of the leader's clock."""
 
     def clock(now: int) -> None:
-        monkeypatch.setattr("runtime.copy.wire.fetcher.time.time_ns", lambda: now * 1_000_000)
+        monkeypatch.setattr("runtime.kafka.fetch.session.time.time_ns", lambda: now * 1_000_000)
         monkeypatch.setattr("runtime.copy.intake.now_ms", lambda: now)
 
     leader = Leader(list(answers), clock)

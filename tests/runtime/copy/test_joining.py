@@ -8,8 +8,8 @@ import pytest
 from runtime.copy.budget import ByteBudget, Held
 from runtime.copy.joining import Joining
 from runtime.copy.partition import PartitionCopy, Queued
-from runtime.copy.wire.errors import Disconnected
-from runtime.copy.wire.protocol.metadata import Partition
+from runtime.kafka.errors import Disconnected
+from runtime.kafka.protocol.metadata import Partition
 from tests.runtime.copy.test_transaction import outgoing, partition
 
 NEAR, FAR = 1, 2

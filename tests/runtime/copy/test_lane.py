@@ -15,12 +15,12 @@ from runtime.copy.lanes import LaneSet
 from runtime.copy.partition import Cursor, PartitionCopy, Queued
 from runtime.copy.settings import LaneSettings
 from runtime.copy.transaction import Failure, Transaction
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.fetch import LeaderHint
-from runtime.copy.wire.protocol.metadata import Partition
-from runtime.copy.wire.protocol.offsets import TopicPartition
-from runtime.copy.wire.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.copy.wire.protocol.transactions import (
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fetch import LeaderHint
+from runtime.kafka.protocol.metadata import Partition
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
     AddPartitionsResponse,
     CoordinatorKind,

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
 
-from planner.kafka import Endpoint, raw_admin
+from planner.kafka import Endpoint, move_replicas
 from runtime.copy import log
+from runtime.kafka.protocol.offsets import TopicPartition
 from tests.conftest import MakeLab
 from tests.labs import spec
+from tests.leaders import elect
 from tests.records import PATIENCE_S, wait_for
 from tests.runtime.conftest import sides_of
 from tests.runtime.copy.brokers import place
@@ -22,7 +23,6 @@ from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, 
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-_PREFERRED = 0
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,14 @@ def written(tmp_path: Path) -> Iterator[Log]:
 def lead(side: Side, topic: str, replicas: list[int]) -> None:
     """The first of them becomes the leader, while none dies."""
     admin, at = side.admin(), TopicPartition(topic, 0)
-    with raw_admin(Endpoint("test", side.bootstrap), int(PATIENCE_S * 1000)) as raw:
-        raw.alter_partition_reassignments({at: replicas})
+    move_replicas(Endpoint("test", side.bootstrap), {at: replicas}, PATIENCE_S)
 
-        def led() -> bool:
-            raw.elect_leaders(_PREFERRED, {topic: [0]}, raise_errors=False)
-            known = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
-            return known.partitions[0].leader == replicas[0]
+    def led() -> bool:
+        elect(side.bootstrap, [at], PATIENCE_S)
+        known = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
+        return known.partitions[0].leader == replicas[0]
 
-        wait_for(led)
+    wait_for(led)
 
 
 def test_a_leader_change_and_a_fence_are_in_the_log(own_lab: MakeLab, fresh: Fresh, written: Log) -> None:

@@ -11,8 +11,8 @@ from runtime.contract.client import wire_settings
 from runtime.contract.status import OpenTransaction, PartitionStatus
 from runtime.contract.status import PartitionState as State
 from runtime.copy.open_transactions import explain, open_transactions
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
 from tests.records import create_topic
 from tests.rights import Right, principal

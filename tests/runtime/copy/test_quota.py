@@ -13,7 +13,7 @@ from runtime.contract.ledger import PartitionKey, ProgressKey
 from runtime.contract.producers import Producer, encode, encode_key
 from runtime.copy.ledger_writer import LedgerWriter, send
 from runtime.copy.records import Record, build, plain
-from runtime.copy.wire.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
 from tests.runtime.copy.test_transaction import partition
 from tests.runtime.copy.world import FAST, Driver, Side, assigned, at_end, flow_spec, until

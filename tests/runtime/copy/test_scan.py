@@ -12,8 +12,8 @@ from runtime.audit.verify_side import Passed
 from runtime.copy.budget import TokenBucket
 from runtime.copy.records import StoredRecord
 from runtime.copy.scan import Scan
-from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.channel import Tail
+from runtime.kafka.protocol.offsets import TopicPartition
 from tests.records import PATIENCE_S
 from tests.runtime.copy.world import Side
 

@@ -3,8 +3,8 @@
 import asyncio
 
 from runtime.copy.sender import Sender
-from runtime.copy.wire.buffers import BufferPool
-from runtime.copy.wire.connection import Connection
+from runtime.kafka.buffers import BufferPool
+from runtime.kafka.connection import Connection
 
 NEAR, FAR = 1, 2
 

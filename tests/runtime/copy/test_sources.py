@@ -9,8 +9,8 @@ from runtime.contract.client_values import WireSettings
 from runtime.contract.jobspec import ClusterSpec
 from runtime.copy.clusters import UnknownCluster
 from runtime.copy.sources import Sources
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.errors import Disconnected
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import Disconnected
 
 DC1 = ClusterSpec(bootstrap="dc1:1", client={"sasl.username": "u", "sasl.password": {"env": "DC1"}})
 DC3 = ClusterSpec(bootstrap="dc3:1")

@@ -13,8 +13,8 @@ from runtime.copy.budget import ByteBudget, Held
 from runtime.copy.partition import Cursor, PartitionCopy, Queued
 from runtime.copy.records import Record, build
 from runtime.copy.transaction import Part, blamed, tail_step
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.errors import Disconnected, PartitionsRefused
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import Disconnected, PartitionsRefused
 
 MARK = Mark(1, 2, 3)
 

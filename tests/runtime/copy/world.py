@@ -46,7 +46,7 @@ from runtime.copy.first import commit_first_positions, first_positions
 from runtime.copy.ledger import Ledger
 from runtime.copy.ledger_writer import LedgerWriter, fence
 from runtime.copy.slot import Slot
-from runtime.copy.wire.cluster import Cluster
+from runtime.kafka.cluster import Cluster
 from tests.records import PATIENCE_S, known_everywhere, passing, settled
 
 FAST = CopySettings(

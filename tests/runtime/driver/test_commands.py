@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from runtime.contract.client_values import ClientSettingsError
 from runtime.contract.control import AcceptLoss, Command, Reconfigure, StopJob
 from runtime.contract.jobspec import ClusterSpec, JobSpec
-from runtime.copy.wire.errors import Disconnected
 from runtime.driver.commands import Commands
+from runtime.kafka.errors import Disconnected
 
 SPEC = JobSpec(
     job="shop", topology="t", destination="dc2", clusters={"dc2": ClusterSpec(bootstrap="b:1")}, flows=[]

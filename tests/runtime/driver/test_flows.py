@@ -23,14 +23,14 @@ from runtime.contract.jobspec import (
 from runtime.contract.ledger import Generation, GenerationKey, encode_key, partition_of
 from runtime.copy.clusters import UnknownCluster
 from runtime.copy.ledger import Ledger, Undecided
-from runtime.copy.wire.errors import Disconnected
-from runtime.copy.wire.protocol.metadata import MetadataRequest
 from runtime.driver.clusters import Clusters
 from runtime.driver.flow import FlowWork
 from runtime.driver.flows import Flows
 from runtime.driver.membership import Membership
 from runtime.driver.tasks import Tasks
 from runtime.driver.writer import DriverWriter
+from runtime.kafka.errors import Disconnected
+from runtime.kafka.protocol.metadata import MetadataRequest
 from tests.fakes.late_marks import LateMarks
 from tests.records import PATIENCE_S
 from tests.runtime.audit.ended import end_flow

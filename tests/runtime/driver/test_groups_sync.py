@@ -441,9 +441,9 @@ def _commit_many(side: Side, groups: list[str], topic: str) -> None:
     """With the wire: a thousand admin calls take longer than what is tested."""
 
     async def write() -> None:
-        from runtime.copy.wire.groups import commit_many
-        from runtime.copy.wire.protocol.groups import CommittedOffset
-        from runtime.copy.wire.protocol.offsets import TopicPartition
+        from runtime.kafka.protocol.groups import CommittedOffset
+        from runtime.kafka.protocol.offsets import TopicPartition
+        from runtime.kafka.queries.groups import commit_many
 
         cluster = await side.open()
         offsets = {TopicPartition(topic, at): CommittedOffset(50) for at in range(4)}

@@ -12,14 +12,14 @@ from py4j.protocol import Py4JError
 
 from runtime.contract.jobspec import ClusterSpec, CopySettings
 from runtime.copy.assignment import AssignedFlow
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.metadata import Partition, Topic
-from runtime.copy.wire.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from runtime.driver.application import in_thread, reason
 from runtime.driver.channel import at
 from runtime.driver.keeper import SlotKeeper
 from runtime.driver.membership import Membership
 from runtime.driver.task import Ended, Ticket
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from tests.runtime.copy.world import assigned, flow_spec
 
 LOST = """An error occurred while calling o53.collect.

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from runtime.contract.jobspec import JobSpec
-from runtime.copy.wire.codes import ErrorCode
-from runtime.copy.wire.protocol.metadata import Partition, Topic
 from runtime.driver.metrics import JobMetrics, Replicas, replicas
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.metadata import Partition, Topic
 from runtime.observe.picture import ClusterPicture, Picture
 from tests.runtime.observe.given import flow, partition, picture, report, running
 

@@ -7,10 +7,10 @@ import pytest
 
 from runtime.contract.job_status import JobStatus
 from runtime.copy.records import Record
-from runtime.copy.wire.errors import Disconnected
-from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.pulse import FRESH_S, Pulse
 from runtime.driver.writer import DriverFenced
+from runtime.kafka.errors import Disconnected
+from runtime.kafka.protocol.offsets import TopicPartition
 
 
 class Writer:

@@ -2,8 +2,8 @@
 
 from runtime.contract.job_status import SlotReport
 from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
-from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.side_duties import positions_of
+from runtime.kafka.protocol.offsets import TopicPartition
 
 
 def report(slot: int, at_ms: int, **positions: int) -> SlotReport:

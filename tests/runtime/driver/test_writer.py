@@ -11,10 +11,10 @@ from runtime.contract import client
 from runtime.copy.ledger_writer import BATCH_BYTES
 from runtime.copy.records import Record
 from runtime.copy.scan import Scan
-from runtime.copy.wire.cluster import Cluster
-from runtime.copy.wire.protocol.offsets import TopicPartition
 from runtime.driver.channel import Tail, at, end_of, post
 from runtime.driver.writer import DriverFenced, DriverWriter
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
 from tests.records import create_topic
 

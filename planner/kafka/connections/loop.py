@@ -1,0 +1,80 @@
+"""An event loop in a thread of its own, for callers that have none."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from runtime.kafka.connection import Connection
+
+T = TypeVar("T")
+_END_S = 1.0
+_TURNS = 4  # of the loop, until the transport under TLS is closed too
+
+
+class Ended(Exception):
+    """The loop was ended while this work waited, or before it."""
+
+
+class LoopThread:
+    """Runs coroutines for other threads. `end` closes every connection; work that waits then raises Ended.
+
+    The thread is a daemon: an interrupted program does not wait for a broker that keeps silent.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._connections: set[Connection] = set()
+        self._ended = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Returns the result of the work, which runs in the loop while this thread waits."""
+        with self._lock:
+            if self._ended:
+                work.close()
+                raise Ended
+            under_way = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return under_way.result()
+        except CancelledError:
+            raise Ended from None
+
+    def keep(self, connection: Connection) -> None:
+        """Has the connection closed with the loop. Called in the loop."""
+        self._connections = {one for one in self._connections if not one.closed} | {connection}
+
+    def drop(self, connection: Connection) -> None:
+        """Closes a connection, from any thread; what waits for its answers fails."""
+        with self._lock:
+            if not self._ended:
+                self._loop.call_soon_threadsafe(connection.drop)
+
+    def end(self) -> None:
+        """Ends the loop, from any thread, once or more often."""
+        with self._lock:
+            if not self._ended:
+                self._ended = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_END_S)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._leave())
+        finally:
+            self._loop.close()
+
+    async def _leave(self) -> None:
+        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for connection in self._connections:
+            connection.drop()
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)

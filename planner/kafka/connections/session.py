@@ -1,0 +1,125 @@
+"""A session with one cluster: some broker of it to ask, another one when that fails, never for too long."""
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from planner.kafka.connections import (
+    BlockingConnection,
+    Closed,
+    LoopThread,
+    NoAnswer,
+    NoConnection,
+    WireFailure,
+)
+from planner.kafka.connections.explain import why_no_tls
+from planner.kafka.connections.tokens import token_of
+from runtime.contract.client_values import WireSettings
+from runtime.kafka.buffers import GrowingBuffers
+from runtime.kafka.dial import Dialer
+from runtime.kafka.errors import Unsupported
+
+Answer = TypeVar("Answer")
+Address = tuple[str, int]
+
+# Of the time we wait, what one of several brokers gets before another is tried.
+_SHARE = 0.6
+# A broker that starts again refuses connections for a moment.
+_ROUNDS = 3
+_PAUSE_S = 0.25
+# Of the memory for answers, what is kept for the next one.
+_KEPT_BYTES = 8 << 20
+
+
+class Session:
+    """One thread's. Silence is borne for `timeout_s` in all, each good answer begins it anew."""
+
+    def __init__(self, settings: WireSettings, timeout_s: float) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._known: list[Address] = list(dict.fromkeys(settings.bootstrap))
+        self._dialer = _dialer(settings, timeout_s)
+        self._loop = LoopThread("observe-connections")
+        self._open: BlockingConnection | None = None
+        self._deadline = 0.0
+        self._closed = False
+
+    def learn(self, brokers: Iterable[Address]) -> None:
+        """Addresses that the cluster gave: tried after those of the bootstrap."""
+        self._known = list(dict.fromkeys((*self._settings.bootstrap, *brokers)))
+
+    def connection(self) -> BlockingConnection:
+        """The open one, or a new one to the first broker that takes us."""
+        if self._open is None:
+            self._deadline = time.monotonic() + self._timeout_s
+            self._open = self._connect()
+        return self._open
+
+    def dial(self, address: Address, timeout_s: float) -> BlockingConnection:
+        """A connection of the caller's own to this very broker; `timeout_s` bounds the dialling alone."""
+        dialled = self._connection(address, min(timeout_s, self._timeout_s)).open()
+        dialled.bear(self._timeout_s)
+        return dialled
+
+    def ask(self, question: Callable[[BlockingConnection], Answer]) -> Answer:
+        """The answer of the broker at hand, or of the next one when this one fails meanwhile."""
+        self._deadline = time.monotonic() + self._timeout_s
+        while True:
+            if self._open is None:
+                self._open = self._connect()
+            try:
+                return question(self._open)
+            except (Closed, NoAnswer):
+                self._forget()
+                if time.monotonic() >= self._deadline or self._closed:
+                    raise
+
+    def close(self) -> None:
+        """Also from another thread: what is being waited for ends."""
+        self._closed = True
+        self._loop.end()
+
+    def _connection(self, address: Address, timeout_s: float) -> BlockingConnection:
+        return BlockingConnection(self._loop, self._dialer, address, timeout_s)
+
+    def _forget(self) -> None:
+        broken, self._open = self._open, None
+        if broken is not None:
+            # The next try begins with another broker.
+            if broken.address in self._known:
+                self._known.remove(broken.address)
+                self._known.append(broken.address)
+            broken.close()
+
+    def _connect(self) -> BlockingConnection:
+        last: WireFailure | None = None
+        for attempt in range(_ROUNDS):
+            for address in tuple(self._known):
+                left = self._deadline - time.monotonic()
+                if last is not None and (left <= 0 or self._closed):
+                    raise last
+                try:
+                    return self._connection(address, self._patience(left)).open()
+                except (NoConnection, NoAnswer, Closed) as failure:
+                    last = failure
+            if attempt + 1 < _ROUNDS:
+                time.sleep(_PAUSE_S)
+        assert last is not None
+        raise last
+
+    def _patience(self, left: float) -> float:
+        share = 1.0 if len(self._known) == 1 else _SHARE
+        return max(0.1, min(left, self._timeout_s * share))
+
+
+def _dialer(settings: WireSettings, timeout_s: float) -> Dialer:
+    try:
+        return Dialer(
+            settings,
+            old_brokers=True,
+            buffers=GrowingBuffers(_KEPT_BYTES),
+            obtain_token=partial(token_of, timeout_s=timeout_s),
+        )
+    except Unsupported as wrong:
+        raise why_no_tls(wrong) from None

@@ -1,0 +1,73 @@
+"""Asks a cluster to move replicas, which librdkafka has no request for."""
+
+from collections.abc import Mapping, Sequence
+
+from planner.kafka.connections.failure import (
+    Closed,
+    NoAnswer,
+    NoConnection,
+    WireFailure,
+    meaning,
+)
+from planner.kafka.connections.session import Session
+from planner.kafka.endpoint import Endpoint
+from runtime.contract.client import wire_settings
+from runtime.contract.client_values import ClientSettingsError
+from runtime.contract.redaction import redacted
+from runtime.kafka.protocol.metadata import AnyMetadataRequest
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.reassignments import AlterReassignmentsRequest, Refusal
+
+TIMEOUT_S = 10.0
+
+
+class ReassignmentFailure(Exception):
+    """Says why replicas are not moved. `transient`: the same request may pass when it is sent again."""
+
+    def __init__(self, why: str, *, transient: bool = False) -> None:
+        super().__init__(redacted(why))
+        self.transient = transient
+
+
+def move_replicas(
+    endpoint: Endpoint, replicas: Mapping[tuple[str, int], Sequence[int]], timeout_s: float = TIMEOUT_S
+) -> None:
+    """Returns when the controller took the request; the brokers then copy. Raises ReassignmentFailure.
+
+    `replicas` are by topic and partition, the preferred leader first.
+    A partition that the controller refuses fails the request; it may have taken the others.
+    """
+    try:
+        settings = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
+        session = Session(settings, timeout_s)
+    except ClientSettingsError as wrong:
+        raise ReassignmentFailure(str(wrong)) from None
+    except WireFailure as failure:
+        raise _failure(failure) from None
+    try:
+        cluster = session.ask(lambda connection: connection.call(AnyMetadataRequest(())))
+        addresses = {one.node_id: (one.host, one.port) for one in cluster.brokers}
+        if cluster.controller not in addresses:
+            raise ReassignmentFailure(f"{endpoint.cluster} has no controller at present", transient=True)
+        controller = session.dial(addresses[cluster.controller], timeout_s)
+        wanted = {TopicPartition(*place): brokers for place, brokers in replicas.items()}
+        answer = controller.call(AlterReassignmentsRequest(wanted, int(timeout_s * 1000)))
+    except WireFailure as failure:
+        raise _failure(failure) from None
+    finally:
+        session.close()
+    if answer.refusal is not None:
+        raise ReassignmentFailure(_words(answer.refusal), transient=answer.refusal.error.retriable)
+    for place, refusal in answer.refused.items():
+        why = f"partition {place.partition} of {place.topic}: {_words(refusal)}"
+        raise ReassignmentFailure(why, transient=refusal.error.retriable)
+
+
+def _words(refusal: Refusal) -> str:
+    return meaning(refusal.error, refusal.message)
+
+
+def _failure(failure: WireFailure) -> ReassignmentFailure:
+    """A login or a setting that is refused stays refused; a broker that does not answer may come back."""
+    why = f"{failure.why}; {failure.way_out}" if failure.way_out else failure.why
+    return ReassignmentFailure(why, transient=isinstance(failure, Closed | NoAnswer | NoConnection))

@@ -1,0 +1,309 @@
+"""One connection to one broker: requests go out in order, answers come back in order, as values or errors.
+
+The protocol receives straight into each response's own memory, and sends header and record batches as the
+pieces they are. Measurements that led here are in docs/internals/kafka-client.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from runtime.kafka.auth.login import MAX_BYTES_BEFORE_LOGIN
+from runtime.kafka.brokers import MAX_BROKER_LIST_BYTES
+from runtime.kafka.buffers import BufferPool
+from runtime.kafka.errors import (
+    AuthenticationFailed,
+    Disconnected,
+    Malformed,
+    NotKafka,
+    TimedOut,
+    Unsupported,
+    WireError,
+)
+from runtime.kafka.protocol.fields import INT32, Reader
+from runtime.kafka.protocol.metadata import MetadataRequest
+from runtime.kafka.protocol.request import SHORT_ANSWERS, Api, Request, frame
+
+R = TypeVar("R")
+
+_SIZE = 4
+_SMALLEST_RESPONSE = 4
+_UNSENT = 1 << 20
+
+
+@dataclass(slots=True)
+class _Pending:
+    correlation_id: int
+    request: Request[Any]
+    version: int
+    answer: asyncio.Future[Any]
+    within: float
+    timer: asyncio.TimerHandle
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Made by `dial`. After any failure it is closed for good and every answer still due fails with why."""
+
+    def __init__(
+        self,
+        where: str,
+        client_id: str,
+        *,
+        request_timeout: float,
+        max_response_bytes: int,
+        buffers: BufferPool,
+    ) -> None:
+        self.where = where
+        self.retire_at = float("inf")
+        self.last_used = 0.0
+        self.throttled_until = 0.0
+        self.heard_at = 0.0
+        """When the last bytes came, by the event loop's time; 0 before the first."""
+        self.versions: Mapping[int, tuple[int, int]] = {Api.API_VERSIONS: (0, 3)}
+        self.features: Mapping[str, int] = {}
+        self._client_id = client_id
+        self._request_timeout = request_timeout
+        self._max_response_bytes = max_response_bytes
+        self._buffers = buffers
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._why: WireError | None = None
+        self._lost = self._loop.create_future()
+        self._pending: deque[_Pending] = deque()
+        self._correlation_id = 0
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._size = memoryview(bytearray(_SIZE))
+        self._filled = 0
+        self._expected = 0
+        self._body: memoryview | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._why is not None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    def start(self, request: Request[R], within: float | None = None) -> asyncio.Future[R]:
+        """Queues the bytes at once, in call order, and returns the answer to come.
+
+        The caller bounds what is in flight, and awaits `ready` first when it may be much. Cancelling the
+        answer does not take the request back. Seconds are counted after a throttle that is on, or comes.
+        """
+        answer: asyncio.Future[R] = self._loop.create_future()
+        transport = self._transport
+        if self._why is not None or transport is None or transport.is_closing():
+            why = str(self._why) if self._why else "the connection is closing"
+            return _failed(answer, Disconnected(self.where, why, sent=False))
+        try:
+            version = self.version_of(request)
+        except Unsupported as error:
+            return _failed(answer, error)
+        correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        flexible = version >= request.FLEXIBLE
+        body = request.body(version)
+        limit = self._request_timeout if within is None else within
+        timer = self._timer(correlation_id, limit)
+        self._pending.append(_Pending(correlation_id, request, version, answer, limit, timer))
+        self._idle.clear()
+        self.last_used = self._loop.time()
+        transport.writelines(frame(request.API, version, correlation_id, self._client_id, flexible, body))
+        return answer
+
+    async def call(self, request: Request[R], within: float | None = None) -> R:
+        """One request and its answer, after a throttle has passed."""
+        await self.ready()
+        return await self.start(request, within)
+
+    async def ready(self) -> None:
+        """Waits while the broker throttles this client, and while much is still unsent."""
+        delay = self.throttled_until - self._loop.time()
+        if delay > 0 and not self.closed:
+            await asyncio.wait({self._lost}, timeout=delay)
+        await self._writable.wait()
+
+    def version_of(self, request: Request[Any]) -> int:
+        """The highest version that both sides speak."""
+        lowest, highest = request.VERSIONS
+        offered = self.versions.get(request.API)
+        if offered is None:
+            raise Unsupported(request.API.name, f"{self.where} does not offer it")
+        version = min(highest, offered[1])
+        if version < max(lowest, offered[0]):
+            why = (
+                f"{self.where} speaks versions {offered[0]} to {offered[1]}, needed are {lowest} to {highest}"
+            )
+            raise Unsupported(request.API.name, why)
+        return version
+
+    async def idle(self) -> None:
+        """Waits until no answer is due."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        self._fail(Disconnected(self.where, "closed by this client", sent=True), abort=False)
+        await asyncio.wait({self._lost}, timeout=1.0)
+        if not self._lost.done() and self._transport is not None:
+            self._transport.abort()
+
+    def drop(self) -> None:
+        """What is in flight is of no use any more; who throttles the connection would not read on, either."""
+        self._fail(Disconnected(self.where, "dropped by this client", sent=True))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no asyncio class
+        self._transport.set_write_buffer_limits(high=_UNSENT)
+        self.last_used = self._loop.time()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._why is not None:
+            return memoryview(bytearray(max(1, sizehint)))  # what still comes in is thrown away
+        return (self._size if self._body is None else self._body)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._why is not None:
+            return
+        self._filled += nbytes
+        self.heard_at = self._loop.time()
+        if self._body is None:
+            if self._filled == _SIZE:
+                self._begin_body()
+        elif self._filled == self._expected:
+            body, self._body, self._filled = self._body, None, 0
+            self._answered(body)
+        elif self._filled == len(self._body):
+            self._body = self._buffers.grown(self._body, self._expected)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(_lost(self.where, exc), abort=False)
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def _begin_body(self) -> None:
+        (size,) = INT32.unpack(self._size)
+        self._filled = 0
+        limit, because = self._limit()
+        if _SMALLEST_RESPONSE <= size <= limit:
+            self._expected = size
+            self._body = self._buffers.first(size)
+        elif self.versions.get(Api.PRODUCE) is None:
+            why = "the first answer is not Kafka's; does this listener speak TLS, and security.protocol not?"
+            self._fail(NotKafka(self.where, why, sent=True))
+        else:
+            self._fail(Malformed(self.where, f"an answer of {size} bytes; {because} {limit}", sent=True))
+
+    def _limit(self) -> tuple[int, str]:
+        """The largest size of the next answer, and what sets it."""
+        if not self._pending or self._pending[0].request.API in SHORT_ANSWERS:
+            # Before the login no other request is sent: a broker that is not believed costs little memory.
+            return min(MAX_BYTES_BEFORE_LOGIN, self._max_response_bytes), "such an answer has at most"
+        asked = self._pending[0].request
+        if isinstance(asked, MetadataRequest) and asked.brokers_only:
+            return min(MAX_BROKER_LIST_BYTES, self._max_response_bytes), "a list of brokers has at most"
+        return self._max_response_bytes, "receive.message.max.bytes allows"
+
+    def _answered(self, body: memoryview) -> None:
+        if not self._pending:
+            self._fail(Malformed(self.where, "an answer that no request waits for", sent=True))
+            return
+        pending = self._pending[0]
+        try:
+            value = self._read(pending, body)
+        except (ValueError, struct.error, IndexError) as error:
+            name = f"{pending.request.API.name} v{pending.version}"
+            self._fail(Malformed(self.where, f"the answer to {name} can't be read: {error}", sent=True))
+            return
+        self._pending.popleft()
+        pending.timer.cancel()
+        if value.throttle_ms > 0:
+            self._throttle(value.throttle_ms / 1000)
+        if not pending.answer.done():
+            pending.answer.set_result(value)
+        if not self._pending:
+            self._idle.set()
+
+    def _read(self, pending: _Pending, body: memoryview) -> Any:
+        reader = Reader(body)
+        correlation_id = reader.int32()
+        if correlation_id != pending.correlation_id:
+            raise ValueError(f"it answers request {correlation_id}, not {pending.correlation_id}")
+        request = pending.request
+        if request.API is not Api.API_VERSIONS and pending.version >= request.FLEXIBLE:
+            reader.skip_tags()
+        return request.answer(pending.version, reader)
+
+    def _throttle(self, seconds: float) -> None:
+        """Until then the broker does not read what is in flight, either."""
+        self.throttled_until = self._loop.time() + seconds
+        for one in self._pending:
+            one.timer.cancel()
+            one.timer = self._timer(one.correlation_id, one.within)
+
+    def _timer(self, correlation_id: int, limit: float) -> asyncio.TimerHandle:
+        wait = limit + max(0.0, self.throttled_until - self._loop.time())
+        return self._loop.call_later(wait, self._expire, correlation_id, wait)
+
+    def _expire(self, correlation_id: int, wait: float) -> None:
+        late = next((one for one in self._pending if one.correlation_id == correlation_id), None)
+        if late is None:
+            return
+        why = f"no answer to {late.request.API.name} in {wait:g} s"
+        _failed(late.answer, TimedOut(self.where, why, sent=True))
+        self._fail(Disconnected(self.where, why, sent=True))
+
+    def _fail(self, why: WireError, abort: bool = True) -> None:
+        """Closes once; the first reason stays."""
+        if self._why is not None:
+            return
+        self._why = why
+        pending, self._pending = self._pending, deque()
+        for one in pending:
+            one.timer.cancel()
+            _failed(one.answer, why)
+        self._idle.set()
+        self._writable.set()
+        self._body = None
+        if self._transport is not None:
+            if abort:
+                self._transport.abort()
+            else:
+                self._transport.close()
+
+
+def _failed(answer: asyncio.Future[R], why: WireError) -> asyncio.Future[R]:
+    """A caller that dropped its request does not care how it ended: that is not worth a line in a log."""
+    if not answer.done():
+        answer.set_exception(why)
+        answer.exception()
+    return answer
+
+
+def _lost(where: str, exc: Exception | None) -> WireError:
+    match exc:
+        case None:
+            return Disconnected(where, "the broker closed the connection", sent=True)
+        case ssl.SSLError() if "ALERT" in (exc.reason or ""):
+            lost: WireError = AuthenticationFailed(where, f"TLS was refused by the broker: {exc.reason}")
+        case _:
+            lost = Disconnected(where, str(exc) or type(exc).__name__, sent=True)
+    lost.__cause__ = exc
+    return lost

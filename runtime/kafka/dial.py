@@ -1,0 +1,221 @@
+"""Makes a connection that can be used: TCP, TLS, the versions both sides speak, and who we are."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import assert_never
+
+from runtime.contract.client_values import Password, TokenCommand, TokenEndpoint, UnsecuredToken, WireSettings
+from runtime.kafka.auth.login import Exchange, LoginError, advance, quoted
+from runtime.kafka.auth.oauthbearer import Token
+from runtime.kafka.auth.sasl import exchange_of, mechanism_of
+from runtime.kafka.auth.tls import tls_context
+from runtime.kafka.buffers import BufferPool
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.connection import Connection
+from runtime.kafka.errors import (
+    AuthenticationFailed,
+    ConnectionFailure,
+    CredentialsRefused,
+    Disconnected,
+    MechanismRefused,
+    Reached,
+    TimedOut,
+    Unsupported,
+    WireError,
+)
+from runtime.kafka.protocol.handshake import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    OldApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from runtime.kafka.tokens import Tokens, TokenSource, fetch_token
+
+_SOFTWARE = ("repl", "1")
+_SESSION_SHARE = 0.8
+
+
+class Dialer:
+    """Holds what all connections of a cluster share: the TLS context, the token, the memory for responses.
+
+    `old_brokers` lets in brokers older than Kafka 3.1, for callers whose requests have older versions.
+    """
+
+    def __init__(
+        self,
+        settings: WireSettings,
+        *,
+        old_brokers: bool = False,
+        buffers: BufferPool | None = None,
+        obtain_token: Callable[[TokenSource], Token] = fetch_token,
+    ) -> None:
+        self.settings = settings
+        self._old_brokers = old_brokers
+        self._tls = _tls_of(settings)
+        match settings.sasl:
+            case TokenCommand() | TokenEndpoint() | UnsecuredToken():
+                self._tokens: Tokens | None = Tokens(settings.sasl, obtain_token)
+            case Password() | None:
+                self._tokens = None
+            case _:
+                assert_never(settings.sasl)
+        self._buffers = buffers or BufferPool()
+
+    async def dial(self, host: str, port: int, purpose: str, within: float | None = None) -> Connection:
+        """Connects and logs in. The seconds bound TCP, TLS and login together, without the token."""
+        where = f"{host}:{port} ({purpose})"
+        seconds = self.settings.connect_timeout_s if within is None else within
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                connection = await self._connect(host, port, where)
+                try:
+                    await self._introduce(connection, limit)
+                except BaseException:
+                    await connection.close()
+                    raise
+                return connection
+        except TimeoutError:
+            late = TimedOut(where, f"no connection in {seconds:g} s", sent=False)
+            late.reached = _reached(connection)
+            raise late from None
+        except ConnectionFailure as failure:
+            failure.reached = _reached(connection)
+            raise
+
+    async def _connect(self, host: str, port: int, where: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+
+        def protocol() -> Connection:
+            return Connection(
+                where,
+                settings.client_id,
+                request_timeout=settings.request_timeout_s,
+                max_response_bytes=settings.max_response_bytes,
+                buffers=self._buffers,
+            )
+
+        try:
+            transport, connection = await loop.create_connection(
+                protocol, host, port, ssl=self._tls, server_hostname=host if self._tls else None
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationFailed(where, f"the broker's certificate: {error.verify_message}") from error
+        except TimeoutError:
+            raise
+        except UnicodeError as error:
+            raise Disconnected(where, "the host name cannot be used", sent=False) from error
+        except OSError as error:
+            raise Disconnected(where, self._why(error), sent=False) from error
+        self._tune(transport.get_extra_info("socket"))
+        return connection
+
+    def _why(self, error: OSError) -> str:
+        text = str(error) or type(error).__name__
+        if self._tls is not None and not isinstance(error, ConnectionRefusedError | socket.gaierror):
+            return f"TLS could not be agreed on: {text}; does this listener speak TLS?"
+        return text
+
+    def _tune(self, connected: socket.socket) -> None:
+        settings = self.settings
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(settings.keepalive))
+        if settings.send_buffer_bytes:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+        if settings.receive_buffer_bytes:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+
+    async def _introduce(self, connection: Connection, limit: asyncio.Timeout) -> None:
+        try:
+            versions = await self._api_versions(connection)
+            connection.versions = versions.versions
+            connection.features = versions.features
+            if self.settings.security.sasl:
+                await self._authenticate(connection, limit)
+        except ConnectionFailure as error:
+            # Nothing but introductions was sent: whatever the caller wants to ask, it has not been asked.
+            raise type(error)(
+                connection.where, f"while introducing ourselves: {error.why}", sent=False
+            ) from error
+
+    async def _api_versions(self, connection: Connection) -> ApiVersionsResponse:
+        versions = await connection.call(ApiVersionsRequest(*_SOFTWARE))
+        if versions.error is ErrorCode.UNSUPPORTED_VERSION:
+            if not self._old_brokers:
+                raise Unsupported("API_VERSIONS", f"{connection.where} is older than Kafka 3.1")
+            versions = await connection.call(OldApiVersionsRequest())
+            if versions.error:
+                why = f"{connection.where} refused to tell its API versions: {versions.error.name}"
+                raise Unsupported("API_VERSIONS", why)
+        if versions.error:
+            raise Disconnected(connection.where, f"ApiVersions: {versions.error.name}", sent=False)
+        return versions
+
+    async def _authenticate(self, connection: Connection, limit: asyncio.Timeout) -> None:
+        mechanism, exchange = await self._exchange(limit)
+        handshake = await connection.call(SaslHandshakeRequest(mechanism))
+        if handshake.error:
+            offered = quoted(", ".join(sorted(handshake.mechanisms))) or "none"
+            raise MechanismRefused(connection.where, handshake.error, mechanism, offered)
+        try:
+            await self._converse(connection, exchange)
+        except WireError:
+            if self._tokens is not None:
+                self._tokens.forget()
+            raise
+
+    async def _exchange(self, limit: asyncio.Timeout) -> tuple[str, Exchange]:
+        settings = self.settings.sasl
+        if settings is None:
+            raise Unsupported("SASL", "security.protocol asks for SASL, and no sasl.mechanism is set")
+        token = None if self._tokens is None else await self._token(self._tokens, limit)
+        return mechanism_of(settings), exchange_of(settings, token)
+
+    async def _token(self, tokens: Tokens, limit: asyncio.Timeout) -> str:
+        """Returns a token, and gives the broker as much longer as it took to get the token."""
+        loop = asyncio.get_running_loop()
+        end, began = limit.when(), loop.time()
+        limit.reschedule(None)
+        token = await tokens.current()
+        if end is not None:
+            limit.reschedule(end + loop.time() - began)
+        return token
+
+    async def _converse(self, connection: Connection, exchange: Exchange) -> None:
+        try:
+            send = advance(exchange, None)
+            while send is not None:
+                answer = await connection.call(SaslAuthenticateRequest(send))
+                if answer.error:
+                    why = quoted(answer.message or answer.error.name)
+                    raise CredentialsRefused(connection.where, why)
+                if answer.session_lifetime_ms > 0:
+                    lifetime = answer.session_lifetime_ms / 1000 * _SESSION_SHARE
+                    connection.retire_at = asyncio.get_running_loop().time() + lifetime
+                # SCRAM derives a key from the password: CPU that must not hold up the event loop.
+                send = await asyncio.to_thread(advance, exchange, answer.auth_bytes)
+        except LoginError as error:
+            why = f"{error.why}; {error.hint}" if error.hint else error.why
+            raise AuthenticationFailed(connection.where, why) from error
+
+
+def _reached(connection: Connection | None) -> Reached:
+    if connection is None:
+        return Reached.NOTHING
+    return Reached.ANSWERED if connection.heard_at else Reached.CONNECTED
+
+
+def _tls_of(settings: WireSettings) -> ssl.SSLContext | None:
+    if not settings.security.tls or settings.tls is None:
+        return None
+    try:
+        return tls_context(settings.tls)
+    except LoginError as error:
+        raise Unsupported(
+            "TLS", f"an ssl.* setting of the cluster does not work: {error.why}; {error.hint}"
+        ) from error

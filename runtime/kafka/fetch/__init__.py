@@ -1,0 +1,1 @@
+"""Fetching of record batches: incremental fetch sessions, and single fetches outside a session."""

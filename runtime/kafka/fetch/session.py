@@ -1,0 +1,202 @@
+"""An incremental fetch session at one broker: what has not changed since the last fetch is not said again.
+
+The broker remembers the partitions and where each is read from; a fetch of a thousand idle partitions is a
+few dozen bytes each way. In a session the broker itself moves a partition that had data to the end of its
+order, so a full response starves nobody; without one (its cache is full) the order is kept here.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from runtime.contract.client_values import WireSettings
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure
+from runtime.kafka.protocol.fetch import (
+    FULL_SESSION_EPOCH,
+    NO_SESSION_EPOCH,
+    FetchedPartition,
+    FetchFrom,
+    FetchRequest,
+    FetchResponse,
+    Isolation,
+)
+from runtime.kafka.protocol.request import Request
+from runtime.kafka.timing import in_time
+
+_LOST_SESSION = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+_HIGHEST_EPOCH = 0x7FFFFFFF
+_NO_SESSION = 0
+_FAREWELL_S = 1.0
+
+Key = tuple[bytes, int]
+R = TypeVar("R")
+
+
+class Caller(Protocol):
+    """What a session needs of a `Cluster`."""
+
+    @property
+    def settings(self) -> WireSettings: ...
+
+    async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """The broker answers after `max_wait_ms`, or sooner with `min_bytes`. A batch larger than a limit still
+    comes, alone; all others respect it."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 32 << 20
+
+
+class FetchSession:
+    """One fetch at a time; `want` and `forget` act on the next one.
+
+    A partition stays wanted at its position until `want` moves it: after each answer, the caller says where
+    to go on. A partition that was answered with an error (or a diverging epoch) is wanted no more, so that
+    the caller sets the pace of trying again: want it once more here, or in the session of its new leader.
+    `answered_ms` is when the broker last answered for all that it was told: what it left out has no news.
+    """
+
+    def __init__(
+        self,
+        cluster: Caller,
+        node: int,
+        limits: FetchLimits,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        purpose: str = "fetch",
+    ) -> None:
+        self.node = node
+        self.limits = limits
+        self.answered_ms = 0
+        self._cluster = cluster
+        self._isolation = isolation
+        self._purpose = purpose
+        self._wanted: dict[Key, FetchFrom] = {}
+        self._told: dict[Key, FetchFrom] = {}
+        self._changed: set[Key] = set()
+        self._session_id = _NO_SESSION
+        self._epoch = FULL_SESSION_EPOCH
+        self._anew = False
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def want(self, topic_id: bytes, partition: int, start: FetchFrom, anew: bool = False) -> None:
+        """`anew`: an answer is due even where nothing is new. A broker that knows the partition would keep
+        silent about it, also where it is forgotten and wanted again between two fetches.
+        """
+        key = (topic_id, partition)
+        self._anew |= anew and key in self._told
+        self._wanted[key] = start
+        self._changed.add(key)
+
+    def forget(self, topic_id: bytes, partition: int) -> None:
+        key = (topic_id, partition)
+        self._wanted.pop(key, None)
+        self._changed.add(key)
+
+    def wants(self, topic_id: bytes, partition: int) -> bool:
+        return (topic_id, partition) in self._wanted
+
+    async def fetch(self) -> tuple[FetchedPartition, ...]:
+        """Partitions with news; empty when the wait passed without any.
+
+        A session that the broker no longer knows is begun anew and answers nothing this time. Raises wire
+        errors; after one, the next fetch begins anew too.
+        """
+        request = self._request()
+        within = self.limits.max_wait_ms / 1000 + self._cluster.settings.request_timeout_s
+        try:
+            response = await self._cluster.call(self.node, request, self._purpose, within)
+        except BaseException:
+            self._begin_anew()
+            raise
+        if response.error in _LOST_SESSION:
+            self._begin_anew()
+            return ()
+        if response.error:
+            self._begin_anew()
+            raise BrokerError(response.error, f"fetching from broker {self.node}")
+        self._accept(request, response)
+        self.answered_ms = time.time_ns() // 1_000_000
+        return response.partitions
+
+    async def close(self) -> None:
+        """Frees the broker's memory of the session, if it can be told."""
+        if self._session_id == _NO_SESSION:
+            return
+        farewell = FetchRequest(0, 0, 0, self._isolation, self._session_id, NO_SESSION_EPOCH, {})
+        self._session_id = _NO_SESSION
+        self._begin_anew()
+        try:
+            told = self._cluster.call(self.node, farewell, self._purpose, _FAREWELL_S)
+            await in_time(told, _FAREWELL_S, "a farewell")  # a throttled one would wait for its turn first
+        except (ConnectionFailure, BrokerError):
+            return
+
+    def _request(self) -> FetchRequest:
+        if self._anew:
+            self._begin_anew()
+        if self._epoch == FULL_SESSION_EPOCH:
+            self._told = dict(self._wanted)
+            self._changed.clear()
+            return self._asked(FULL_SESSION_EPOCH, dict(self._told), ())
+        changed, self._changed = self._changed, set()
+        news: dict[Key, FetchFrom] = {}
+        forgotten: list[Key] = []
+        for key in changed:
+            start = self._wanted.get(key)
+            if start is None:
+                if self._told.pop(key, None) is not None:
+                    forgotten.append(key)
+            elif self._told.get(key) != start:
+                news[key] = self._told[key] = start
+        return self._asked(self._epoch, news, forgotten)
+
+    def _asked(
+        self, epoch: int, partitions: dict[Key, FetchFrom], forgotten: list[Key] | tuple[()]
+    ) -> FetchRequest:
+        limits = self.limits
+        return FetchRequest(
+            limits.max_wait_ms,
+            limits.min_bytes,
+            limits.max_bytes,
+            self._isolation,
+            self._session_id,
+            epoch,
+            partitions,
+            forgotten,
+        )
+
+    def _accept(self, request: FetchRequest, response: FetchResponse) -> None:
+        self._session_id = response.session_id
+        if response.session_id == _NO_SESSION:
+            self._epoch = FULL_SESSION_EPOCH
+        else:
+            self._epoch = 1 if request.session_epoch == _HIGHEST_EPOCH else request.session_epoch + 1
+        for partition in response.partitions:
+            key = (partition.topic_id, partition.partition)
+            if partition.error or partition.diverging is not None:
+                # Unless the caller moved it meanwhile, it must not fail again at once.
+                if self._wanted.get(key) == self._told.get(key):
+                    self.forget(*key)
+            elif self._session_id == _NO_SESSION and partition.records and key in self._wanted:
+                self._wanted[key] = self._wanted.pop(key)
+
+    def _begin_anew(self) -> None:
+        """The next fetch names everything; beside the old session's id, that lets the broker drop it."""
+        self._epoch = FULL_SESSION_EPOCH
+        self._told = {}
+        self._anew = False

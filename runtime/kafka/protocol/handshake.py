@@ -1,0 +1,152 @@
+"""What is said before anything else: ApiVersions, SaslHandshake, SaslAuthenticate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fields import FixedReader, Reader, Writer, reader_of, writer_of
+from runtime.kafka.protocol.request import Api, Buffer
+
+NEVER = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsResponse:
+    """`versions` are closed ranges by API key; `features` the finalized level of each cluster feature."""
+
+    error: ErrorCode
+    versions: Mapping[int, tuple[int, int]]
+    features: Mapping[str, int]
+    throttle_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsRequest:
+    """Version 3 alone: a broker that does not know it answers with error 35 in the form of version 0."""
+
+    API: ClassVar[Api] = Api.API_VERSIONS
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 3)
+    FLEXIBLE: ClassVar[int] = 3
+
+    software_name: str
+    software_version: str
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.compact_string(self.software_name)
+        writer.compact_string(self.software_version)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> ApiVersionsResponse:
+        error = ErrorCode(reader.int16())
+        if error is ErrorCode.UNSUPPORTED_VERSION:
+            return ApiVersionsResponse(error, {}, {})
+        versions = {}
+        for _ in range(reader.count()):
+            api = reader.int16()
+            versions[api] = (reader.int16(), reader.int16())
+            reader.skip_tags()
+        throttle_ms = reader.int32()
+        tags = reader.tags()
+        return ApiVersionsResponse(error, versions, _features(tags[2]) if 2 in tags else {}, throttle_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class OldApiVersionsRequest:
+    """Version 0, which every broker answers. An answer with an error may end after the error."""
+
+    API: ClassVar[Api] = Api.API_VERSIONS
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE: ClassVar[int] = NEVER
+
+    def body(self, version: int) -> list[Buffer]:
+        return []
+
+    def answer(self, version: int, reader: Reader) -> ApiVersionsResponse:
+        fixed = FixedReader(reader.buffer, reader.position)
+        error = ErrorCode(fixed.int16())
+        if error:
+            return ApiVersionsResponse(error, {}, {})
+        versions = {}
+        for _ in range(fixed.count()):
+            api = fixed.int16()
+            versions[api] = (fixed.int16(), fixed.int16())
+        return ApiVersionsResponse(error, versions, {})
+
+
+def _features(reader: Reader) -> dict[str, int]:
+    features = {}
+    for _ in range(reader.count()):
+        name = reader.compact_string()
+        features[name] = reader.int16()
+        reader.int16()
+        reader.skip_tags()
+    return features
+
+
+@dataclass(frozen=True, slots=True)
+class SaslHandshakeResponse:
+    throttle_ms: ClassVar[int] = 0
+
+    error: ErrorCode
+    mechanisms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaslHandshakeRequest:
+    API: ClassVar[Api] = Api.SASL_HANDSHAKE
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    FLEXIBLE: ClassVar[int] = NEVER
+
+    mechanism: str
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.string(self.mechanism)
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> SaslHandshakeResponse:
+        error = ErrorCode(reader.int16())
+        mechanisms = [reader.string() or "" for _ in range(reader.int32())]
+        return SaslHandshakeResponse(error, tuple(mechanisms))
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticateResponse:
+    throttle_ms: ClassVar[int] = 0
+
+    error: ErrorCode
+    message: str | None
+    auth_bytes: bytes
+    session_lifetime_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticateRequest:
+    API: ClassVar[Api] = Api.SASL_AUTHENTICATE
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE: ClassVar[int] = 2
+
+    auth_bytes: bytes
+
+    def __repr__(self) -> str:
+        return "SaslAuthenticateRequest(auth_bytes=<secret>)"
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = writer_of(version, self.FLEXIBLE)
+        writer.compact_bytes(self.auth_bytes)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> SaslAuthenticateResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
+        error = ErrorCode(reader.int16())
+        message = reader.nullable_string()
+        auth_bytes = reader.compact_bytes()
+        lifetime = reader.int64() if version >= 1 else 0
+        reader.skip_tags()
+        return SaslAuthenticateResponse(error, message, auth_bytes, lifetime)

@@ -1,0 +1,153 @@
+"""Metadata: brokers, topics by name or id, leaders with their epochs. Version 12, or 1 to 12 without ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from runtime.kafka.brokers import MAX_BROKERS, check_address
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fields import NO_TOPIC_ID, Reader, reader_of, writer_of
+from runtime.kafka.protocol.request import Api, Buffer
+
+NO_LEADER = -1
+NO_EPOCH = -1
+
+# The versions that brought, or have, some of the fields.
+_TOPIC_IDS = 10
+_TOPIC_RIGHTS = 8
+_CLUSTER_RIGHTS = range(8, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """`leader` is -1 while there is none."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`name` is empty where a topic was asked for by an id that the cluster does not know."""
+
+    name: str
+    id: bytes
+    error: ErrorCode
+    internal: bool
+    partitions: Mapping[int, Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponse:
+    throttle_ms: int
+    brokers: tuple[Broker, ...]
+    cluster_id: str
+    controller: int
+    topics: tuple[Topic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest:
+    """`names` of None with no ids asks for every topic."""
+
+    API: ClassVar[Api] = Api.METADATA
+    VERSIONS: ClassVar[tuple[int, int]] = (12, 12)
+    FLEXIBLE: ClassVar[int] = 9
+
+    names: Sequence[str] | None = ()
+    ids: Sequence[bytes] = ()
+
+    @property
+    def brokers_only(self) -> bool:
+        """Whether the answer lists brokers and no topic."""
+        return self.names is not None and not self.names and not self.ids
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = writer_of(version, self.FLEXIBLE)
+        if self.names is None:
+            writer.count(None)
+        else:
+            writer.count(len(self.names) + len(self.ids))
+            for name in self.names:
+                if version >= _TOPIC_IDS:
+                    writer.raw(NO_TOPIC_ID)
+                writer.compact_string(name)
+                writer.no_tags()
+            for topic_id in self.ids:
+                writer.raw(topic_id)
+                writer.compact_string(None)
+                writer.no_tags()
+        if version >= 4:
+            writer.boolean(False)  # never create a topic by asking for it
+        if version in _CLUSTER_RIGHTS:
+            writer.boolean(False)
+        if version >= _TOPIC_RIGHTS:
+            writer.boolean(False)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> MetadataResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
+        throttle_ms = reader.int32() if version >= 3 else 0
+        count = reader.count()
+        if count > MAX_BROKERS:
+            raise ValueError(f"it lists {count} brokers; at most {MAX_BROKERS} are expected")
+        brokers = [_broker(reader) for _ in range(count)]
+        cluster_id = reader.compact_string() if version >= 2 else ""
+        controller = reader.int32()
+        topics = reader.array(lambda: _topic(reader, version))
+        return MetadataResponse(throttle_ms, tuple(brokers), cluster_id, controller, tuple(topics))
+
+
+@dataclass(frozen=True, slots=True)
+class AnyMetadataRequest(MetadataRequest):
+    """The same question to a broker of any age; topics are asked for by name alone."""
+
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 12)
+
+
+def _broker(reader: Reader) -> Broker:
+    broker = Broker(reader.int32(), reader.compact_string(), reader.int32(), reader.nullable_string())
+    reader.skip_tags()
+    check_address(broker.node_id, broker.host, broker.port)
+    return broker
+
+
+def _topic(reader: Reader, version: int) -> Topic:
+    error = ErrorCode(reader.int16())
+    name = reader.compact_string()
+    topic_id = reader.uuid() if version >= _TOPIC_IDS else NO_TOPIC_ID
+    internal = reader.boolean()
+    partitions = reader.array(lambda: _partition(reader, version))
+    if version >= _TOPIC_RIGHTS:
+        reader.int32()  # authorized operations, never asked for
+    reader.skip_tags()
+    by_index = {partition.index: partition for partition in partitions}
+    return Topic(name, topic_id, error, internal, by_index)
+
+
+def _partition(reader: Reader, version: int) -> Partition:
+    error = ErrorCode(reader.int16())
+    index = reader.int32()
+    leader = reader.int32()
+    epoch = reader.int32() if version >= 7 else NO_EPOCH
+    replicas = reader.int32s()
+    in_sync = reader.int32s()
+    if version >= 5:
+        reader.int32s()  # offline replicas
+    reader.skip_tags()
+    return Partition(index, leader, epoch, replicas, in_sync, error)

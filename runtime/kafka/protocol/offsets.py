@@ -1,0 +1,153 @@
+"""Where partitions begin, end, and stood at a time or an epoch: ListOffsets and OffsetForLeaderEpoch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeVar
+
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fetch import EpochEnd, Isolation
+from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.request import Api, Buffer
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+
+Q = TypeVar("Q")
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetQuestion:
+    """`at` is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP. A current epoch of -1 is not checked."""
+
+    at: int
+    current_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """`offset` is -1 where no record is as late as the timestamp asked for."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsResponse:
+    throttle_ms: int
+    answers: Mapping[TopicPartition, ListedOffset | ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsRequest:
+    """With READ_COMMITTED, the latest offset is the last stable one."""
+
+    API: ClassVar[Api] = Api.LIST_OFFSETS
+    VERSIONS: ClassVar[tuple[int, int]] = (7, 8)
+    FLEXIBLE: ClassVar[int] = 6
+
+    isolation: Isolation
+    questions: Mapping[TopicPartition, OffsetQuestion]
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.int32(-1)
+        writer.int8(self.isolation)
+
+        def question(at: OffsetQuestion) -> None:
+            writer.int32(at.current_epoch)
+            writer.int64(at.at)
+
+        write_by_topic(writer, self.questions, question)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> ListOffsetsResponse:
+        throttle_ms = reader.int32()
+        answers: dict[TopicPartition, ListedOffset | ErrorCode] = {}
+        for _ in range(reader.count()):
+            topic = reader.compact_string()
+            for _ in range(reader.count()):
+                partition = reader.int32()
+                error = ErrorCode(reader.int16())
+                timestamp, offset, epoch = reader.int64(), reader.int64(), reader.int32()
+                reader.skip_tags()
+                answers[TopicPartition(topic, partition)] = error or ListedOffset(offset, timestamp, epoch)
+            reader.skip_tags()
+        return ListOffsetsResponse(throttle_ms, answers)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochQuestion:
+    """Where did `leader_epoch` end? A current epoch of -1 is not checked."""
+
+    leader_epoch: int
+    current_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndsResponse:
+    throttle_ms: int
+    answers: Mapping[TopicPartition, EpochEnd | ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndsRequest:
+    """OffsetForLeaderEpoch. An end offset of -1 says that the broker knows no such epoch."""
+
+    API: ClassVar[Api] = Api.OFFSET_FOR_LEADER_EPOCH
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 4)
+    FLEXIBLE: ClassVar[int] = 4
+
+    questions: Mapping[TopicPartition, EpochQuestion]
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.int32(-1)
+
+        def question(epoch: EpochQuestion) -> None:
+            writer.int32(epoch.current_epoch)
+            writer.int32(epoch.leader_epoch)
+
+        write_by_topic(writer, self.questions, question)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> EpochEndsResponse:
+        throttle_ms = reader.int32()
+        answers: dict[TopicPartition, EpochEnd | ErrorCode] = {}
+        for _ in range(reader.count()):
+            topic = reader.compact_string()
+            for _ in range(reader.count()):
+                error = ErrorCode(reader.int16())
+                partition, epoch, end = reader.int32(), reader.int32(), reader.int64()
+                reader.skip_tags()
+                answers[TopicPartition(topic, partition)] = error or EpochEnd(epoch, end)
+            reader.skip_tags()
+        return EpochEndsResponse(throttle_ms, answers)
+
+
+def write_by_topic(
+    writer: Writer, questions: Mapping[TopicPartition, Q], question: Callable[[Q], None]
+) -> None:
+    """Topics with their partitions, each partition with its question after its index."""
+    ordered = sorted(questions, key=lambda key: key.topic)
+    topics = [(topic, list(keys)) for topic, keys in itertools.groupby(ordered, key=lambda key: key.topic)]
+    writer.count(len(topics))
+    for topic, keys in topics:
+        writer.compact_string(topic)
+        writer.count(len(keys))
+        for key in keys:
+            writer.int32(key.partition)
+            question(questions[key])
+            writer.no_tags()
+        writer.no_tags()

@@ -1,0 +1,81 @@
+"""What every request is: an API, the versions spoken of it, a body, and how its answer is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import ClassVar, Protocol, TypeVar
+
+from runtime.kafka.protocol.fields import INT32, Reader, Writer
+
+Buffer = bytes | bytearray | memoryview
+Response_co = TypeVar("Response_co", covariant=True)
+
+
+class Api(IntEnum):
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    END_TXN = 26
+    DESCRIBE_ACLS = 29
+    DESCRIBE_CONFIGS = 32
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    ELECT_LEADERS = 43
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+
+
+SHORT_ANSWERS = frozenset(
+    {
+        Api.API_VERSIONS,
+        Api.SASL_HANDSHAKE,
+        Api.SASL_AUTHENTICATE,
+        Api.INIT_PRODUCER_ID,
+        Api.END_TXN,
+    }
+)
+"""Requests whose answer does not grow with topics, partitions or records."""
+
+
+class Request(Protocol[Response_co]):
+    """`VERSIONS` is the closed range spoken here, `FLEXIBLE` the first version with the flexible header."""
+
+    API: ClassVar[Api]
+    VERSIONS: ClassVar[tuple[int, int]]
+    FLEXIBLE: ClassVar[int]
+
+    def body(self, version: int) -> Sequence[Buffer]:
+        """The request without its header. Record batches stay the caller's own memory."""
+        ...
+
+    def answer(self, version: int, reader: Reader) -> Response_co:
+        """Reads the response after its header."""
+        ...
+
+
+def frame(
+    api: Api, version: int, correlation_id: int, client_id: str, flexible: bool, body: Sequence[Buffer]
+) -> list[Buffer]:
+    """Size and header in front of a body; nothing is joined but the first two small pieces."""
+    header = Writer()
+    header.int16(api)
+    header.int16(version)
+    header.int32(correlation_id)
+    header.string(client_id)
+    if flexible:
+        header.no_tags()
+    size = len(header.buffer) + sum(map(len, body))
+    return [INT32.pack(size) + header.buffer, *body]

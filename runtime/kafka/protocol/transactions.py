@@ -1,0 +1,179 @@
+"""The transaction coordinator's requests, in the classic protocol (docs/internals/kafka-client.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+from runtime.kafka.brokers import check_address
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.request import Api, Buffer
+
+
+class CoordinatorKind(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCoordinator:
+    key: str
+    node_id: int
+    host: str
+    port: int
+    error: ErrorCode
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorResponse:
+    throttle_ms: int
+    coordinators: tuple[FoundCoordinator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorRequest:
+    API: ClassVar[Api] = Api.FIND_COORDINATOR
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
+    FLEXIBLE: ClassVar[int] = 3
+
+    kind: CoordinatorKind
+    keys: Sequence[str]
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.int8(self.kind)
+        writer.count(len(self.keys))
+        for key in self.keys:
+            writer.compact_string(key)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(reader.int32(), tuple(reader.array(lambda: _found(reader))))
+
+
+def _found(reader: Reader) -> FoundCoordinator:
+    found = FoundCoordinator(
+        reader.compact_string(),
+        reader.int32(),
+        reader.compact_string(),
+        reader.int32(),
+        ErrorCode(reader.int16()),
+        reader.nullable_string(),
+    )
+    reader.skip_tags()
+    if not found.error:
+        check_address(found.node_id, found.host, found.port)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """What the coordinator gives a transactional id: everything written under an older epoch is fenced."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdResponse:
+    throttle_ms: int
+    error: ErrorCode
+    identity: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdRequest:
+    API: ClassVar[Api] = Api.INIT_PRODUCER_ID
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
+    FLEXIBLE: ClassVar[int] = 2
+
+    transactional_id: str | None
+    transaction_timeout_ms: int
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.compact_string(self.transactional_id)
+        writer.int32(self.transaction_timeout_ms)
+        writer.int64(-1)
+        writer.int16(-1)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> InitProducerIdResponse:
+        throttle_ms = reader.int32()
+        error = ErrorCode(reader.int16())
+        return InitProducerIdResponse(throttle_ms, error, ProducerIdentity(reader.int64(), reader.int16()))
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsResponse:
+    throttle_ms: int
+    errors: Mapping[tuple[str, int], ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsRequest:
+    """Version 3: the versions after it are for brokers among themselves."""
+
+    API: ClassVar[Api] = Api.ADD_PARTITIONS_TO_TXN
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 3)
+    FLEXIBLE: ClassVar[int] = 3
+
+    transactional_id: str
+    identity: ProducerIdentity
+    partitions: Sequence[tuple[str, int]]
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.compact_string(self.transactional_id)
+        writer.int64(self.identity.producer_id)
+        writer.int16(self.identity.epoch)
+        writer.by_topic(self.partitions)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> AddPartitionsResponse:
+        throttle_ms = reader.int32()
+        errors: dict[tuple[str, int], ErrorCode] = {}
+        for _ in range(reader.count()):
+            topic = reader.compact_string()
+            for _ in range(reader.count()):
+                partition = reader.int32()
+                errors[topic, partition] = ErrorCode(reader.int16())
+                reader.skip_tags()
+            reader.skip_tags()
+        return AddPartitionsResponse(throttle_ms, errors)
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactionResponse:
+    throttle_ms: int
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactionRequest:
+    API: ClassVar[Api] = Api.END_TXN
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 4)
+    FLEXIBLE: ClassVar[int] = 3
+
+    transactional_id: str
+    identity: ProducerIdentity
+    commit: bool
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.compact_string(self.transactional_id)
+        writer.int64(self.identity.producer_id)
+        writer.int16(self.identity.epoch)
+        writer.boolean(self.commit)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> EndTransactionResponse:
+        return EndTransactionResponse(reader.int32(), ErrorCode(reader.int16()))

@@ -1,0 +1,1 @@
+"""Questions about many partitions or groups: each part goes to the broker that knows the answer."""

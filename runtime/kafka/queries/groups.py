@@ -1,0 +1,182 @@
+"""Groups of a cluster, and what many of them committed, in few requests: a thousand are seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
+from runtime.kafka.protocol.groups import CommittedOffset, OffsetCommitRequest
+from runtime.kafka.protocol.many_groups import FetchManyRequest, ListedGroup, ListGroupsRequest
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.transactions import CoordinatorKind
+from runtime.kafka.queries.partitions import coordinated
+
+T = TypeVar("T")
+Committed = Mapping[TopicPartition, CommittedOffset]
+
+PURPOSE = "groups"
+NO_MEMBERS = frozenset({"", "Empty", "Dead"})
+_AT_ONCE = 100  # groups in one request
+_LANES = 8  # connections for commits, at the most
+_PER_LANE = 16
+_WITHIN_S = 10.0
+_ATTEMPTS = 4
+_PAUSE_S = 0.1
+_SHARE = "share"  # such groups have no committed offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """`failed` says why, by group."""
+
+    offsets: dict[str, Committed] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """`missing` says why, by broker: its groups are not among these."""
+
+    groups: dict[str, ListedGroup] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+
+
+async def list_groups(cluster: Cluster, within: float = _WITHIN_S) -> Listed:
+    """Asks every broker for those it coordinates. Raises WireError where none of them answers."""
+    found = Listed()
+    nodes = list(cluster.brokers)
+    asked = (cluster.call(node, ListGroupsRequest(), PURPOSE, within) for node in nodes)
+    for node, answer in zip(nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+        if isinstance(answer, ConnectionFailure):
+            found.missing[node] = str(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        elif answer.error:
+            found.missing[node] = answer.error.name
+        else:
+            found.groups.update((one.name, one) for one in answer.groups if one.kind != _SHARE)
+            for one in answer.groups:
+                cluster.know_coordinator(CoordinatorKind.GROUP, one.name, node)
+    if nodes and len(found.missing) == len(nodes):
+        raise BrokerError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups", "; ".join(set(found.missing.values()))
+        )
+    return found
+
+
+async def committed_by(
+    cluster: Cluster, groups: Iterable[str], within: float = _WITHIN_S, read: Read | None = None
+) -> Read:
+    """All that these groups ever committed. What is normal for a moment is asked again. `read` is filled as
+    answers come, for who may lose patience; `within` is what one broker gets for one answer.
+    """
+    read = read if read is not None else Read()
+    left = list(groups)
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(_PAUSE_S * 2**attempt)
+        again: list[str] = []
+        for some in _parts(left):
+            again += await _fetch(cluster, some, read, within)
+        left = again
+        if not left:
+            break
+    return read
+
+
+async def _fetch(cluster: Cluster, groups: Sequence[str], read: Read, within: float) -> list[str]:
+    """Into `read`; those that are worth another attempt come back. No broker waits for another's answer."""
+    by_node, again = await _placed(cluster, groups, read)
+    asked = (_fetch_at(cluster, node, some, read, within) for node, some in by_node.items())
+    for more in await asyncio.gather(*asked):
+        again += more
+    return again
+
+
+async def _fetch_at(cluster: Cluster, node: int, groups: list[str], read: Read, within: float) -> list[str]:
+    try:
+        answer = await cluster.call(node, FetchManyRequest(groups), PURPOSE, within)
+    except ConnectionFailure as error:
+        for group in groups:
+            read.failed[group] = str(error)
+            cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+        return groups
+    again = []
+    for group, found in answer.groups.items():
+        if isinstance(found, ErrorCode):
+            read.failed[group] = found.name
+            if found.retriable:
+                again.append(group)
+                cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+        else:
+            read.failed.pop(group, None)
+            read.offsets[group] = {
+                at: one for at, one in found.items() if isinstance(one, CommittedOffset) and one.offset >= 0
+            }
+    return again
+
+
+async def _placed(
+    cluster: Cluster, groups: Sequence[str], read: Read
+) -> tuple[dict[int, list[str]], list[str]]:
+    by_node: dict[int, list[str]] = {}
+    again: list[str] = []
+    for group, node in (await cluster.coordinators(CoordinatorKind.GROUP, groups)).items():
+        if isinstance(node, BrokerError):
+            read.failed[group] = str(node)
+            if node.code.retriable:
+                again.append(group)
+        else:
+            by_node.setdefault(node, []).append(group)
+    return by_node, again
+
+
+Outcome = Mapping[TopicPartition, ErrorCode] | WireError
+
+
+async def commit_many(cluster: Cluster, offsets: Mapping[str, Committed]) -> dict[str, Outcome]:
+    """As no member of any of these groups: a broker refuses it where a member is connected.
+
+    A broker takes the requests of one connection one by one, and each commit waits some ms until it is
+    appended together with others: so many groups go over several connections.
+    """
+    names = list(offsets)
+    for some in _parts(names):
+        await cluster.coordinators(CoordinatorKind.GROUP, some)
+    lanes = min(_LANES, 1 + len(names) // _PER_LANE)
+    outcomes: dict[str, Outcome] = {}
+
+    async def lane(number: int) -> None:
+        for group in names[number::lanes]:
+            try:
+                outcomes[group] = await _commit(cluster, group, offsets[group], f"{PURPOSE} {number}")
+            except WireError as error:
+                outcomes[group] = error
+
+    await asyncio.gather(*(lane(number) for number in range(lanes)))
+    return outcomes
+
+
+async def _commit(cluster: Cluster, group: str, offsets: Committed, purpose: str) -> Outcome:
+    """The source's leader epochs mean nothing here and are never written."""
+    written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        OffsetCommitRequest(group, written),
+        lambda answer: next(iter(answer.errors.values()), ErrorCode.NONE),
+        within=_WITHIN_S,
+        resend=True,
+        purpose=purpose,
+    )
+    return response.errors
+
+
+def _parts(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE)]

@@ -1,0 +1,250 @@
+"""Questions for many partitions or for a coordinator, asked again while that is normal and there is time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from runtime.kafka.cluster import CONTROL, Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, ConnectionFailure
+from runtime.kafka.protocol.fetch import EpochEnd, Isolation
+from runtime.kafka.protocol.groups import (
+    CommittedOffset,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+from runtime.kafka.protocol.hanging import ActiveProducer, DescribeProducersRequest
+from runtime.kafka.protocol.offsets import (
+    EARLIEST,
+    EpochEndsRequest,
+    EpochQuestion,
+    ListedOffset,
+    ListOffsetsRequest,
+    OffsetQuestion,
+    TopicPartition,
+)
+from runtime.kafka.protocol.request import Request
+from runtime.kafka.protocol.transactions import CoordinatorKind
+from runtime.kafka.timing import in_time, jittered
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
+R = TypeVar("R")
+
+DEFAULT_S = 10.0
+_MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+_LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+_CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class Coordinated(Protocol):
+    """What asking a coordinator needs of a `Cluster`."""
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int: ...
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None: ...
+
+    async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
+
+
+class Answers(Protocol[A_co]):
+    @property
+    def answers(self) -> Mapping[TopicPartition, A_co | ErrorCode]: ...
+
+
+async def list_offsets(
+    cluster: Cluster,
+    questions: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, ListedOffset | ErrorCode]:
+    """Each question is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP."""
+    asked = {key: OffsetQuestion(at) for key, at in questions.items()}
+    return await by_leader(cluster, asked, lambda some: ListOffsetsRequest(isolation, some), within)
+
+
+async def offsets_of(
+    cluster: Cluster,
+    questions: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, int]:
+    """The same where every answer is needed: raises a BrokerError for the first partition without one."""
+    if not questions:
+        return {}
+    found: dict[TopicPartition, int] = {}
+    for at, answer in (await list_offsets(cluster, questions, isolation, within)).items():
+        if not isinstance(answer, ListedOffset):
+            raise BrokerError(ErrorCode(answer), f"asking about {at.topic}-{at.partition}")
+        found[at] = answer.offset
+    return found
+
+
+async def log_start(cluster: Cluster, at: TopicPartition, within: float = DEFAULT_S) -> int:
+    """Returns the partition's log start offset. Raises WireError.
+
+    A fetch that fails with OFFSET_OUT_OF_RANGE carries -1 in its place, so only ListOffsets tells whether
+    retention, or a request to delete records, has passed the offset that was asked for.
+    """
+    return (await offsets_of(cluster, {at: EARLIEST}, within=within))[at]
+
+
+async def epoch_ends(
+    cluster: Cluster, questions: Mapping[TopicPartition, EpochQuestion], within: float = DEFAULT_S
+) -> dict[TopicPartition, EpochEnd | ErrorCode]:
+    return await by_leader(cluster, questions, EpochEndsRequest, within)
+
+
+async def active_producers(
+    cluster: Cluster, partitions: list[TopicPartition], within: float = DEFAULT_S
+) -> dict[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]:
+    """Who has written lately, and since when whose transaction is open: it names a hung one."""
+    asked = dict.fromkeys(partitions, None)
+    return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), within)
+
+
+async def by_leader(
+    cluster: Cluster,
+    questions: Mapping[TopicPartition, Q],
+    request: Callable[[Mapping[TopicPartition, Q]], Request[Answers[A]]],
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, A | ErrorCode]:
+    """Each partition's leader is asked, all at once; one that fails keeps its neighbours waiting no longer
+    than the time given. A broker that can't be reached is NETWORK_EXCEPTION for its partitions.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    answers: dict[TopicPartition, A | ErrorCode] = {}
+    left = dict(questions)
+    fresh = False
+    pause = 0.02
+    while left:
+        names = {key.topic for key in left}
+        try:
+            topics = await in_time(cluster.topics(names, fresh), deadline - loop.time(), "asking for leaders")
+        except ConnectionFailure:
+            if not answers:
+                raise
+            break  # the last answers of those that are left stand
+        groups: dict[int, dict[TopicPartition, Q]] = {}
+        for key, question in left.items():
+            topic = topics.get(key.topic)
+            if topic is None or topic.error or key.partition not in topic.partitions:
+                answers[key] = (topic.error if topic else None) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif (leader := topic.partitions[key.partition].leader) < 0:
+                answers[key] = ErrorCode.LEADER_NOT_AVAILABLE
+            else:
+                groups.setdefault(leader, {})[key] = question
+        remaining = max(0.001, deadline - loop.time())
+        asked = (_ask(cluster, node, request(some), some, remaining) for node, some in groups.items())
+        for found in await asyncio.gather(*asked):
+            answers.update(found)
+        left = {key: questions[key] for key in left if _again(answers[key])}
+        if not left or loop.time() + pause >= deadline:
+            break
+        await asyncio.sleep(jittered(pause))
+        pause = min(1.0, pause * 2)
+        fresh = True
+    return answers
+
+
+def _again(answer: object) -> bool:
+    """A topic that is not there is an answer: whether to wait for it is the caller's to say."""
+    gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    return isinstance(answer, ErrorCode) and answer.retriable and answer not in gone
+
+
+async def _ask(
+    cluster: Cluster,
+    node: int,
+    request: Request[Answers[A]],
+    asked: Mapping[TopicPartition, object],
+    within: float,
+) -> dict[TopicPartition, A | ErrorCode]:
+    try:
+        response = await cluster.call(node, request, CONTROL, within)
+    except ConnectionFailure:
+        return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
+    missing: dict[TopicPartition, A | ErrorCode] = dict.fromkeys(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return missing | dict(response.answers)
+
+
+async def coordinated(
+    cluster: Coordinated,
+    kind: CoordinatorKind,
+    key: str,
+    request: Request[R],
+    error: Callable[[R], ErrorCode],
+    *,
+    within: float,
+    resend: bool,
+    purpose: str = CONTROL,
+) -> R:
+    """Asks the coordinator. What is normal (it moves, it loads, it still writes the last markers) is tried
+    again until the time is up, and then that answer stands. Without `resend`, a request that may have reached
+    the coordinator is never sent a second time.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    pause = 0.001
+    while True:
+        remaining = max(0.001, deadline - loop.time())
+        try:
+            node = await in_time(cluster.coordinator(kind, key), remaining, f"looking for {key}")
+            response = await cluster.call(node, request, purpose, remaining)
+        except ConnectionFailure as failure:
+            cluster.forget_coordinator(kind, key)
+            if (failure.sent and not resend) or loop.time() + pause >= deadline:
+                raise
+            pause = max(pause, 0.05)
+        except BrokerError as failure:
+            if not failure.code.retriable or loop.time() + pause >= deadline:
+                raise
+            pause = max(pause, 0.02)
+        else:
+            code = error(response)
+            if code in _MOVED:
+                cluster.forget_coordinator(kind, key)
+            normal = code in _MOVED or code is _LOADING or code is _CONCURRENT
+            if not normal or loop.time() + pause >= deadline:
+                return response
+            pause = min(pause, 0.02) if code is _CONCURRENT else max(pause, 0.02)
+        await asyncio.sleep(jittered(pause))
+        pause = min(1.0, pause * 1.5)
+
+
+async def offset_commit(
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], within: float = DEFAULT_S
+) -> dict[TopicPartition, ErrorCode]:
+    """Commits as no member of the group, without leader epochs."""
+    request = OffsetCommitRequest(group, {key: CommittedOffset(offset) for key, offset in offsets.items()})
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        request,
+        lambda answer: next(iter(answer.errors.values()), ErrorCode.NONE),
+        within=within,
+        resend=True,
+    )
+    return dict(response.errors)
+
+
+async def offset_fetch(
+    cluster: Cluster, group: str, partitions: list[TopicPartition] | None = None, within: float = DEFAULT_S
+) -> dict[TopicPartition, CommittedOffset | ErrorCode]:
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        OffsetFetchRequest(group, partitions),
+        lambda answer: answer.error,
+        within=within,
+        resend=True,
+    )
+    if response.error:
+        raise BrokerError(response.error, f"the offsets of group {group}")
+    return dict(response.offsets)

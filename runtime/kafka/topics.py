@@ -1,0 +1,94 @@
+"""What is known of topics: by name, by id, with the leader each partition had when it was last heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from runtime.kafka.protocol.fetch import LeaderHint
+from runtime.kafka.protocol.fields import NO_TOPIC_ID
+from runtime.kafka.protocol.metadata import NO_LEADER, Topic
+
+_LONG_AGO = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    topic: Topic
+    heard_at: float
+
+
+class TopicCache:
+    """A topic made anew under the same name takes the old one's place, and the old id is forgotten."""
+
+    def __init__(self, max_age_s: float) -> None:
+        self._max_age_s = max_age_s
+        self._by_name: dict[str, _Entry] = {}
+        self._names: dict[bytes, str] = {}
+
+    def store(self, topics: Iterable[Topic], now: float) -> None:
+        for topic in topics:
+            if not topic.name:
+                self._forget_id(topic.id)
+                continue
+            before = self._by_name.get(topic.name)
+            if before is not None and before.topic.id != topic.id:
+                self._names.pop(before.topic.id, None)
+            known = before.topic if before is not None and before.topic.id == topic.id else None
+            self._by_name[topic.name] = _Entry(topic if known is None else _newest(topic, known), now)
+            if topic.id != NO_TOPIC_ID:
+                self._names[topic.id] = topic.name
+
+    def by_name(self, name: str) -> Topic | None:
+        entry = self._by_name.get(name)
+        return entry.topic if entry else None
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return self.by_name(self._names.get(topic_id, ""))
+
+    def stale(self, names: Iterable[str], now: float) -> list[str]:
+        """Those to ask for: never heard of, long ago, in error, or with a partition that had no leader."""
+        return [name for name in names if not self._fresh(self._by_name.get(name), now)]
+
+    def _fresh(self, entry: _Entry | None, now: float) -> bool:
+        if entry is None or entry.topic.error or now - entry.heard_at > self._max_age_s:
+            return False
+        return all(partition.leader != NO_LEADER for partition in entry.topic.partitions.values())
+
+    def heard_at(self, name: str) -> float:
+        entry = self._by_name.get(name)
+        return entry.heard_at if entry else _LONG_AGO
+
+    def learn(self, topic_id: bytes, index: int, hint: LeaderHint) -> None:
+        """Believes a leader that a broker named in an answer, if it is newer than what is known."""
+        name = self._names.get(topic_id)
+        entry = self._by_name.get(name) if name else None
+        known = entry.topic.partitions.get(index) if entry else None
+        if entry is None or known is None or hint.leader == NO_LEADER or hint.epoch <= known.leader_epoch:
+            return
+        changed = replace(known, leader=hint.leader, leader_epoch=hint.epoch)
+        partitions = {**entry.topic.partitions, index: changed}
+        self._by_name[entry.topic.name] = _Entry(replace(entry.topic, partitions=partitions), entry.heard_at)
+
+    def doubt(self, name: str) -> None:
+        """What is known of it may be wrong: it is asked for before it is used again."""
+        entry = self._by_name.get(name)
+        if entry is not None:
+            self._by_name[name] = replace(entry, heard_at=_LONG_AGO)
+
+    def _forget_id(self, topic_id: bytes) -> None:
+        name = self._names.pop(topic_id, None)
+        if name is not None:
+            self._by_name.pop(name, None)
+
+
+def _newest(told: Topic, known: Topic) -> Topic:
+    """A broker that is behind names leaders that were deposed: those are not believed."""
+    if told.id == NO_TOPIC_ID:
+        return told
+    newer = {
+        index: one
+        for index, one in known.partitions.items()
+        if index in told.partitions and told.partitions[index].leader_epoch < one.leader_epoch
+    }
+    return replace(told, partitions={**told.partitions, **newer}) if newer else told

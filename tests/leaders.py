@@ -1,0 +1,64 @@
+"""Leadership that moves in tests while no broker dies: replicas in another order, and an election."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from planner.kafka import Endpoint, move_replicas
+from runtime.contract.client import wire_settings
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fields import Reader, Writer
+from runtime.kafka.protocol.metadata import MetadataRequest
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Api, Buffer
+
+_PREFERRED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeadersResponse:
+    throttle_ms: int
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeadersRequest:
+    """ElectLeaders v2: the preferred replica of each partition is to lead. One that can't lead is left."""
+
+    API: ClassVar[Api] = Api.ELECT_LEADERS
+    VERSIONS: ClassVar[tuple[int, int]] = (2, 2)
+    FLEXIBLE: ClassVar[int] = 2
+
+    partitions: Sequence[TopicPartition]
+    timeout_ms: int
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.int8(_PREFERRED)
+        writer.by_topic(self.partitions)
+        writer.int32(self.timeout_ms)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> ElectLeadersResponse:
+        return ElectLeadersResponse(reader.int32(), ErrorCode(reader.int16()))
+
+
+def prefer(bootstrap: str, replicas: Mapping[TopicPartition, Sequence[int]], timeout_s: float) -> None:
+    """Moves the replicas and has the first of each elected. Raises ReassignmentFailure or WireError."""
+    wanted = {(place.topic, place.partition): brokers for place, brokers in replicas.items()}
+    move_replicas(Endpoint("test", bootstrap), wanted, timeout_s)
+    elect(bootstrap, list(replicas), timeout_s)
+
+
+def elect(bootstrap: str, partitions: Sequence[TopicPartition], timeout_s: float) -> None:
+    async def ask() -> None:
+        async with await Cluster.open(wire_settings(bootstrap, {})) as cluster:
+            controller = (await cluster.ask_any(MetadataRequest(()))).controller
+            await cluster.call(controller, ElectLeadersRequest(partitions, int(timeout_s * 1000)))
+
+    asyncio.run(ask())

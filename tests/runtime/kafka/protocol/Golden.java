@@ -1,0 +1,257 @@
+import java.nio.ByteBuffer;
+import java.util.List;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.message.*;
+import org.apache.kafka.common.protocol.ByteBufferAccessor;
+import org.apache.kafka.common.protocol.Message;
+import org.apache.kafka.common.protocol.ObjectSerializationCache;
+import org.apache.kafka.common.record.MemoryRecords;
+
+/** Prints what Kafka's own Java classes make of known values: name, version, bytes. How to run it: test_golden.py. */
+public class Golden {
+    static final Uuid ONE = new Uuid(0x0102030405060708L, 0x090a0b0c0d0e0f10L);
+    static final Uuid TWO = new Uuid(0x1112131415161718L, 0x191a1b1c1d1e1f20L);
+    static final byte[] BATCH = "pretend this is a record batch".getBytes();
+
+    static void print(String name, Message message, int... versions) {
+        for (int version : versions) {
+            ObjectSerializationCache cache = new ObjectSerializationCache();
+            ByteBuffer buffer = ByteBuffer.allocate(message.size(cache, (short) version));
+            message.write(new ByteBufferAccessor(buffer), cache, (short) version);
+            StringBuilder hex = new StringBuilder();
+            for (byte b : buffer.array()) hex.append(String.format("%02x", b));
+            System.out.println(name + " " + version + " " + hex);
+        }
+    }
+
+    static MemoryRecords records() {
+        return MemoryRecords.readableRecords(ByteBuffer.wrap(BATCH));
+    }
+
+    static FetchRequestData.FetchPartition fetch(int partition, long offset) {
+        return new FetchRequestData.FetchPartition().setPartition(partition).setCurrentLeaderEpoch(7)
+            .setFetchOffset(offset).setLastFetchedEpoch(6).setPartitionMaxBytes(1048576);
+    }
+
+    public static void main(String[] args) {
+        print("ApiVersionsRequest", new ApiVersionsRequestData().setClientSoftwareName("repl").setClientSoftwareVersion("1"), 3);
+        print("OldApiVersionsRequest", new ApiVersionsRequestData(), 0);
+        ApiVersionsResponseData.ApiVersionCollection apis = new ApiVersionsResponseData.ApiVersionCollection();
+        apis.add(new ApiVersionsResponseData.ApiVersion().setApiKey((short) 0).setMinVersion((short) 3).setMaxVersion((short) 13));
+        apis.add(new ApiVersionsResponseData.ApiVersion().setApiKey((short) 1).setMinVersion((short) 4).setMaxVersion((short) 18));
+        ApiVersionsResponseData.SupportedFeatureKeyCollection supported = new ApiVersionsResponseData.SupportedFeatureKeyCollection();
+        supported.add(new ApiVersionsResponseData.SupportedFeatureKey().setName("transaction.version").setMinVersion((short) 0).setMaxVersion((short) 2));
+        ApiVersionsResponseData.FinalizedFeatureKeyCollection finalized = new ApiVersionsResponseData.FinalizedFeatureKeyCollection();
+        finalized.add(new ApiVersionsResponseData.FinalizedFeatureKey().setName("transaction.version").setMaxVersionLevel((short) 2).setMinVersionLevel((short) 2));
+        print("ApiVersionsResponse", new ApiVersionsResponseData().setThrottleTimeMs(5).setApiKeys(apis).setSupportedFeatures(supported)
+            .setFinalizedFeaturesEpoch(9).setFinalizedFeatures(finalized), 3);
+        print("OldApiVersionsResponse", new ApiVersionsResponseData().setApiKeys(apis), 0);
+        print("SaslHandshakeRequest", new SaslHandshakeRequestData().setMechanism("SCRAM-SHA-512"), 1);
+        print("SaslHandshakeResponse", new SaslHandshakeResponseData().setErrorCode((short) 33).setMechanisms(List.of("PLAIN", "GSSAPI")), 1);
+        print("SaslAuthenticateRequest", new SaslAuthenticateRequestData().setAuthBytes("secret".getBytes()), 0, 1, 2);
+        print("SaslAuthenticateResponse", new SaslAuthenticateResponseData().setErrorCode((short) 58).setErrorMessage("no")
+            .setAuthBytes("x".getBytes()).setSessionLifetimeMs(60000), 2);
+        print("OldSaslAuthenticateResponse", new SaslAuthenticateResponseData().setErrorCode((short) 58).setErrorMessage("no")
+            .setAuthBytes("x".getBytes()), 0, 1);
+
+        print("MetadataRequest.names", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(List.of(
+            new MetadataRequestData.MetadataRequestTopic().setName("orders"), new MetadataRequestData.MetadataRequestTopic().setName("päy"))), 12);
+        print("MetadataRequest.ids", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(List.of(
+            new MetadataRequestData.MetadataRequestTopic().setTopicId(ONE).setName(null))), 12);
+        print("MetadataRequest.all", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(null), 12);
+        for (short version = 1; version <= 12; version++) {
+            MetadataRequestData asked = new MetadataRequestData().setAllowAutoTopicCreation(version < 4);
+            print("AnyMetadataRequest.names", asked.setTopics(List.of(new MetadataRequestData.MetadataRequestTopic().setName("orders"))), version);
+            print("AnyMetadataRequest.all", asked.setTopics(null), version);
+        }
+        MetadataResponseData.MetadataResponseBrokerCollection brokers = new MetadataResponseData.MetadataResponseBrokerCollection();
+        brokers.add(new MetadataResponseData.MetadataResponseBroker().setNodeId(1).setHost("one").setPort(9092).setRack("r1"));
+        brokers.add(new MetadataResponseData.MetadataResponseBroker().setNodeId(2).setHost("two").setPort(9093));
+        MetadataResponseData.MetadataResponseTopicCollection topics = new MetadataResponseData.MetadataResponseTopicCollection();
+        topics.add(new MetadataResponseData.MetadataResponseTopic().setName("orders").setTopicId(ONE).setPartitions(List.of(
+            new MetadataResponseData.MetadataResponsePartition().setPartitionIndex(0).setLeaderId(2).setLeaderEpoch(5)
+                .setReplicaNodes(List.of(1, 2)).setIsrNodes(List.of(2)).setOfflineReplicas(List.of(1)),
+            new MetadataResponseData.MetadataResponsePartition().setErrorCode((short) 5).setPartitionIndex(1).setLeaderId(-1)
+                .setLeaderEpoch(4).setReplicaNodes(List.of(1)).setIsrNodes(List.of()).setOfflineReplicas(List.of()))));
+        topics.add(new MetadataResponseData.MetadataResponseTopic().setErrorCode((short) 100).setName(null).setTopicId(TWO).setPartitions(List.of()));
+        print("MetadataResponse", new MetadataResponseData().setThrottleTimeMs(3).setBrokers(brokers).setClusterId("abc").setControllerId(1).setTopics(topics), 12);
+        MetadataResponseData.MetadataResponseTopicCollection orders = new MetadataResponseData.MetadataResponseTopicCollection();
+        orders.add(new MetadataResponseData.MetadataResponseTopic().setName("orders").setIsInternal(true).setPartitions(List.of(
+            new MetadataResponseData.MetadataResponsePartition().setPartitionIndex(0).setLeaderId(2)
+                .setReplicaNodes(List.of(1, 2)).setIsrNodes(List.of(2)))));
+        print("AnyMetadataResponse", new MetadataResponseData().setBrokers(brokers).setClusterId("abc").setControllerId(1).setTopics(orders),
+            2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12);
+
+        FetchRequestData fetch = new FetchRequestData().setMaxWaitMs(500).setMinBytes(1).setMaxBytes(33554432).setIsolationLevel((byte) 1)
+            .setSessionId(77).setSessionEpoch(3).setRackId("r1").setTopics(List.of(
+                new FetchRequestData.FetchTopic().setTopicId(ONE).setPartitions(List.of(fetch(0, 10), fetch(1, 1L << 40))),
+                new FetchRequestData.FetchTopic().setTopicId(TWO).setPartitions(List.of(fetch(5, 0)))))
+            .setForgottenTopicsData(List.of(new FetchRequestData.ForgottenTopic().setTopicId(TWO).setPartitions(List.of(1, 2))));
+        print("FetchRequest", fetch, 13, 15, 17);
+        FetchResponseData.PartitionData full = new FetchResponseData.PartitionData().setPartitionIndex(0).setHighWatermark(100)
+            .setLastStableOffset(90).setLogStartOffset(5).setRecords(records()).setAbortedTransactions(List.of(
+                new FetchResponseData.AbortedTransaction().setProducerId(9).setFirstOffset(20),
+                new FetchResponseData.AbortedTransaction().setProducerId(10).setFirstOffset(21)));
+        FetchResponseData.PartitionData diverging = new FetchResponseData.PartitionData().setPartitionIndex(1).setHighWatermark(50)
+            .setLastStableOffset(50).setLogStartOffset(0).setAbortedTransactions(null).setPreferredReadReplica(2)
+            .setDivergingEpoch(new FetchResponseData.EpochEndOffset().setEpoch(4).setEndOffset(33));
+        FetchResponseData.PartitionData moved = new FetchResponseData.PartitionData().setPartitionIndex(2).setErrorCode((short) 6)
+            .setHighWatermark(-1).setAbortedTransactions(List.of())
+            .setCurrentLeader(new FetchResponseData.LeaderIdAndEpoch().setLeaderId(3).setLeaderEpoch(8));
+        FetchResponseData.NodeEndpointCollection endpoints = new FetchResponseData.NodeEndpointCollection();
+        FetchResponseData answer = new FetchResponseData().setThrottleTimeMs(11).setSessionId(77).setResponses(List.of(
+            new FetchResponseData.FetchableTopicResponse().setTopicId(ONE).setPartitions(List.of(full, diverging)),
+            new FetchResponseData.FetchableTopicResponse().setTopicId(TWO).setPartitions(List.of(moved))));
+        print("FetchResponse", answer, 13);
+        endpoints.add(new FetchResponseData.NodeEndpoint().setNodeId(3).setHost("three").setPort(9094).setRack(null));
+        print("FetchResponse", answer.setNodeEndpoints(endpoints), 17);
+
+        ProduceRequestData.TopicProduceDataCollection data = new ProduceRequestData.TopicProduceDataCollection();
+        data.add(new ProduceRequestData.TopicProduceData().setName("orders").setPartitionData(List.of(
+            new ProduceRequestData.PartitionProduceData().setIndex(0).setRecords(records()),
+            new ProduceRequestData.PartitionProduceData().setIndex(3).setRecords(records()))));
+        data.add(new ProduceRequestData.TopicProduceData().setName("päy").setPartitionData(List.of(
+            new ProduceRequestData.PartitionProduceData().setIndex(1).setRecords(records()))));
+        print("ProduceRequest", new ProduceRequestData().setTransactionalId("tx").setAcks((short) -1).setTimeoutMs(30000).setTopicData(data), 9, 11);
+        print("ProduceRequest.plain", new ProduceRequestData().setTransactionalId(null).setAcks((short) 1).setTimeoutMs(1).setTopicData(data), 11);
+        ProduceResponseData.TopicProduceResponseCollection produced = new ProduceResponseData.TopicProduceResponseCollection();
+        produced.add(new ProduceResponseData.TopicProduceResponse().setName("orders").setPartitionResponses(List.of(
+            new ProduceResponseData.PartitionProduceResponse().setIndex(0).setBaseOffset(1234).setLogStartOffset(7),
+            new ProduceResponseData.PartitionProduceResponse().setIndex(3).setErrorCode((short) 87).setBaseOffset(-1).setErrorMessage("bad").setRecordErrors(List.of(
+                new ProduceResponseData.BatchIndexAndErrorMessage().setBatchIndex(2).setBatchIndexErrorMessage("null key"),
+                new ProduceResponseData.BatchIndexAndErrorMessage().setBatchIndex(4))))));
+        print("ProduceResponse", new ProduceResponseData().setThrottleTimeMs(13).setResponses(produced), 9);
+        ProduceResponseData.NodeEndpointCollection nodes = new ProduceResponseData.NodeEndpointCollection();
+        nodes.add(new ProduceResponseData.NodeEndpoint().setNodeId(3).setHost("three").setPort(9094));
+        ProduceResponseData.TopicProduceResponseCollection movedAway = new ProduceResponseData.TopicProduceResponseCollection();
+        movedAway.add(new ProduceResponseData.TopicProduceResponse().setName("orders").setPartitionResponses(List.of(
+            new ProduceResponseData.PartitionProduceResponse().setIndex(0).setErrorCode((short) 6).setBaseOffset(-1)
+                .setCurrentLeader(new ProduceResponseData.LeaderIdAndEpoch().setLeaderId(3).setLeaderEpoch(8)))));
+        print("ProduceResponse.moved", new ProduceResponseData().setResponses(movedAway).setNodeEndpoints(nodes), 11);
+
+        print("FindCoordinatorRequest", new FindCoordinatorRequestData().setKeyType((byte) 1).setCoordinatorKeys(List.of("a", "b")), 4);
+        print("FindCoordinatorResponse", new FindCoordinatorResponseData().setThrottleTimeMs(1).setCoordinators(List.of(
+            new FindCoordinatorResponseData.Coordinator().setKey("a").setNodeId(2).setHost("two").setPort(9093).setErrorMessage(""),
+            new FindCoordinatorResponseData.Coordinator().setKey("b").setNodeId(-1).setErrorCode((short) 15).setErrorMessage(null))), 4);
+        print("InitProducerIdRequest", new InitProducerIdRequestData().setTransactionalId("tx").setTransactionTimeoutMs(15000), 4);
+        print("InitProducerIdResponse", new InitProducerIdResponseData().setThrottleTimeMs(2).setProducerId(1L << 33).setProducerEpoch((short) 12), 4);
+        AddPartitionsToTxnRequestData.AddPartitionsToTxnTopicCollection added = new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopicCollection();
+        added.add(new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopic().setName("orders").setPartitions(List.of(0, 3)));
+        added.add(new AddPartitionsToTxnRequestData.AddPartitionsToTxnTopic().setName("ledger").setPartitions(List.of(1)));
+        print("AddPartitionsRequest", new AddPartitionsToTxnRequestData().setV3AndBelowTransactionalId("tx").setV3AndBelowProducerId(9)
+            .setV3AndBelowProducerEpoch((short) 2).setV3AndBelowTopics(added), 3);
+        AddPartitionsToTxnResponseData.AddPartitionsToTxnPartitionResultCollection results = new AddPartitionsToTxnResponseData.AddPartitionsToTxnPartitionResultCollection();
+        results.add(new AddPartitionsToTxnResponseData.AddPartitionsToTxnPartitionResult().setPartitionIndex(0).setPartitionErrorCode((short) 55));
+        results.add(new AddPartitionsToTxnResponseData.AddPartitionsToTxnPartitionResult().setPartitionIndex(3).setPartitionErrorCode((short) 3));
+        AddPartitionsToTxnResponseData.AddPartitionsToTxnTopicResultCollection perTopic = new AddPartitionsToTxnResponseData.AddPartitionsToTxnTopicResultCollection();
+        perTopic.add(new AddPartitionsToTxnResponseData.AddPartitionsToTxnTopicResult().setName("orders").setResultsByPartition(results));
+        print("AddPartitionsResponse", new AddPartitionsToTxnResponseData().setThrottleTimeMs(4).setResultsByTopicV3AndBelow(perTopic), 3);
+        print("EndTransactionRequest", new EndTxnRequestData().setTransactionalId("tx").setProducerId(9).setProducerEpoch((short) 2).setCommitted(true), 3, 4);
+        print("EndTransactionResponse", new EndTxnResponseData().setThrottleTimeMs(6).setErrorCode((short) 51), 3, 4);
+
+        print("ListOffsetsRequest", new ListOffsetsRequestData().setReplicaId(-1).setIsolationLevel((byte) 1).setTopics(List.of(
+            new ListOffsetsRequestData.ListOffsetsTopic().setName("orders").setPartitions(List.of(
+                new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(0).setCurrentLeaderEpoch(5).setTimestamp(-1),
+                new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(1).setTimestamp(1700000000000L))))), 7, 8);
+        print("ListOffsetsResponse", new ListOffsetsResponseData().setThrottleTimeMs(8).setTopics(List.of(
+            new ListOffsetsResponseData.ListOffsetsTopicResponse().setName("orders").setPartitions(List.of(
+                new ListOffsetsResponseData.ListOffsetsPartitionResponse().setPartitionIndex(0).setOffset(99).setTimestamp(-1).setLeaderEpoch(5),
+                new ListOffsetsResponseData.ListOffsetsPartitionResponse().setPartitionIndex(1).setErrorCode((short) 6))))), 7);
+        OffsetForLeaderEpochRequestData.OffsetForLeaderTopicCollection epochs = new OffsetForLeaderEpochRequestData.OffsetForLeaderTopicCollection();
+        epochs.add(new OffsetForLeaderEpochRequestData.OffsetForLeaderTopic().setTopic("orders").setPartitions(List.of(
+            new OffsetForLeaderEpochRequestData.OffsetForLeaderPartition().setPartition(0).setCurrentLeaderEpoch(6).setLeaderEpoch(4))));
+        print("EpochEndsRequest", new OffsetForLeaderEpochRequestData().setReplicaId(-1).setTopics(epochs), 4);
+        OffsetForLeaderEpochResponseData.OffsetForLeaderTopicResultCollection ends = new OffsetForLeaderEpochResponseData.OffsetForLeaderTopicResultCollection();
+        ends.add(new OffsetForLeaderEpochResponseData.OffsetForLeaderTopicResult().setTopic("orders").setPartitions(List.of(
+            new OffsetForLeaderEpochResponseData.EpochEndOffset().setPartition(0).setLeaderEpoch(4).setEndOffset(71),
+            new OffsetForLeaderEpochResponseData.EpochEndOffset().setPartition(1).setErrorCode((short) 74))));
+        print("EpochEndsResponse", new OffsetForLeaderEpochResponseData().setThrottleTimeMs(9).setTopics(ends), 4);
+
+        print("OffsetCommitRequest", new OffsetCommitRequestData().setGroupId("g").setTopics(List.of(
+            new OffsetCommitRequestData.OffsetCommitRequestTopic().setName("orders").setPartitions(List.of(
+                new OffsetCommitRequestData.OffsetCommitRequestPartition().setPartitionIndex(2).setCommittedOffset(55).setCommittedMetadata(null))))), 8, 9);
+        print("OffsetCommitResponse", new OffsetCommitResponseData().setThrottleTimeMs(1).setTopics(List.of(
+            new OffsetCommitResponseData.OffsetCommitResponseTopic().setName("orders").setPartitions(List.of(
+                new OffsetCommitResponseData.OffsetCommitResponsePartition().setPartitionIndex(2).setErrorCode((short) 25))))), 8);
+        OffsetFetchRequestData.OffsetFetchRequestGroup some = new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId("g").setTopics(List.of(
+            new OffsetFetchRequestData.OffsetFetchRequestTopics().setName("orders").setPartitionIndexes(List.of(2, 3))));
+        print("OffsetFetchRequest.some", new OffsetFetchRequestData().setGroups(List.of(some)), 8, 9);
+        print("OffsetFetchRequest.all", new OffsetFetchRequestData().setGroups(List.of(
+            new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId("g").setTopics(null))), 8, 9);
+        print("OffsetFetchResponse", new OffsetFetchResponseData().setThrottleTimeMs(1).setGroups(List.of(
+            new OffsetFetchResponseData.OffsetFetchResponseGroup().setGroupId("g").setTopics(List.of(
+                new OffsetFetchResponseData.OffsetFetchResponseTopics().setName("orders").setPartitions(List.of(
+                    new OffsetFetchResponseData.OffsetFetchResponsePartitions().setPartitionIndex(2).setCommittedOffset(55).setCommittedLeaderEpoch(4).setMetadata("m"),
+                    new OffsetFetchResponseData.OffsetFetchResponsePartitions().setPartitionIndex(3).setCommittedOffset(-1).setMetadata("").setErrorCode((short) 88))))))), 8);
+
+        print("FetchManyRequest", new OffsetFetchRequestData().setGroups(List.of(
+            new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId("g").setTopics(null),
+            new OffsetFetchRequestData.OffsetFetchRequestGroup().setGroupId("h").setTopics(null))), 8, 9);
+        print("FetchManyResponse", new OffsetFetchResponseData().setThrottleTimeMs(1).setGroups(List.of(
+            new OffsetFetchResponseData.OffsetFetchResponseGroup().setGroupId("g").setTopics(List.of(
+                new OffsetFetchResponseData.OffsetFetchResponseTopics().setName("orders").setPartitions(List.of(
+                    new OffsetFetchResponseData.OffsetFetchResponsePartitions().setPartitionIndex(2).setCommittedOffset(55).setCommittedLeaderEpoch(4).setMetadata("m"))))),
+            new OffsetFetchResponseData.OffsetFetchResponseGroup().setGroupId("h").setErrorCode((short) 16))), 8);
+        print("ListGroupsRequest", new ListGroupsRequestData(), 0, 1, 2, 3, 4, 5);
+        print("OldListGroupsResponse", new ListGroupsResponseData().setGroups(List.of(
+            new ListGroupsResponseData.ListedGroup().setGroupId("g").setProtocolType("consumer"))), 0, 1, 2, 3);
+        print("ListGroupsResponse", new ListGroupsResponseData().setThrottleTimeMs(1).setGroups(List.of(
+            new ListGroupsResponseData.ListedGroup().setGroupId("g").setProtocolType("consumer").setGroupState("Empty").setGroupType("classic"))), 5);
+
+        DescribeConfigsRequestData configs = new DescribeConfigsRequestData().setResources(List.of(
+            new DescribeConfigsRequestData.DescribeConfigsResource().setResourceType((byte) 2).setResourceName("orders").setConfigurationKeys(List.of("retention.ms", "flush.ms")),
+            new DescribeConfigsRequestData.DescribeConfigsResource().setResourceType((byte) 2).setResourceName("päy").setConfigurationKeys(List.of("retention.ms", "flush.ms"))));
+        print("DescribeConfigsRequest.keys", configs, 1, 2, 3, 4);
+        print("DescribeConfigsRequest.all", new DescribeConfigsRequestData().setResources(List.of(
+            new DescribeConfigsRequestData.DescribeConfigsResource().setResourceType((byte) 4).setResourceName("1").setConfigurationKeys(null))), 1, 2, 3, 4);
+        print("DescribeConfigsResponse", new DescribeConfigsResponseData().setThrottleTimeMs(7).setResults(List.of(
+            new DescribeConfigsResponseData.DescribeConfigsResult().setResourceType((byte) 2).setResourceName("orders").setErrorMessage(null).setConfigs(List.of(
+                new DescribeConfigsResponseData.DescribeConfigsResourceResult().setName("retention.ms").setValue("1000").setConfigSource((byte) 1),
+                new DescribeConfigsResponseData.DescribeConfigsResourceResult().setName("secret").setValue(null).setReadOnly(true).setConfigSource((byte) 5).setIsSensitive(true)
+                    .setSynonyms(List.of(new DescribeConfigsResponseData.DescribeConfigsSynonym().setName("s").setValue("v").setSource((byte) 4))))),
+            new DescribeConfigsResponseData.DescribeConfigsResult().setErrorCode((short) 29).setErrorMessage("no").setResourceType((byte) 2).setResourceName("hidden"))), 1, 2, 3, 4);
+        print("DescribeAclsRequest", new DescribeAclsRequestData().setResourceTypeFilter((byte) 1).setResourceNameFilter(null).setPatternTypeFilter((byte) 1)
+            .setPrincipalFilter(null).setHostFilter(null).setOperation((byte) 1).setPermissionType((byte) 1), 1, 2, 3);
+        print("DescribeAclsResponse", new DescribeAclsResponseData().setThrottleTimeMs(2).setErrorMessage(null).setResources(List.of(
+            new DescribeAclsResponseData.DescribeAclsResource().setResourceType((byte) 2).setResourceName("orders").setPatternType((byte) 4).setAcls(List.of(
+                new DescribeAclsResponseData.AclDescription().setPrincipal("User:app").setHost("*").setOperation((byte) 3).setPermissionType((byte) 3),
+                new DescribeAclsResponseData.AclDescription().setPrincipal("User:b").setHost("h").setOperation((byte) 4).setPermissionType((byte) 2))))), 1, 2, 3);
+        DescribeLogDirsRequestData.DescribableLogDirTopicCollection dirs = new DescribeLogDirsRequestData.DescribableLogDirTopicCollection();
+        dirs.add(new DescribeLogDirsRequestData.DescribableLogDirTopic().setTopic("orders").setPartitions(List.of(0, 1)));
+        print("DescribeLogDirsRequest", new DescribeLogDirsRequestData().setTopics(dirs), 1, 2, 3, 4);
+        DescribeLogDirsResponseData sizes = new DescribeLogDirsResponseData().setThrottleTimeMs(4).setResults(List.of(
+            new DescribeLogDirsResponseData.DescribeLogDirsResult().setLogDir("/disk").setTopics(List.of(
+                new DescribeLogDirsResponseData.DescribeLogDirsTopic().setName("orders").setPartitions(List.of(
+                    new DescribeLogDirsResponseData.DescribeLogDirsPartition().setPartitionIndex(0).setPartitionSize(1L << 40).setOffsetLag(3),
+                    new DescribeLogDirsResponseData.DescribeLogDirsPartition().setPartitionIndex(1).setPartitionSize(77).setIsFutureKey(true)))))));
+        print("DescribeLogDirsResponse", sizes, 1, 2, 3, 4);
+        print("DescribeLogDirsResponse.refused", new DescribeLogDirsResponseData().setErrorCode((short) 31), 3, 4);
+
+        print("AlterReassignmentsRequest", new AlterPartitionReassignmentsRequestData().setTimeoutMs(10000).setTopics(List.of(
+            new AlterPartitionReassignmentsRequestData.ReassignableTopic().setName("orders").setPartitions(List.of(
+                new AlterPartitionReassignmentsRequestData.ReassignablePartition().setPartitionIndex(0).setReplicas(List.of(2, 1)),
+                new AlterPartitionReassignmentsRequestData.ReassignablePartition().setPartitionIndex(1).setReplicas(List.of(3)))))), 0);
+        AlterPartitionReassignmentsResponseData.ReassignableTopicResponse moved0 = new AlterPartitionReassignmentsResponseData.ReassignableTopicResponse().setName("orders").setPartitions(List.of(
+            new AlterPartitionReassignmentsResponseData.ReassignablePartitionResponse().setPartitionIndex(0).setErrorMessage(null),
+            new AlterPartitionReassignmentsResponseData.ReassignablePartitionResponse().setPartitionIndex(1).setErrorCode((short) 39).setErrorMessage("no broker 3")));
+        print("AlterReassignmentsResponse", new AlterPartitionReassignmentsResponseData().setThrottleTimeMs(3).setErrorMessage(null).setResponses(List.of(moved0)), 0);
+        print("AlterReassignmentsResponse.refused", new AlterPartitionReassignmentsResponseData().setErrorCode((short) 41).setErrorMessage("not me"), 0);
+        print("DescribeProducersRequest", new DescribeProducersRequestData().setTopics(List.of(
+            new DescribeProducersRequestData.TopicRequest().setName("orders").setPartitionIndexes(List.of(0, 1)))), 0);
+        print("DescribeProducersResponse", new DescribeProducersResponseData().setThrottleTimeMs(1).setTopics(List.of(
+            new DescribeProducersResponseData.TopicResponse().setName("orders").setPartitions(List.of(
+                new DescribeProducersResponseData.PartitionResponse().setPartitionIndex(0).setActiveProducers(List.of(
+                    new DescribeProducersResponseData.ProducerState().setProducerId(9).setProducerEpoch(2).setLastSequence(3).setLastTimestamp(4)
+                        .setCoordinatorEpoch(5).setCurrentTxnStartOffset(6))),
+                new DescribeProducersResponseData.PartitionResponse().setPartitionIndex(1).setErrorCode((short) 6).setErrorMessage("moved"))))), 0);
+        print("DescribeTransactionsRequest", new DescribeTransactionsRequestData().setTransactionalIds(List.of("tx")), 0);
+        DescribeTransactionsResponseData.TopicDataCollection inside = new DescribeTransactionsResponseData.TopicDataCollection();
+        inside.add(new DescribeTransactionsResponseData.TopicData().setTopic("orders").setPartitions(List.of(0, 1)));
+        print("DescribeTransactionsResponse", new DescribeTransactionsResponseData().setThrottleTimeMs(1).setTransactionStates(List.of(
+            new DescribeTransactionsResponseData.TransactionState().setTransactionalId("tx").setTransactionState("Ongoing").setTransactionTimeoutMs(15000)
+                .setTransactionStartTimeMs(1700000000000L).setProducerId(9).setProducerEpoch((short) 2).setTopics(inside))), 0);
+        print("ListTransactionsRequest", new ListTransactionsRequestData().setStateFilters(List.of("Ongoing")).setProducerIdFilters(List.of(9L)), 0);
+        print("ListTransactionsResponse", new ListTransactionsResponseData().setThrottleTimeMs(1).setUnknownStateFilters(List.of("Odd")).setTransactionStates(List.of(
+            new ListTransactionsResponseData.TransactionState().setTransactionalId("tx").setProducerId(9).setTransactionState("Ongoing"))), 0);
+    }
+}

@@ -1,0 +1,419 @@
+"""What Kafka's own classes write is read as what it says; what is cut or twisted is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.acls import AclBinding, DescribeAclsRequest, DescribeAclsResponse
+from runtime.kafka.protocol.config_entries import (
+    TOPIC,
+    Decoder,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    Described,
+)
+from runtime.kafka.protocol.fetch import (
+    EpochEnd,
+    FetchedPartition,
+    FetchRequest,
+    FetchResponse,
+    Isolation,
+    LeaderHint,
+)
+from runtime.kafka.protocol.fields import NO_TOPIC_ID, Reader, Truncated
+from runtime.kafka.protocol.groups import (
+    CommittedOffset,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from runtime.kafka.protocol.handshake import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    OldApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from runtime.kafka.protocol.hanging import (
+    ActiveProducer,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from runtime.kafka.protocol.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from runtime.kafka.protocol.many_groups import (
+    FetchManyRequest,
+    FetchManyResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from runtime.kafka.protocol.metadata import (
+    AnyMetadataRequest,
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    Partition,
+    Topic,
+)
+from runtime.kafka.protocol.offsets import (
+    EpochEndsRequest,
+    EpochEndsResponse,
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    TopicPartition,
+)
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.reassignments import (
+    AlterReassignmentsRequest,
+    AlterReassignmentsResponse,
+    Refusal,
+)
+from runtime.kafka.protocol.request import Request
+from runtime.kafka.protocol.transactions import (
+    AddPartitionsRequest,
+    AddPartitionsResponse,
+    CoordinatorKind,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducerIdentity,
+)
+from tests.runtime.kafka.protocol.golden import BATCH, GOLDEN, ONE, TWO, read
+
+OK = ErrorCode.NONE
+NO_BYTES = memoryview(b"")
+FETCH = FetchRequest(0, 0, 0, Isolation.READ_COMMITTED, 0, 0, {})
+CONFIGS = DescribeConfigsRequest(TOPIC, [], None, lambda name: lambda key, own: True, Decoder(lambda *of: of))
+ORDERS = [TopicPartition("orders", index) for index in range(4)]
+
+CASES: list[tuple[str, Request[Any], object]] = [
+    (
+        "ApiVersionsResponse",
+        ApiVersionsRequest("", ""),
+        ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}, {"transaction.version": 2}, 5),
+    ),
+    (
+        "OldApiVersionsResponse",
+        OldApiVersionsRequest(),
+        ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}, {}),
+    ),
+    (
+        "OldSaslAuthenticateResponse",
+        SaslAuthenticateRequest(b""),
+        SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, "no", b"x", 0),
+    ),
+    (
+        "AnyMetadataResponse",
+        AnyMetadataRequest(),
+        MetadataResponse(
+            0,
+            (Broker(1, "one", 9092, "r1"), Broker(2, "two", 9093)),
+            "abc",
+            1,
+            (Topic("orders", NO_TOPIC_ID, OK, True, {0: Partition(0, 2, -1, (1, 2), (2,))}),),
+        ),
+    ),
+    (
+        "OldListGroupsResponse",
+        ListGroupsRequest(),
+        ListGroupsResponse(0, OK, (ListedGroup("g", "consumer", ""),)),
+    ),
+    (
+        "DescribeConfigsResponse",
+        CONFIGS,
+        DescribeConfigsResponse(
+            7,
+            (
+                Described(
+                    "orders",
+                    OK,
+                    None,
+                    {"retention.ms": ("1000", 1, False, False), "secret": (None, 5, True, True)},
+                ),
+                Described("hidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no", {}),
+            ),
+        ),
+    ),
+    (
+        "DescribeAclsResponse",
+        DescribeAclsRequest(),
+        DescribeAclsResponse(
+            2,
+            OK,
+            None,
+            (
+                AclBinding(2, "orders", 4, "User:app", "*", 3, 3),
+                AclBinding(2, "orders", 4, "User:b", "h", 4, 2),
+            ),
+        ),
+    ),
+    (
+        "DescribeLogDirsResponse",
+        DescribeLogDirsRequest([]),
+        DescribeLogDirsResponse(4, OK, ((ORDERS[0], 1 << 40), (ORDERS[1], 77))),
+    ),
+    (
+        "DescribeLogDirsResponse.refused",
+        DescribeLogDirsRequest([]),
+        DescribeLogDirsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ()),
+    ),
+    (
+        "AlterReassignmentsResponse",
+        AlterReassignmentsRequest({}, 0),
+        AlterReassignmentsResponse(
+            3, None, {ORDERS[1]: Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no broker 3")}
+        ),
+    ),
+    (
+        "AlterReassignmentsResponse.refused",
+        AlterReassignmentsRequest({}, 0),
+        AlterReassignmentsResponse(0, Refusal(ErrorCode.NOT_CONTROLLER, "not me"), {}),
+    ),
+    (
+        "SaslHandshakeResponse",
+        SaslHandshakeRequest(""),
+        SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, ("PLAIN", "GSSAPI")),
+    ),
+    (
+        "SaslAuthenticateResponse",
+        SaslAuthenticateRequest(b""),
+        SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, "no", b"x", 60_000),
+    ),
+    (
+        "MetadataResponse",
+        MetadataRequest(),
+        MetadataResponse(
+            3,
+            (Broker(1, "one", 9092, "r1"), Broker(2, "two", 9093)),
+            "abc",
+            1,
+            (
+                Topic(
+                    "orders",
+                    ONE,
+                    OK,
+                    False,
+                    {
+                        0: Partition(0, 2, 5, (1, 2), (2,)),
+                        1: Partition(1, -1, 4, (1,), (), ErrorCode.LEADER_NOT_AVAILABLE),
+                    },
+                ),
+                Topic("", TWO, ErrorCode.UNKNOWN_TOPIC_ID, False, {}),
+            ),
+        ),
+    ),
+    (
+        "FetchResponse",
+        FETCH,
+        FetchResponse(
+            11,
+            OK,
+            77,
+            (
+                FetchedPartition(ONE, 0, OK, 100, 90, 5, ((9, 20), (10, 21)), -1, memoryview(BATCH)),
+                FetchedPartition(ONE, 1, OK, 50, 50, 0, (), 2, NO_BYTES, diverging=EpochEnd(4, 33)),
+                FetchedPartition(
+                    TWO,
+                    2,
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    -1,
+                    -1,
+                    -1,
+                    (),
+                    -1,
+                    NO_BYTES,
+                    leader=LeaderHint(3, 8),
+                ),
+            ),
+        ),
+    ),
+    (
+        "ProduceResponse",
+        ProduceRequest(None, 0, []),
+        ProduceResponse(
+            13,
+            (
+                ProducedPartition("orders", 0, OK, 1234, -1, 7),
+                ProducedPartition(
+                    "orders", 3, ErrorCode.INVALID_RECORD, -1, -1, -1, "bad", ((2, "null key"), (4, None))
+                ),
+            ),
+        ),
+    ),
+    (
+        "ProduceResponse.moved",
+        ProduceRequest(None, 0, []),
+        ProduceResponse(
+            0,
+            (
+                ProducedPartition(
+                    "orders", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1, leader=LeaderHint(3, 8)
+                ),
+            ),
+        ),
+    ),
+    (
+        "FindCoordinatorResponse",
+        FindCoordinatorRequest(CoordinatorKind.GROUP, []),
+        FindCoordinatorResponse(
+            1,
+            (
+                FoundCoordinator("a", 2, "two", 9093, OK, ""),
+                FoundCoordinator("b", -1, "", 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, None),
+            ),
+        ),
+    ),
+    (
+        "InitProducerIdResponse",
+        InitProducerIdRequest("", 0),
+        InitProducerIdResponse(2, OK, ProducerIdentity(1 << 33, 12)),
+    ),
+    (
+        "AddPartitionsResponse",
+        AddPartitionsRequest("", ProducerIdentity(0, 0), []),
+        AddPartitionsResponse(
+            4,
+            {
+                ORDERS[0]: ErrorCode.OPERATION_NOT_ATTEMPTED,
+                ORDERS[3]: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            },
+        ),
+    ),
+    (
+        "EndTransactionResponse",
+        EndTransactionRequest("", ProducerIdentity(0, 0), True),
+        EndTransactionResponse(6, ErrorCode.CONCURRENT_TRANSACTIONS),
+    ),
+    (
+        "ListOffsetsResponse",
+        ListOffsetsRequest(Isolation.READ_COMMITTED, {}),
+        ListOffsetsResponse(
+            8, {ORDERS[0]: ListedOffset(99, -1, 5), ORDERS[1]: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        ),
+    ),
+    (
+        "EpochEndsResponse",
+        EpochEndsRequest({}),
+        EpochEndsResponse(9, {ORDERS[0]: EpochEnd(4, 71), ORDERS[1]: ErrorCode.FENCED_LEADER_EPOCH}),
+    ),
+    (
+        "OffsetCommitResponse",
+        OffsetCommitRequest("", {}),
+        OffsetCommitResponse(1, {ORDERS[2]: ErrorCode.UNKNOWN_MEMBER_ID}),
+    ),
+    (
+        "OffsetFetchResponse",
+        OffsetFetchRequest(""),
+        OffsetFetchResponse(
+            1, OK, {ORDERS[2]: CommittedOffset(55, 4, "m"), ORDERS[3]: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        ),
+    ),
+    (
+        "FetchManyResponse",
+        FetchManyRequest([]),
+        FetchManyResponse(1, {"g": {ORDERS[2]: CommittedOffset(55, 4, "m")}, "h": ErrorCode.NOT_COORDINATOR}),
+    ),
+    (
+        "ListGroupsResponse",
+        ListGroupsRequest(),
+        ListGroupsResponse(1, OK, (ListedGroup("g", "consumer", "Empty", "classic"),)),
+    ),
+    (
+        "DescribeProducersResponse",
+        DescribeProducersRequest([]),
+        DescribeProducersResponse(
+            1,
+            {ORDERS[0]: (ActiveProducer(9, 2, 3, 4, 5, 6),), ORDERS[1]: ErrorCode.NOT_LEADER_OR_FOLLOWER},
+        ),
+    ),
+    (
+        "DescribeTransactionsResponse",
+        DescribeTransactionsRequest([]),
+        DescribeTransactionsResponse(
+            1,
+            (TransactionState("tx", OK, "Ongoing", 15_000, 1_700_000_000_000, 9, 2, (ORDERS[0], ORDERS[1])),),
+        ),
+    ),
+    (
+        "ListTransactionsResponse",
+        ListTransactionsRequest(),
+        ListTransactionsResponse(1, OK, (ListedTransaction("tx", 9, "Ongoing"),)),
+    ),
+]
+RESPONSES = [(name, version) for name, version in GOLDEN if "Response" in name]
+READ_BY = {name: request for name, request, _ in CASES}
+
+
+@pytest.mark.parametrize(("name", "request_", "expected"), CASES, ids=[case[0] for case in CASES])
+def test_the_answer_is_what_kafkas_own_classes_wrote(
+    name: str, request_: Request[Any], expected: object
+) -> None:
+    for known, version in RESPONSES:
+        if known == name:
+            assert read(request_, name, version) == expected
+
+
+def test_every_golden_response_is_read() -> None:
+    assert {name for name, _ in RESPONSES} == set(READ_BY)
+
+
+def test_fetched_records_lie_in_the_response_and_can_be_stamped_there() -> None:
+    response = bytearray(GOLDEN["FetchResponse", 17])
+
+    answered = FETCH.answer(17, Reader(memoryview(response)))
+    answered.partitions[0].records[:7] = b"PRETEND"
+
+    assert b"PRETEND this is a record batch" in response
+
+
+@given(st.data())
+def test_a_cut_answer_is_refused_and_never_half_read(data: st.DataObject) -> None:
+    name, version = data.draw(st.sampled_from(RESPONSES))
+    golden = GOLDEN[name, version]
+    cut = golden[: data.draw(st.integers(0, len(golden) - 1))]
+
+    # What a newer version may add at the end is the one thing that may be missing unseen.
+    try:
+        READ_BY[name].answer(version, Reader(memoryview(cut)))
+    except Truncated:
+        return
+    assert len(cut) >= len(golden) - 16
+
+
+@given(st.data())
+def test_twisted_bytes_end_as_value_errors(data: st.DataObject) -> None:
+    name, version = data.draw(st.sampled_from(RESPONSES))
+    twisted = bytearray(GOLDEN[name, version])
+    for at in data.draw(st.lists(st.integers(0, len(twisted) - 1), min_size=1, max_size=8)):
+        twisted[at] = data.draw(st.integers(0, 255))
+
+    try:
+        READ_BY[name].answer(version, Reader(memoryview(twisted)))
+    except ValueError:
+        return
+
+
+def test_an_unknown_error_code_keeps_its_number() -> None:
+    assert ErrorCode(31_000).name == "ERROR_31000"
+    assert int(ErrorCode(31_000)) == 31_000
+    assert not ErrorCode(31_000).retriable
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable

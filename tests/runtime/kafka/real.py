@@ -1,0 +1,113 @@
+"""Words for tests of the wire at real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from runtime.batch import Batch, Where, records, stamp, walk
+from runtime.contract.client import wire_settings
+from runtime.contract.client_values import WireSettings
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.fetch.session import FetchSession
+from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
+from runtime.kafka.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest
+from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.lab.cluster import Cluster as LabCluster
+
+T = TypeVar("T")
+HERE = Where("t", 0)
+NEVER_LONGER_S = 600.0
+NOW = int(time.time() * 1000)  # brokers delete what is older than their retention within seconds
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(asyncio.wait_for(work, NEVER_LONGER_S))
+
+
+def settings_of(cluster: LabCluster, **more: str) -> WireSettings:
+    client = {key: str(value) for key, value in cluster.client.items() if key != "bootstrap.servers"}
+    return wire_settings(cluster.bootstrap, client | more)
+
+
+def batch(*values: bytes) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    for offset, value in enumerate(values):
+        builder.append(offset, NOW, None, value, [])
+    return bytes(builder.build())
+
+
+def transactional(identity: ProducerIdentity, sequence: int, *values: bytes) -> tuple[bytes, memoryview]:
+    (one,) = walk(batch(*values), HERE).sets
+    assert isinstance(one, Batch)
+    return stamp(one, identity.producer_id, identity.epoch, sequence)
+
+
+async def produce(
+    cluster: Cluster, topic: str, partition: int, *pieces: Any, transactional_id: str | None = None
+) -> ProducedPartition:
+    """One batch in its pieces to the partition's leader, with its answer whatever it is."""
+    known = (await cluster.topics([topic]))[topic].partitions[partition]
+    request = ProduceRequest(transactional_id, 10_000, [ProducePartition(topic, partition, pieces)])
+    (answered,) = (await cluster.call(known.leader, request, "produce", within=15)).partitions
+    return answered
+
+
+# A broker may not lead, or not know yet, what the metadata already say it leads.
+NOT_YET = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+)
+
+
+async def accepted(cluster: Cluster, topic: str, partition: int, *pieces: Any, **more: Any) -> int:
+    """The base offset."""
+    while True:
+        answered = await produce(cluster, topic, partition, *pieces, **more)
+        if answered.error is ErrorCode.NONE:
+            return answered.base_offset
+        assert answered.error in NOT_YET, answered
+        await cluster.topics([topic], fresh=True)
+
+
+def values(answered: FetchedPartition) -> list[bytes]:
+    """Of the records of all whole batches, markers left out."""
+    batches = [one for one in walk(answered.records, HERE).sets if isinstance(one, Batch)]
+    return [record.value or b"" for one in batches if not one.control for record in records(one, HERE)]
+
+
+async def fetch_until(
+    session: FetchSession, topic_id: bytes, partition: int, end: int
+) -> tuple[list[bytes], set[tuple[int, int]]]:
+    """All values before `end`, the aborted among them, and the aborted transactions that were told."""
+    got: list[bytes] = []
+    aborted: set[tuple[int, int]] = set()
+    position = 0
+    while position < end:
+        session.want(topic_id, partition, FetchFrom(position))
+        for answered in await session.fetch():
+            if answered.error in NOT_YET:
+                await asyncio.sleep(0.05)
+                continue
+            assert not answered.error, answered.error.name
+            aborted.update(answered.aborted)
+            got += values(answered)
+            sets = walk(answered.records, HERE).sets
+            position = sets[-1].next_offset if sets else position
+    return got, aborted
+
+
+async def fetch_some(session: FetchSession) -> tuple[FetchedPartition, ...]:
+    """The first answer that says something."""
+    while not (answered := await session.fetch()):
+        pass
+    return answered

@@ -1,0 +1,91 @@
+"""Limits, and work that is shared by all who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from runtime.kafka.errors import Disconnected, TimedOut
+from runtime.kafka.timing import Patience, Shared, in_time, jittered
+
+
+def test_what_is_not_done_in_time_was_not_sent() -> None:
+    with pytest.raises(TimedOut, match=r"connecting: not done in 0.01 s") as failure:
+        asyncio.run(in_time(asyncio.sleep(60), 0.01, "connecting"))
+    assert not failure.value.sent
+
+
+def test_patience_begins_with_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        loop, patience, now = asyncio.get_running_loop(), Patience(10), [100.0]
+        monkeypatch.setattr(loop, "time", lambda: now[0])
+
+        def over_at(seconds: float) -> bool:
+            now[0] = seconds
+            return patience.over()
+
+        assert [over_at(at) for at in (500, 510, 511)] == [False, False, True]
+        patience.extend(5)
+        assert [over_at(at) for at in (515, 516)] == [False, True]
+        patience.renew()
+        patience.extend(5)
+        assert [over_at(at) for at in (900, 910, 911)] == [False, False, True]
+        monkeypatch.undo()
+
+    asyncio.run(work())
+
+
+def test_pauses_differ_and_stay_near() -> None:
+    pauses = {jittered(1.0) for _ in range(100)}
+
+    assert len(pauses) > 50
+    assert all(0.5 <= pause <= 1.0 for pause in pauses)
+
+
+def test_all_who_wait_get_the_one_outcome_and_the_next_asks_anew() -> None:
+    begun: list[int] = []
+
+    async def work() -> int:
+        begun.append(len(begun))
+        await asyncio.sleep(0.01)
+        if len(begun) == 1:
+            raise Disconnected("broker 1", "refused", sent=False)
+        return len(begun)
+
+    async def use() -> None:
+        shared: Shared[int] = Shared()
+        outcomes = await asyncio.gather(*(shared.run(work) for _ in range(5)), return_exceptions=True)
+        assert all(isinstance(outcome, Disconnected) for outcome in outcomes)
+        assert await shared.run(work) == 2
+
+    asyncio.run(use())
+    assert begun == [0, 1]
+
+
+def test_a_caller_that_gives_up_leaves_the_work_to_the_others() -> None:
+    async def work() -> str:
+        await asyncio.sleep(0.05)
+        return "done"
+
+    async def use() -> None:
+        shared: Shared[str] = Shared()
+        patient = asyncio.ensure_future(shared.run(work))
+        with pytest.raises(TimedOut):
+            await in_time(shared.run(work), 0.01, "waiting")
+        assert await patient == "done"
+
+    asyncio.run(use())
+
+
+def test_stopping_ends_the_work() -> None:
+    async def use() -> None:
+        shared: Shared[None] = Shared()
+        await shared.stop()
+        waiting = asyncio.ensure_future(shared.run(lambda: asyncio.sleep(60)))
+        await asyncio.sleep(0)
+        await shared.stop()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(use())

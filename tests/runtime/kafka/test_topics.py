@@ -1,0 +1,86 @@
+"""What is believed of topics, and when it is asked for again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fetch import LeaderHint
+from runtime.kafka.protocol.fields import NO_TOPIC_ID
+from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.topics import TopicCache
+
+A, B = b"A" * 16, b"B" * 16
+ORDERS = Topic("orders", A, ErrorCode.NONE, False, {0: Partition(0, 1, 5, (1, 2), (1, 2))})
+
+
+def cache(*topics: Topic) -> TopicCache:
+    made = TopicCache(max_age_s=300)
+    made.store(topics, now=1000)
+    return made
+
+
+def test_a_topic_is_found_by_name_and_by_id_until_it_is_old() -> None:
+    known = cache(ORDERS)
+
+    assert known.by_name("orders") is known.by_id(A) is ORDERS
+    assert known.stale(["orders", "other"], now=1300) == ["other"]
+    assert known.stale(["orders"], now=1301) == ["orders"]
+
+
+def test_a_topic_made_anew_has_its_new_id_alone() -> None:
+    known = cache(ORDERS, replace(ORDERS, id=B))
+
+    assert known.by_id(A) is None
+    assert known.by_id(B) is not None
+
+
+def test_a_leader_that_was_deposed_is_not_believed() -> None:
+    known = cache(ORDERS)
+    known.store([replace(ORDERS, partitions={0: Partition(0, 2, 4, (1, 2), (2,))})], now=1001)
+    assert known.by_name("orders") == ORDERS
+    assert known.heard_at("orders") == 1001
+
+    anew = replace(ORDERS, id=B, partitions={0: Partition(0, 2, 0, (1, 2), (2,))})
+    known.store([anew], now=1002)
+    assert known.by_name("orders") == anew
+
+
+def test_what_has_an_error_or_no_leader_is_asked_for_again() -> None:
+    gone = Topic("gone", NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {})
+    headless = replace(ORDERS, name="headless", id=B, partitions={0: Partition(0, -1, 6, (1,), ())})
+
+    assert cache(gone, headless).stale(["gone", "headless"], now=1000) == ["gone", "headless"]
+
+
+def test_an_id_that_the_cluster_does_not_know_any_more_is_forgotten() -> None:
+    known = cache(ORDERS, Topic("", A, ErrorCode.UNKNOWN_TOPIC_ID, False, {}))
+
+    assert known.by_id(A) is known.by_name("orders") is None
+
+
+def test_a_hint_is_believed_when_it_is_newer() -> None:
+    known = cache(ORDERS)
+
+    for hint in (LeaderHint(2, 5), LeaderHint(-1, 9)):
+        known.learn(A, 0, hint)
+        assert known.by_name("orders") is ORDERS
+    known.learn(A, 7, LeaderHint(2, 6))
+    known.learn(B, 0, LeaderHint(2, 6))
+    known.learn(A, 0, LeaderHint(2, 6))
+
+    topic = known.by_name("orders")
+    assert topic is not None
+    assert topic.partitions[0] == Partition(0, 2, 6, (1, 2), (1, 2))
+
+
+def test_what_is_doubted_is_asked_for_again_and_believed_until_then() -> None:
+    known = cache(ORDERS)
+
+    known.doubt("nobody")
+    known.doubt("orders")
+
+    assert known.stale(["orders"], now=1000) == ["orders"]
+    assert known.by_name("orders") is ORDERS
+    known.store([ORDERS], now=1000)
+    assert known.stale(["orders"], now=1000) == []
