@@ -36,7 +36,7 @@ settings.load_profile("steady")
 LONGEST = (
     "bdd/test_on_call.py",
     "bdd/test_failing_over.py",
-    "runtime/copy/test_brokers.py",
+    "runtime/slot/test_brokers.py",
     "bdd/test_failback.py",
     "planner/cli/test_examples.py",
     "planner/apply/test_faults_killed.py",

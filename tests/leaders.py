@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from planner.kafka import Endpoint, move_replicas
-from runtime.contract.client import wire_settings
+from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import Reader, Writer

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import psutil
 
-from runtime.lab.processes import Process
-from runtime.lab.processes import freeze as stop_all
+from runtime.lab.brokers.processes import Process
+from runtime.lab.brokers.processes import freeze as stop_all
 
 
 def lives(process: psutil.Process) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from runtime.contract.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 
 
 class LaunchFailed(Exception):

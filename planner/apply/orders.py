@@ -9,11 +9,11 @@ from planner.apply.watch import Watch
 from planner.kafka import Endpoint, producer
 from planner.kafka.jobs import Board
 from planner.kafka.log import append
-from runtime.contract import control
-from runtime.contract.control import AcceptLoss, Command
-from runtime.contract.job_status import JobStatus
-from runtime.contract.naming import CONTROL
-from runtime.contract.status import PartitionStatus
+from runtime.contract.records import control
+from runtime.contract.records.control import AcceptLoss, Command
+from runtime.contract.records.job_status import JobStatus
+from runtime.contract.records.status import PartitionStatus
+from runtime.contract.spec.naming import CONTROL
 
 HEARD_S = 60.0
 NOTICED_S = 15.0

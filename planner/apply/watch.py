@@ -9,10 +9,10 @@ from planner.kafka import Endpoint
 from planner.kafka.jobs import Board
 from planner.kafka.log import Tail
 from planner.model.topology import RUNNING
-from runtime.contract.job_status import FlowView, JobStatus
-from runtime.contract.jobspec import FlowSpec, JobSpec
-from runtime.contract.naming import STATUS
-from runtime.contract.status import PartitionState
+from runtime.contract.records.job_status import FlowView, JobStatus
+from runtime.contract.records.status import PartitionState
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.naming import STATUS
 
 _LOOK_S = 0.25
 _CATCH_UP_S = 2.0

@@ -13,8 +13,8 @@ from planner.expand.say import few
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.topology import Flow, Topology
-from runtime.contract.states import next_step
-from runtime.contract.status import PartitionState, PartitionStatus
+from runtime.contract.records.states import next_step
+from runtime.contract.records.status import PartitionState, PartitionStatus
 
 
 def go_on_over_loss(topology: Topology, flow: Flow, *, auto_approve: bool) -> None:

@@ -11,7 +11,7 @@ from planner.model.outcome import Ended, Result, Sent, Summary
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Step, StopJob
 from planner.render import progress
-from runtime.contract.seen import PartitionWaits
+from runtime.contract.views.status_view import PartitionWaits
 
 _COLOURS = {
     Result.DONE: None,

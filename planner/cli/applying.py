@@ -40,8 +40,8 @@ from planner.store.lease import Lease
 from planner.store.lease_log import TTL_MS
 from planner.store.planfile import digest, step_of
 from planner.store.registry import RegistryWriter
-from runtime.contract import naming
-from runtime.contract.seen import PartitionWaits
+from runtime.contract.spec import naming
+from runtime.contract.views.status_view import PartitionWaits
 
 INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 

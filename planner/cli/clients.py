@@ -44,7 +44,7 @@ def command(
     from planner.cli.printing import print_lines
     from planner.cli.reading import read_asked
     from planner.render import clients as rendered
-    from runtime.audit.clients import read_clients
+    from runtime.audit.read.clients import read_clients
 
     asked = read_asked(load(path, var_files), cluster)
     seen = answered(read_clients(asked, topic, over / 1000, timeout / 1000))

@@ -10,10 +10,10 @@ from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob
 from planner.model.topology import Cluster
-from runtime.contract import jobspec
-from runtime.contract.client_secrets import ClientSecrets
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.jobspec import BadJobSpec
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import BadJobSpec
 
 GIVEN_UP_S = 3.0  # a cluster that is to be given up is not waited for long
 

@@ -13,13 +13,13 @@ from planner.model.diagnostic import Failure, error
 from planner.model.topology import Topology
 
 if TYPE_CHECKING:
-    from runtime.contract.seen import FlowSeen, TopicSeen
+    from runtime.contract.views.status_view import FlowSeen, TopicSeen
 
 
 def show_left(topology: Topology, coming: Sequence[Homecoming], how: How) -> None:
     """Raises Failure where a side does not answer."""
     from planner.cli.status_asking import asked_of
-    from runtime.audit.status_look import read_status
+    from runtime.audit.status.look import read_status
 
     status = asyncio.run(read_status(asked_of(topology), 0, how.timeout / 1000))
     seen = {flow.name: flow for flow in status.flows}

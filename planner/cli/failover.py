@@ -23,8 +23,8 @@ from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.transitions import may_follow
 
 if TYPE_CHECKING:
-    from runtime.contract.seen import StatusSeen
-    from runtime.contract.seen_loss import FlowLoss
+    from runtime.contract.views.loss_view import FlowLoss
+    from runtime.contract.views.status_view import StatusSeen
 
 LOOK_S = 3.5  # a job that died together with the cluster misses some beats meanwhile: the plan sees it dead
 _LEFT = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER)
@@ -91,7 +91,7 @@ def _none(cluster: str, *, promoted: bool) -> Failure:
 
 def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json: bool) -> "StatusSeen":
     """Before: as far as the source was heard of, with what is still on its way counted as lost."""
-    from runtime.contract.seen_loss import loss_of
+    from runtime.contract.views.loss_view import loss_of
 
     given_up, names = flows[0].source_cluster, _new(flows)
     status = _looked(topology, given_up, timeout, LOOK_S)
@@ -102,7 +102,7 @@ def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json:
 
 def show_lost(topology: Topology, flows: list[Flow], before: "StatusSeen", how: How) -> None:
     """Afterwards: what had arrived when the last transaction had ended."""
-    from runtime.contract.seen_loss import loss_of, with_ends_of
+    from runtime.contract.views.loss_view import loss_of, with_ends_of
 
     after = _looked(topology, flows[0].source_cluster, how.timeout, 0)
     names, older = _new(flows), {flow.name: flow for flow in before.flows}
@@ -121,7 +121,7 @@ def _new(flows: list[Flow]) -> set[str]:
 
 def _looked(topology: Topology, given_up: str, timeout: int, over_s: float) -> "StatusSeen":
     from planner.cli.status_asking import asked_of
-    from runtime.audit.status_look import read_status
+    from runtime.audit.status.look import read_status
 
     return asyncio.run(read_status(asked_of(topology, given_up), over_s, timeout / 1000))
 

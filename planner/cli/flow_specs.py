@@ -4,7 +4,7 @@ from planner.cli.pipeline import see
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
 
 
 def flow_spec(topology: Topology, flow: Flow, timeout_ms: int) -> tuple[FlowSpec, dict[str, ClusterSpec]]:

@@ -21,7 +21,7 @@ from planner.cli.options import (
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Cluster
-from runtime.contract.regex import UnreadableRegex, regex
+from runtime.contract.spec.regex import UnreadableRegex, regex
 
 FORMAT_VERSION = 1
 

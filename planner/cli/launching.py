@@ -8,7 +8,7 @@ from pathlib import Path
 from planner.apply.launching import Launchers, LaunchFailed, Launching
 from planner.cli.pipeline import folder_of
 from planner.model.plan import Plan
-from runtime.contract.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch.launcher import Launcher, LaunchError, LaunchState
 
 HOME = "REPL_HOME"

@@ -50,7 +50,7 @@ def command(
     from planner.cli.status_asking import reaches_of
     from planner.render.locate import as_json as document
     from planner.render.locate import as_text
-    from runtime.audit.locate import LocateAsked, locate
+    from runtime.audit.offsets.locate import LocateAsked, locate
 
     wanted = parse_place(place)
     topology = load(path, var_files)

@@ -35,7 +35,7 @@ def command(
     from planner.expand.routes import router_of, unsynced
     from planner.render.offsets import as_json as document
     from planner.render.offsets import screen
-    from runtime.audit.offsets import OffsetsAsked, group_offsets
+    from runtime.audit.offsets.offsets import OffsetsAsked, group_offsets
 
     topology = load(path, var_files)
     declared = flow_of(topology, flow)

@@ -11,10 +11,10 @@ from planner.declare.files import text_to_edit
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.promoted import matches_nothing
-from runtime.contract.selection import Names
+from runtime.contract.spec.selection import Names
 
 if TYPE_CHECKING:
-    from runtime.contract.seen import FlowSeen, TopicSeen
+    from runtime.contract.views.status_view import FlowSeen, TopicSeen
 
 
 def promote_topics(topology: Topology, flow: Flow, pattern: str, seconds: float, how: How) -> int:

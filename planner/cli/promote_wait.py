@@ -11,10 +11,10 @@ from planner.expand.say import few
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
 from planner.plan.promoted import source_is_silent
-from runtime.contract.status import PartitionState
+from runtime.contract.records.status import PartitionState
 
 if TYPE_CHECKING:
-    from runtime.contract.seen import FlowSeen, StatusSeen, TopicSeen
+    from runtime.contract.views.status_view import FlowSeen, StatusSeen, TopicSeen
 
 SILENT_MS = 10_000
 _LOOK_S = 1.0
@@ -76,8 +76,8 @@ async def _until_copied(
     topology: Topology, flow: Flow, seconds: float, chosen: Chosen | None, gives_up: _GivesUp
 ) -> None:
     from planner.cli.status_asking import asked_of
-    from runtime.audit.status_join import join
-    from runtime.audit.status_look import Looker
+    from runtime.audit.status.join import join
+    from runtime.audit.status.look import Looker
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

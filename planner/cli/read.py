@@ -8,7 +8,7 @@ from planner.cli import as_json as json_output
 from planner.cli.options import json_option, timeout_option, topology_path_after, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode
-from runtime.audit.records import AtOffset, AtTime, Earliest, Newest, Start
+from runtime.audit.read.records import AtOffset, AtTime, Earliest, Newest, Start
 
 FORMAT_VERSION = 1
 DEFAULT_LIMIT = 10
@@ -83,8 +83,8 @@ def command(
     from planner.cli.printing import print_lines
     from planner.cli.reading import read_asked
     from planner.render import read as rendered
-    from runtime.audit.reading import read_cluster
-    from runtime.audit.records import read_records
+    from runtime.audit.read.reading import read_cluster
+    from runtime.audit.read.records import read_records
 
     asked = read_asked(load(path, var_files), cluster)
     if topic is None:

@@ -7,8 +7,8 @@ from planner.cli.known import cluster_of
 from planner.cli.status_asking import reaches_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
-from runtime.audit.records import ReadAsked
-from runtime.audit.records_trace import Known
+from runtime.audit.read.records import ReadAsked
+from runtime.audit.read.records_trace import Known
 
 
 def read_asked(topology: Topology, name: str) -> ReadAsked:

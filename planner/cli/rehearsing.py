@@ -11,9 +11,9 @@ from planner.model.diagnostic import ExitCode, Failure, warning
 from planner.model.topology import Flow, FlowState, GroupMode, Topology
 
 if TYPE_CHECKING:
-    from runtime.audit.rehearsal import RehearsalAsked
-    from runtime.contract.seen import StatusSeen
-    from runtime.contract.seen_loss import GroupLoss, GroupTopics
+    from runtime.audit.offsets.rehearsal import RehearsalAsked
+    from runtime.contract.views.loss_view import GroupLoss, GroupTopics
+    from runtime.contract.views.status_view import StatusSeen
 
 
 def show_groups(
@@ -24,7 +24,7 @@ def show_groups(
     from planner.cli.answers import answered
     from planner.cli.printing import print_lines
     from planner.render.loss import duration_line, group_lines
-    from runtime.contract.seen_loss import GroupTopics
+    from runtime.contract.views.loss_view import GroupTopics
 
     groups = answered(_groups(topology, flows, timeout / 1000))
     if as_json:
@@ -76,7 +76,7 @@ def say_subscriptions(groups: "Sequence[GroupTopics]") -> None:
 
 
 async def _subscriptions(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupTopics]":
-    from runtime.audit.rehearsal import subscriptions
+    from runtime.audit.offsets.rehearsal import subscriptions
 
     found = []
     for asked in _asked(topology, flows, within_s):
@@ -85,7 +85,7 @@ async def _subscriptions(topology: Topology, flows: Sequence[Flow], within_s: fl
 
 
 async def _groups(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
-    from runtime.audit.rehearsal import rehearse
+    from runtime.audit.offsets.rehearsal import rehearse
 
     running = [flow for flow in flows if flow.state is not FlowState.FAILED_OVER]
     found = []
@@ -97,7 +97,7 @@ async def _groups(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 def _asked(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalAsked]":
     from planner.cli.status_asking import reaches_of
     from planner.expand.routes import router_of
-    from runtime.audit.rehearsal import RehearsalAsked
+    from runtime.audit.offsets.rehearsal import RehearsalAsked
 
     router = router_of(topology)
     own = _own(topology)
@@ -124,8 +124,8 @@ def _own(topology: Topology) -> frozenset[str]:
 
 
 def _selects(flow: Flow, own: frozenset[str]) -> Callable[[str], bool]:
-    from runtime.contract.groups import group_selector
-    from runtime.contract.jobspec import GroupsSpec, SelectionSpec
+    from runtime.contract.groups.decisions import group_selector
+    from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
 
     select = flow.groups.select
     selection = SelectionSpec(

@@ -22,10 +22,10 @@ from planner.cli.options import (
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, Topology
-from runtime.contract.seen_salvage import Salvaged, SalvageSeen
+from runtime.contract.views.salvage_view import Salvaged, SalvageSeen
 
 if TYPE_CHECKING:
-    from runtime.audit.salvage import SalvageAsked
+    from runtime.audit.salvage.salvage import SalvageAsked
 
 FORMAT_VERSION = 1
 
@@ -105,7 +105,7 @@ def _shown(asked: "SalvageAsked", export: Path | None, *, as_json: bool) -> int:
 def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageAsked":
     from planner.cli.flow_specs import flow_spec
     from planner.expand.routes import router_of
-    from runtime.audit.salvage import SalvageAsked
+    from runtime.audit.salvage.salvage import SalvageAsked
 
     spec, clusters = flow_spec(topology, flow, timeout)
     source, destination = clusters[spec.source], clusters[spec.destination]
@@ -114,7 +114,7 @@ def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageAsked":
 
 def _salvaged(asked: "SalvageAsked", take: Callable[[Salvaged], None]) -> SalvageSeen:
     from planner.cli.answers import answered
-    from runtime.audit.salvage import salvage
+    from runtime.audit.salvage.salvage import salvage
 
     return answered(salvage(asked, take))
 

@@ -16,10 +16,10 @@ from planner.model.topology import ENDED, Flow, Topology
 from planner.render.salvage_replay import as_json as document
 from planner.render.salvage_replay import done, planned, replayable
 from planner.store import log
-from runtime.audit.salvage import SalvageAsked
-from runtime.audit.salvage_request import ReplayOutcome, ReplayRequest
-from runtime.contract import naming
-from runtime.contract.seen_salvage import SalvageSeen
+from runtime.audit.salvage.salvage import SalvageAsked
+from runtime.contract.spec import naming
+from runtime.contract.views.salvage_view import SalvageSeen
+from runtime.replay.request import ReplayOutcome, ReplayRequest
 
 FORMAT_VERSION = 1
 
@@ -66,7 +66,7 @@ def replay(replaying: Replaying, asked: SalvageAsked, salvaged: Callable[[], Sal
 
 
 def _request(replaying: Replaying, asked: SalvageAsked, seen: SalvageSeen) -> ReplayRequest:
-    from runtime.audit.salvage_target import parts, targets, unfit
+    from runtime.replay.target import parts, targets, unfit
 
     wanted, to = replayable(seen), replaying.to
     topics = sorted({one.destination_topic for one in wanted} | ({to} if to is not None else set()))
@@ -87,7 +87,7 @@ def _request(replaying: Replaying, asked: SalvageAsked, seen: SalvageSeen) -> Re
 
 def _carried_out(replaying: Replaying, request: ReplayRequest) -> ReplayOutcome:
     from runtime import audit
-    from runtime.audit.salvage_request import decode_outcome, encode_request
+    from runtime.replay.request import decode_outcome, encode_request
 
     topology = replaying.topology
     cluster = topology.clusters[replaying.flow.destination_cluster]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from planner.model.diagnostic import Failure, error
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 
 
 def on_spark(

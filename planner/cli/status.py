@@ -12,7 +12,7 @@ from planner.declare import load
 from planner.model.diagnostic import ExitCode
 
 if TYPE_CHECKING:
-    from runtime.contract.seen import StatusSeen
+    from runtime.contract.views.status_view import StatusSeen
 
 FORMAT_VERSION = 1
 
@@ -59,7 +59,7 @@ def command(
     """
     from planner.cli.status_asking import asked_of
     from planner.render.status import Depth
-    from runtime.audit.status_look import read_status
+    from runtime.audit.status.look import read_status
 
     asked = asked_of(load(path, var_files))
     depth = Depth.PARTITIONS if every_partition else Depth.TOPICS if topics else Depth.FLOWS

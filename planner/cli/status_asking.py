@@ -7,7 +7,7 @@ from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
 from planner.expand.routes import opposite_of, router_of
 from planner.model.topology import Cluster, Flow, Topology
 from runtime.audit.ledger import Reach
-from runtime.audit.status_facts import FlowAsked, StatusAsked
+from runtime.audit.status.facts import FlowAsked, StatusAsked
 
 
 def reaches_of(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, Reach]:

@@ -14,10 +14,10 @@ from planner.cli.printing import console, on_one_line, print_lines, terminal_wid
 from planner.cli.status import document
 from planner.render.status import Depth, screen
 from planner.render.status_rows import Trail
-from runtime.audit.status_facts import StatusAsked
-from runtime.audit.status_join import join
-from runtime.audit.status_look import Looker
-from runtime.contract.seen import StatusSeen
+from runtime.audit.status.facts import StatusAsked
+from runtime.audit.status.join import join
+from runtime.audit.status.look import Looker
+from runtime.contract.views.status_view import StatusSeen
 
 _REMEMBERED = 20
 _LATER_WITHIN_S = 3.0  # a cluster that is down must not hold what the others have to say

@@ -8,7 +8,7 @@ import click
 
 from planner.apply.executor import Report
 from planner.model.diagnostic import Diagnostic, error
-from runtime.contract.redaction import redacted
+from runtime.contract.client.redaction import redacted
 
 
 def unexpected(wrong: Exception) -> Diagnostic:

@@ -16,9 +16,9 @@ from planner.cli.verify_book import book_of
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import ENDED
-from runtime.audit.verify_request import Outcome, VerifyRequest
-from runtime.contract.jobspec import JobSpec
-from runtime.contract.regex import UnreadableRegex, regex
+from runtime.audit.verify.request import Outcome, VerifyRequest
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.regex import UnreadableRegex, regex
 
 FORMAT_VERSION = 1
 _TASKS = 2  # on a cluster, of a job whose slots are as many as there are cores
@@ -188,7 +188,7 @@ def _on_its_cluster(job: JobSpec) -> JobSpec:
 
 def _run(request: VerifyRequest, book: Path | None, *, resume: bool, where: JobSpec | None) -> Outcome:
     from runtime import audit
-    from runtime.audit.verify_request import decode_outcome, encode_request
+    from runtime.audit.verify.request import decode_outcome, encode_request
 
     words = ["--book", str(book)] if book is not None else []
     words += ["--resume"] if resume else []

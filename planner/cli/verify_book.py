@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from planner.cli.launching import home_at
 from planner.model.diagnostic import Failure, error
-from runtime.audit.verify_request import VerifyRequest, encode_request
+from runtime.audit.verify.request import VerifyRequest, encode_request
 
 
 @contextmanager

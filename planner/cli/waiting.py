@@ -15,12 +15,12 @@ from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan, PlannedFlow
 from planner.model.topology import RUNNING
 from planner.observe.jobs import read_specs
-from runtime.contract.jobspec import JobSpec
-from runtime.contract.seen import PartitionWaits, StatusSeen
-from runtime.contract.status import PartitionState
+from runtime.contract.records.status import PartitionState
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.views.status_view import PartitionWaits, StatusSeen
 
 if TYPE_CHECKING:
-    from runtime.audit.status_facts import StatusAsked
+    from runtime.audit.status.facts import StatusAsked
 
 NOTICED_S = 10.0  # a job that was told how it goes on has committed that by then
 _LOOK_S = 0.5
@@ -72,9 +72,9 @@ def _asked(
     plan: Plan, flows: Sequence[PlannedFlow], specs: Mapping[str, Mapping[str, JobSpec]]
 ) -> "StatusAsked":
     from planner.cli.status_asking import reaches_of
-    from runtime.audit.status_facts import FlowAsked, StatusAsked
-    from runtime.contract.route import Router
-    from runtime.contract.spec_routes import routes_of
+    from runtime.audit.status.facts import FlowAsked, StatusAsked
+    from runtime.contract.spec.route import Router
+    from runtime.contract.spec.spec_routes import routes_of
 
     clusters = {name for one in flows for name in (one.source_cluster, one.destination_cluster)}
     told = [specs[one.destination_cluster][one.job] for one in flows]
@@ -91,8 +91,8 @@ def _asked(
 
 
 async def _found(asked: "StatusAsked", within_s: float, patience_s: float) -> tuple[PartitionWaits, ...]:
-    from runtime.audit.status_join import join
-    from runtime.audit.status_look import Looker
+    from runtime.audit.status.join import join
+    from runtime.audit.status.look import Looker
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s

@@ -11,7 +11,7 @@ from planner.declare.nodes import Mapping as Tree
 from planner.declare.nodes import Sequence
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.topology import Topology
-from runtime.contract.selection import written_out
+from runtime.contract.spec.selection import written_out
 
 LONGEST_RESULT = 100_000  # characters and values of one result, and of a variable inside an expression
 MOST_RENDERED = 10_000_000  # characters that all rendered values come to

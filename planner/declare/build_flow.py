@@ -21,7 +21,7 @@ from planner.model.topology import (
     StartAtOffsets,
     StartAtTimestamp,
 )
-from runtime.contract.rename import Match, Rename, Table, Template
+from runtime.contract.spec.rename import Match, Rename, Table, Template
 
 
 def flow_of(fields: Fields) -> Flow:

@@ -10,9 +10,9 @@ from planner.declare.hints import did_you_mean, prose
 from planner.declare.parts import Parts
 from planner.model.diagnostic import Diagnostic, Source, error, warning
 from planner.model.topology import SecretRef, looks_secret
-from runtime.contract import rename
-from runtime.contract.naming import metric_name
-from runtime.contract.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
+from runtime.contract.client.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
+from runtime.contract.spec import rename
+from runtime.contract.spec.naming import metric_name
 
 GLOB = re.compile(r"[A-Za-z0-9_\\.-]*[A-Za-z0-9_-]\*")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from planner.declare.syntax import place_of
 from planner.model.diagnostic import Failure, Source, error
-from runtime.contract.allowances import ALLOW_FILES, USUAL_FOLDERS, Allowances, is_made_up
+from runtime.contract.client.allowances import ALLOW_FILES, USUAL_FOLDERS, Allowances, is_made_up
 
 MAX_BYTES = 32 * 2**20
 MAX_FILES = 2_000

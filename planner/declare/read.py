@@ -13,9 +13,9 @@ from planner.declare.nodes import Mapping, Node, Scalar, Sequence
 from planner.declare.settings import check_name, setting_value
 from planner.declare.shapes import ScalarShape, Shape
 from planner.model.diagnostic import Diagnostic, Source, error
-from runtime.contract.naming import illegal_because, is_internal
-from runtime.contract.regex import LONGEST, UnreadableRegex, regex
-from runtime.contract.selection import written_out
+from runtime.contract.spec.naming import illegal_because, is_internal
+from runtime.contract.spec.regex import LONGEST, UnreadableRegex, regex
+from runtime.contract.spec.selection import written_out
 
 ROOT = "topology"  # what it must have is asked only where every file could be read
 TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from planner.model.diagnostic import Diagnostic, Failure, Source, error
 from planner.model.topology import Cluster, SecretRef, Setting, looks_secret
-from runtime.contract.client_secrets import ClientSecrets, Value
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.redaction import SENSITIVE
+from runtime.contract.client.redaction import SENSITIVE
+from runtime.contract.client.secrets import ClientSecrets, Value
+from runtime.contract.client.values import ClientSettingsError
 
 
 def resolve(

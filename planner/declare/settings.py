@@ -9,8 +9,8 @@ from planner.declare.nodes import Mapping, Node, Scalar, Sequence, kind_of
 from planner.declare.shapes import Settings
 from planner.diff.values import BOOLEANS, NUMBERS
 from planner.model.topology import SecretRef, Setting, looks_secret
-from runtime.contract.client_keys import CREDENTIALS, refusal
-from runtime.contract.secret_words import secret_settings
+from runtime.contract.client.keys import CREDENTIALS, refusal
+from runtime.contract.client.secret_words import secret_settings
 
 NUMBER = re.compile(r"-?\d+(_\d+)*")
 # YAML's other words for true and false, which are read for Kafka's own booleans.

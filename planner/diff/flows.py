@@ -22,7 +22,7 @@ from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.owned import Owned
 from planner.model.topology import RUNNING
-from runtime.contract.jobspec import AtOffsets, FlowSpec
+from runtime.contract.spec.jobspec import AtOffsets, FlowSpec
 
 _NAMED = 20  # topics of a failback that are shown by name
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"

@@ -22,7 +22,7 @@ from planner.model.desired import Desired, DesiredJob
 from planner.model.live import LiveJob
 from planner.model.observed import Observed
 from planner.model.owned import Owned
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 
 EXACTLY = "every partition resumes exactly where its ledger says"
 

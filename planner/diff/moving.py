@@ -7,7 +7,7 @@ from planner.diff.running import Standing, names_of
 from planner.diff.spec_fields import flow_fields, launch_fields, metrics_fields, moved
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import DesiredJob
-from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 DESTINATION = "destination"
 

@@ -6,7 +6,7 @@ from planner.expand.say import few
 from planner.model.change import FieldChange
 from planner.model.desired import DesiredFlow
 from planner.model.topology import ENDED, RUNNING
-from runtime.contract.selection import Names
+from runtime.contract.spec.selection import Names
 
 PROMOTED = "promoted"
 _SHOWN = 5

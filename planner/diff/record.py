@@ -16,7 +16,7 @@ from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
 from planner.model.owned import BEFORE, CONFIG, DECLARED, ID, MIRRORED, Owned
 from planner.model.topology import AclRule
-from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 PARTITIONS = "partitions"
 REPLICATION = "replication"

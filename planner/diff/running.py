@@ -10,7 +10,7 @@ from planner.model.desired import Desired, DesiredJob
 from planner.model.live import LiveJob
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.owned import Owned
-from runtime.contract.jobspec import FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec
 
 JOBS = "jobs"  # the key of ObservedCluster.unreadable
 REGISTRY = "registry"

@@ -8,8 +8,8 @@ import msgspec
 from planner.diff.values import DURATIONS
 from planner.model.change import SENSITIVE, FieldChange, Value
 from planner.model.topology import looks_secret
-from runtime.contract import jobspec
-from runtime.contract.jobspec import (
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import (
     FlowSpec,
     JobSpec,
     LaunchSpec,

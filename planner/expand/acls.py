@@ -20,7 +20,7 @@ from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
 from planner.model.topology import AclRule, Flow, Protect
-from runtime.contract.naming import is_internal
+from runtime.contract.spec.naming import is_internal
 
 EVERY = "*"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
 from planner.model.topology import Configs, ConfigSync, Provenance
-from runtime.contract.mirror import BOUNDS, MirrorRule, TopicSettings
+from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings
 
 
 @dataclass(frozen=True, slots=True)

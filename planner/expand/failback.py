@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from planner.expand.routes import opposite_of, router_of
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
-from runtime.contract.selection import Names
+from runtime.contract.spec.selection import Names
 
 
 @dataclass(frozen=True, slots=True)

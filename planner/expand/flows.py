@@ -10,7 +10,7 @@ from planner.expand.world import World
 from planner.model.desired import DesiredFlow
 from planner.model.observed import Observed
 from planner.model.topology import Flow, Provenance
-from runtime.contract.route import Verdict
+from runtime.contract.spec.route import Verdict
 
 
 def flows_of(

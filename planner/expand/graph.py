@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from planner.model.topology import Flow
-from runtime.contract.route import Router, Verdict
+from runtime.contract.spec.route import Router, Verdict
 
 
 class Node(NamedTuple):

@@ -22,8 +22,9 @@ from planner.model.topology import (
     Topology,
     looks_secret,
 )
-from runtime.contract import jobspec
-from runtime.contract.jobspec import (
+from runtime.contract.client.secret_words import secret_settings
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import (
     ClusterSpec,
     ConfigsSpec,
     FlowSpec,
@@ -37,9 +38,8 @@ from runtime.contract.jobspec import (
     Setting,
     TimestampsSpec,
 )
-from runtime.contract.route import Route, Router
-from runtime.contract.secret_words import secret_settings
-from runtime.contract.selection import Rules
+from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selection import Rules
 
 
 def jobs_of(

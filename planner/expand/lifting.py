@@ -7,7 +7,7 @@ refuse a record, or change its timestamp, is lifted. The registry remembers the 
 from collections.abc import Collection, Mapping
 
 from planner.expand.configs import Settings
-from runtime.contract.mirror import BOUNDS
+from runtime.contract.spec.mirror import BOUNDS
 
 LARGEST = "max.message.bytes"
 

@@ -12,7 +12,7 @@ from typing import assert_never
 from planner.expand.graph import Edge, Node, circling_clusters, reach, rounds
 from planner.expand.world import World
 from planner.model.topology import Flow, Provenance
-from runtime.contract.rename import Match, Table, Template
+from runtime.contract.spec.rename import Match, Table, Template
 
 ANY = "*"  # stands for a topic that nobody has named; not a legal name, so no real one is meant
 

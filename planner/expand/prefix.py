@@ -2,9 +2,9 @@
 
 from typing import assert_never
 
-from runtime.contract import rename_match
-from runtime.contract.rename import SAME_NAME, Match, Table, Template
-from runtime.contract.route import Way
+from runtime.contract.spec import rename_match
+from runtime.contract.spec.rename import SAME_NAME, Match, Table, Template
+from runtime.contract.spec.route import Way
 
 
 def prefix_there(way: Way, prefix: str) -> str | None:

@@ -1,8 +1,8 @@
 """The flows of a topology as routes: what each takes and how it names it."""
 
 from planner.model.topology import RUNNING, Flow, Selection, Topology
-from runtime.contract.route import Route, Router
-from runtime.contract.selection import GROUP_DENIALS, Answer, Names, Rules, Selector
+from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selection import GROUP_DENIALS, Answer, Names, Rules, Selector
 
 
 def router_of(topology: Topology) -> Router:

@@ -2,8 +2,8 @@
 
 import re
 
-from runtime.contract.naming import illegal_because
-from runtime.contract.regex import matches
+from runtime.contract.spec.naming import illegal_because
+from runtime.contract.spec.regex import matches
 
 _STEPS = (
     (re.compile(r"\\[dD]"), "0"),

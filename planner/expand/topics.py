@@ -13,7 +13,7 @@ from planner.model.desired import Declared, DesiredTopic, Lifted, MirroredBy
 from planner.model.observed import Observed
 from planner.model.owned import DECLARED, Owned
 from planner.model.topology import Flow, Provenance, Topic
-from runtime.contract.mirror import BOUNDS
+from runtime.contract.spec.mirror import BOUNDS
 
 
 @dataclass(frozen=True, slots=True)

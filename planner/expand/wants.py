@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from planner.expand.routes import group_selector
 from planner.expand.world import World, world_of
 from planner.model.topology import ConfigSync, Protect, Topology
-from runtime.contract.mirror import ALWAYS
-from runtime.contract.route import is_reserved
+from runtime.contract.spec.mirror import ALWAYS
+from runtime.contract.spec.route import is_reserved
 
 # Effective values that are mirrored, or that the lints compare, whatever set them.
 EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.replicas"})

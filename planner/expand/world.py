@@ -7,7 +7,7 @@ from planner.expand.graph import Edge, Graph, Node, reach
 from planner.expand.routes import Carried, router_of
 from planner.expand.sample import sample
 from planner.model.topology import Flow, Topic, Topology
-from runtime.contract.route import Router, is_reserved
+from runtime.contract.spec.route import Router, is_reserved
 
 
 @dataclass(frozen=True, slots=True)

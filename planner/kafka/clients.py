@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 from planner.kafka.endpoint import Endpoint
 from planner.kafka.token_command import run_token_command
 from planner.model.diagnostic import Failure, error
-from runtime.contract.client import confluent_config, speaks_bearer
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.redaction import without_quoted_value
+from runtime.contract.client.redaction import without_quoted_value
+from runtime.contract.client.settings import confluent_config, speaks_bearer
+from runtime.contract.client.values import ClientSettingsError
 
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
 

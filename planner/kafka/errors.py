@@ -2,7 +2,7 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from runtime.contract.redaction import redacted
+from runtime.contract.client.redaction import redacted
 
 _TRANSIENT = frozenset(
     {

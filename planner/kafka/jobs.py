@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from planner.kafka.log import Record
-from runtime.contract import job_status
-from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
-from runtime.contract.jobspec import JobSpec
-from runtime.contract.record_values import UnreadableValue
-from runtime.contract.status import PartitionStatus
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.status import PartitionStatus
+from runtime.contract.spec.jobspec import JobSpec
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from planner.kafka.clients import consumer
 from planner.kafka.endpoint import Endpoint
 from planner.kafka.errors import explain, is_transient
 from planner.model.diagnostic import Failure, error
-from runtime.contract import naming
+from runtime.contract.spec import naming
 
 READ_SECONDS = 30.0
 FIRST_ANSWER_SECONDS = 10.0

@@ -11,9 +11,9 @@ from planner.kafka.connections.failure import (
 )
 from planner.kafka.connections.session import Session
 from planner.kafka.endpoint import Endpoint
-from runtime.contract.client import wire_settings
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.redaction import redacted
+from runtime.contract.client.redaction import redacted
+from runtime.contract.client.settings import wire_settings
+from runtime.contract.client.values import ClientSettingsError
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.reassignments import AlterReassignmentsRequest, Refusal

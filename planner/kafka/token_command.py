@@ -3,7 +3,7 @@
 import shlex
 import subprocess
 
-from runtime.contract.redaction import remember
+from runtime.contract.client.redaction import remember
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.oauthbearer import Token, parse_printed
 

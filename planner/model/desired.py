@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from planner.model.address import Address, Kind, job_address, topic_address
 from planner.model.diagnostic import Diagnostic, Source
 from planner.model.topology import RUNNING, AclRule, Flow, Job, OnRemove
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)

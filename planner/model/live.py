@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtime.contract.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 FRESH_MS = 10_000  # a heartbeat comes every second; one that is older than this is no sign of life
 

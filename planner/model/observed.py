@@ -9,7 +9,7 @@ from planner.model.diagnostic import Diagnostic
 from planner.model.live import LiveJob
 from planner.model.owned import Owned
 from planner.model.topology import AclRule
-from runtime.contract.ledger import Generation
+from runtime.contract.records.ledger import Generation
 
 
 class ConfigSource(StrEnum):

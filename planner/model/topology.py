@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Literal
 
 from planner.model.diagnostic import Source
-from runtime.contract.rename import SAME_NAME, Rename
-from runtime.contract.secret_words import SECRET_WORDS as SECRET_WORDS
-from runtime.contract.secret_words import looks_secret as looks_secret
+from runtime.contract.client.secret_words import SECRET_WORDS as SECRET_WORDS
+from runtime.contract.client.secret_words import looks_secret as looks_secret
+from runtime.contract.spec.rename import SAME_NAME, Rename
 
 API_VERSION = "repl/v1"
 

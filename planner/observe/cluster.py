@@ -23,11 +23,11 @@ from planner.observe.jobs import read_generations, read_jobs
 from planner.observe.listing import Identity, Listing, identify, list_topics, look_up
 from planner.observe.progress import Progress
 from planner.observe.sizes import read_sizes
-from runtime.contract.client import wire_settings
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.ledger import Generation
-from runtime.contract.naming import LEDGER, REGISTRY, STATUS
-from runtime.contract.selection import GROUP_DENIALS, Names
+from runtime.contract.client.settings import wire_settings
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.records.ledger import Generation
+from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
+from runtime.contract.spec.selection import GROUP_DENIALS, Names
 
 Found = TypeVar("Found")
 ReadRegistry = Callable[[Endpoint], tuple[Owned, ...]]

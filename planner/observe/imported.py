@@ -8,7 +8,7 @@ from planner.expand.say import few
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import ConfigSource, ConfigsWanted, ObservedCluster, ObservedTopic, Wanted
 from planner.model.topology import Acl, Cluster, Topic, Topology
-from runtime.contract.regex import regex
+from runtime.contract.spec.regex import regex
 
 # The cluster's own, as other tools keep them: nobody manages these by hand.
 _OWN = re.compile(r"__.*")

@@ -7,10 +7,10 @@ from planner.kafka import Endpoint
 from planner.kafka.jobs import Board
 from planner.kafka.log import Record, Tail, read
 from planner.model.live import FRESH_MS, LiveJob
-from runtime.contract import ledger
-from runtime.contract.job_status import JobStatus
-from runtime.contract.jobspec import JobSpec
-from runtime.contract.naming import LEDGER, STATUS
+from runtime.contract.records import ledger
+from runtime.contract.records.job_status import JobStatus
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.naming import LEDGER, STATUS
 
 # A job beats every second. One that missed a few beats may have died just now: it is looked at until it
 # beats, or is silent for too long. Clocks of machines differ, so one that seems silent is looked at once

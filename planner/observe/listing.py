@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from planner.kafka.connections import BlockingConnection
 from planner.model.observed import Broker, ObservedTopic
-from runtime.contract.naming import is_internal
+from runtime.contract.spec.naming import is_internal
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import NO_TOPIC_ID
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, Topic

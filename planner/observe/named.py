@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from planner.model.topology import Topology
-from runtime.contract.selection import Names
+from runtime.contract.spec.selection import Names
 
 
 def named_topics(topology: Topology) -> dict[str, frozenset[str]]:

@@ -12,8 +12,8 @@ from planner.model.change import SENSITIVE, Action, Change
 from planner.model.plan import Plan, PlannedFlow
 from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
 from planner.model.topology import RUNNING, Cluster, SecretRef, Setting, looks_secret
-from runtime.contract import jobspec
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec
 
 # What a new job always shows, and what it shows where it is not empty.
 NEW = ("flows", "launcher", "master", "memory", "slots", "metrics")

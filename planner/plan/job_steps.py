@@ -27,8 +27,8 @@ from planner.model.step import (
 )
 from planner.model.topology import RUNNING
 from planner.plan.leaving import IDLE, JobStep, launch_of, leaving, losing_first
-from runtime.contract import jobspec
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec
 
 
 def job_steps(

@@ -13,7 +13,7 @@ from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.owned import Owned
 from planner.model.step import RESTORE, AlterConfigs, DeleteAcl, Own, Step
 from planner.model.topology import RUNNING, Flow, FlowState
-from runtime.contract.selection import Names
+from runtime.contract.spec.selection import Names
 
 
 def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnostic]:

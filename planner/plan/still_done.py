@@ -28,7 +28,7 @@ from planner.model.step import (
     StopJob,
 )
 from planner.plan.fingerprint import outdated
-from runtime.contract import jobspec
+from runtime.contract.spec import jobspec
 
 
 def undone(steps: Sequence[Step], done: Collection[str], observed: Observed) -> tuple[Diagnostic, ...]:

@@ -8,8 +8,8 @@ from planner.model.change import Action, Change
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
-from runtime.contract.ledger import Generation
-from runtime.contract.turn import may_come_back
+from runtime.contract.records.failback import may_come_back
+from runtime.contract.records.ledger import Generation
 
 NEXT = {
     FlowState.ACTIVE: "paused, promoted or failed_over",

@@ -7,7 +7,7 @@ from planner.expand.say import few
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.plan import WAITS
-from runtime.contract.seen import PartitionWaits
+from runtime.contract.views.status_view import PartitionWaits
 
 Alike = tuple[str, str, str]  # flow, state, next step
 

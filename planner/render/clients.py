@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.status_words import UNKNOWN, count, per_second, plural, span
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.seen_clients import ClientsSeen, ConsumerSeen, ProducerSeen, TopicClients
+from runtime.contract.views.clients_view import ClientsSeen, ConsumerSeen, ProducerSeen, TopicClients
 
 MOST_PRODUCERS = 10  # of one topic; all of them with --json
 LIMITS = (

@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from runtime.contract.groups_seen import Found, Located
+from runtime.contract.views.groups_view import Found, Located
 
 
 def as_text(located: Located) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.history import when
 from planner.render.table import Cell, Column, table
-from runtime.contract.groups_seen import BY_TIME, GroupSeen, OffsetSeen
+from runtime.contract.views.groups_view import BY_TIME, GroupSeen, OffsetSeen
 
 _STYLES = {
     "translated": "green",

@@ -13,7 +13,7 @@ from planner.model.outcome import Outcome, Result, Summary
 from planner.model.plan import Plan
 from planner.model.step import Disown, LaunchJob, Own, Reassign, Step, StopJob, verb
 from planner.plan.waiting import by_step
-from runtime.contract.seen import PartitionWaits
+from runtime.contract.views.status_view import PartitionWaits
 
 EVENT_VERSION = 1
 

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from planner.render.status_words import UNKNOWN, count, plural
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.provenance import HEADER
-from runtime.contract.seen_records import ClusterHeld, Copied, HopSeen, RecordSeen, RecordsSeen
+from runtime.contract.records.provenance import HEADER
+from runtime.contract.views.records_view import ClusterHeld, Copied, HopSeen, RecordSeen, RecordsSeen
 
 SHORT = 500  # characters of a value; all of them with --full
 _HEX = 64  # bytes of what is no text

@@ -14,7 +14,7 @@ from rich.text import Text
 from planner.render.history import when
 from planner.render.table import Cell, Column, Row, table
 from planner.render.words import plural
-from runtime.contract.seen_salvage import PartitionSalvaged, Salvaged, SalvageSeen
+from runtime.contract.views.salvage_view import PartitionSalvaged, Salvaged, SalvageSeen
 
 _SHOWN = 60
 _PARTITIONS = (

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.render.table import Cell, Column, Row, table
 from planner.render.words import plural
-from runtime.contract.seen_salvage import PartitionSalvaged, ReplayedPart, SalvageSeen
+from runtime.contract.views.salvage_view import PartitionSalvaged, ReplayedPart, SalvageSeen
 
 _PLANNED = (
     Column("TOPIC"),

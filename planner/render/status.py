@@ -24,8 +24,8 @@ from planner.render.status_rows import (
 )
 from planner.render.status_words import moment, plural, span
 from planner.render.table import Cell, Column, table
-from runtime.contract.seen import DOWN, UNKNOWN, FlowSeen, PartitionSeen, SlotSeen, StatusSeen
-from runtime.contract.status import PartitionState
+from runtime.contract.records.status import PartitionState
+from runtime.contract.views.status_view import DOWN, UNKNOWN, FlowSeen, PartitionSeen, SlotSeen, StatusSeen
 
 MOST_WORRIES = 20
 _SIDES = ("source", "destination")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from planner.render.status_words import count, latency, octets, per_second, span, sparkline
 from planner.render.table import Cell, Column, Row
-from runtime.contract.seen import DOWN, STALLED, UNKNOWN, FlowSeen, JobSeen, StatusSeen
-from runtime.contract.status import PartitionState as S
+from runtime.contract.records.status import PartitionState as S
+from runtime.contract.views.status_view import DOWN, STALLED, UNKNOWN, FlowSeen, JobSeen, StatusSeen
 
 GOOD, BUSY, WAITS, BAD, QUIET = "green", "cyan", "yellow", "bold red", "dim"
 _STYLES = {

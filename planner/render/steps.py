@@ -28,7 +28,7 @@ from planner.model.step import (
 from planner.model.topology import OnRemove, looks_secret
 from planner.plan.agreement_jobs import launch_of
 from planner.render.words import plural
-from runtime.contract import jobspec
+from runtime.contract.spec import jobspec
 
 NOT_READABLE = "(not readable)"
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.table import Cell, Column, Row, table
 from planner.render.words import plural
-from runtime.contract.seen_verify import Difference, PartitionVerified, Verified
+from runtime.contract.views.verify_view import Difference, PartitionVerified, Verified
 
 SHOWN = 10  # differences of a partition
 _COLUMNS = (

@@ -22,7 +22,7 @@ from planner.model.topology import (
     StartAtTimestamp,
 )
 from planner.render.yaml_text import Bare, Value
-from runtime.contract.rename import SAME_NAME, Match, Rename, Table, Template
+from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template
 
 _DEFAULT = Flow("", "", "", Selection(), "")
 

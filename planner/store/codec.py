@@ -12,8 +12,8 @@ from planner.model.diagnostic import Failure, error
 from planner.model.owned import Owned
 from planner.model.topology import OnRemove
 from planner.store.lease_log import Entry, Holder, Verb
-from runtime.contract import record_values
-from runtime.contract.record_values import UnreadableValue
+from runtime.contract.records import record_values
+from runtime.contract.records.record_values import UnreadableValue
 
 VERSION = 1
 _LONGEST_TTL_MS = 3_600_000  # a lease that nothing renews ends by then, whatever a record says

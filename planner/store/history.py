@@ -11,8 +11,8 @@ from planner.model.applied import Applied, StepResult
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.step import Step
 from planner.store import history_log
-from runtime.contract.naming import HISTORY
-from runtime.contract.record_values import UnreadableValue
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec.naming import HISTORY
 
 WRITE_SECONDS = 60.0
 

@@ -13,7 +13,7 @@ import msgspec
 from planner.model.applied import Applied, StepResult
 from planner.model.step import Step
 from planner.store.codec import decode, encode, shaped
-from runtime.contract.record_values import UnreadableValue
+from runtime.contract.records.record_values import UnreadableValue
 
 # Well below the 1 MB that a client sends in one record by default.
 RECORD_BYTES = 256 * 1024

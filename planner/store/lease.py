@@ -17,8 +17,8 @@ from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.store.codec import decode_lease, encode_lease
 from planner.store.lease_log import TTL_MS, Entry, Held, Holder, Verb, fold
-from runtime.contract.naming import LEASE
-from runtime.contract.record_values import UnreadableValue
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec.naming import LEASE
 
 _KEY = b"lease"
 _ASK_AGAIN_SECONDS = 1.0

@@ -12,7 +12,7 @@ from planner.kafka import Endpoint, admin
 from planner.kafka.log import FIRST_ANSWER_SECONDS, READ_SECONDS, unusable
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Internal
-from runtime.contract import naming
+from runtime.contract.spec import naming
 
 DAY_MS = 24 * 3_600_000
 _REPLICATION = 3

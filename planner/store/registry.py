@@ -10,8 +10,8 @@ from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.owned import Owned
 from planner.store.codec import decode_owned, encode_owned, registry_key
-from runtime.contract.naming import REGISTRY
-from runtime.contract.record_values import UnreadableValue
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec.naming import REGISTRY
 
 WRITE_SECONDS = 60.0
 _SHOWN = 200  # bytes of a key

@@ -1,1 +1,1 @@
-"""What the ledger can answer: verify, salvage, locate."""
+"""What the ledger and the clusters can answer, read-only: status, verify, read, offsets, salvage."""

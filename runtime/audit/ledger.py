@@ -14,16 +14,18 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from runtime.contract import client, naming, producers
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.producers import Producer
-from runtime.copy.ledger import Ledger
-from runtime.copy.maps import Maps
-from runtime.copy.scan import Scan, TopicReplaced
+from runtime.contract.client import settings as client
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.records import producers
+from runtime.contract.records.producers import Producer
+from runtime.contract.spec import naming
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Unsupported, WireError
 from runtime.kafka.timing import in_time
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.maps import Maps
+from runtime.ledger.scan import Scan, TopicReplaced
 
 OPEN_WITHIN_S = 15.0
 

@@ -5,7 +5,7 @@ from typing import Final
 from runtime.batch.spec import RewriteSpec
 from runtime.batch.splice import Raw, header_count_at, headers_of, with_header
 from runtime.batch.varint import varint
-from runtime.contract.provenance import HEADER, OFFSET_SIZE, constant_part, decode, offset_part
+from runtime.contract.records.provenance import HEADER, OFFSET_SIZE, constant_part, decode, offset_part
 
 _NAME: Final = HEADER.encode()
 _NAMED: Final = varint(len(_NAME)) + _NAME

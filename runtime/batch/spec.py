@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from runtime.batch.failure import BatchFailure, Where
 from runtime.batch.layout import Batch, Codec
-from runtime.contract.provenance import Home, Place
+from runtime.contract.records.provenance import Home, Place
 
 MAX_UNPACKED: Final = 256 * 1024 * 1024
 NO_END: Final = (1 << 63) - 1

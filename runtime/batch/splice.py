@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from runtime.batch.varint import TABLE, TABLE_REACH, Malformed, encode, read, read_size, varint
-from runtime.contract.provenance import OFFSET_SIZE, offset_part
+from runtime.contract.records.provenance import OFFSET_SIZE, offset_part
 
 _NO_ATTRIBUTES: Final = b"\x00"
 _ONE: Final = varint(1)

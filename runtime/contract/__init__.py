@@ -1,1 +1,1 @@
-"""Pure, shared with the planner: job spec, naming, rename rules, record formats, offset map."""
+"""What both sides agree on: pure values and rules, shared by planner and runtime."""

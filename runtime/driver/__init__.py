@@ -1,1 +1,1 @@
-"""The Spark application: discovery, assignment, generations, fencing, follow duties, status."""
+"""The Spark application: one job's driver."""

@@ -18,10 +18,10 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from runtime.copy.log import FORMAT_KEY
 from runtime.driver.jvm import JvmCalls
 from runtime.driver.log import say
 from runtime.driver.task import Ended, Ticket, encode, run_task
+from runtime.slot.log import FORMAT_KEY
 
 _EXECUTORS_S, _SETTLED_S, _LOOK_S = 30.0, 4.0, 0.2
 

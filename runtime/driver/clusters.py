@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from runtime.contract.client_secrets import ClientSecrets
-from runtime.contract.jobspec import ClusterSpec
-from runtime.copy.clusters import UnknownCluster, named, opened
-from runtime.copy.confluent import admin_client
-from runtime.driver.admin import Admin
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.driver.topics.admin import Admin
 from runtime.kafka.cluster import Cluster
+from runtime.kafka.confluent import admin_client
 from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.spec_clusters import UnknownCluster, named, opened
 
 _LISTING_S = 0.5  # flows that ask for the same cluster's topics at the same time share one answer
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.control import AcceptLoss, Command, Reconfigure, StopJob
-from runtime.contract.jobspec import JobSpec
-from runtime.copy.log import log_event
-from runtime.driver.channel import pause
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJob
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.driver.slots.channel import pause
 from runtime.kafka.errors import WireError
+from runtime.slot.log import log_event
 
 _RETRY_S = 1.0
 _ANSWERS = 20  # of the newest commands

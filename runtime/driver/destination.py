@@ -6,18 +6,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.contract import internal_topics, job_status, naming
-from runtime.contract.internal_topics import InternalTopic
-from runtime.contract.job_status import JobKey, JobStatus, UnreadableStatus
-from runtime.contract.jobspec import JobSpec
-from runtime.copy.ledger import Ledger
-from runtime.copy.scan import Scan
-from runtime.driver.admin import Created
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableStatus
+from runtime.contract.spec import internal_topics, naming
+from runtime.contract.spec.internal_topics import InternalTopic
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.clusters import Clusters
 from runtime.driver.log import say
+from runtime.driver.topics.admin import Created
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.scan import Scan
 
 _REPLICAS = 3
 _APPEAR_S = 20.0

@@ -12,32 +12,33 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from runtime.contract import control, job_status, jobspec, naming
-from runtime.contract.exits import JobExit
-from runtime.contract.job_status import JobState, JobStatus, SlotReport, SpecKey
-from runtime.contract.jobspec import JobSpec
-from runtime.copy.callbacks import callback_failures
-from runtime.copy.log import log_event
-from runtime.copy.records import Record
+from runtime.contract.records import control, job_status
+from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, SpecKey
+from runtime.contract.spec import jobspec, naming
+from runtime.contract.spec.exits import JobExit
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.application import Application
-from runtime.driver.channel import Skipped, Tail, end_of, pause, post
 from runtime.driver.clusters import Clusters
 from runtime.driver.commands import Commands, RefusedCommand
 from runtime.driver.destination import Destination, last_status, open_destination
-from runtime.driver.fleet import Fleet
-from runtime.driver.flow_duties import FlowDuties
-from runtime.driver.flows import Flows
+from runtime.driver.duties.flow_duties import FlowDuties
+from runtime.driver.flows.flows import Flows
+from runtime.driver.flows.takeover import Shared
 from runtime.driver.jvm import JvmSilent
-from runtime.driver.keeper import Surroundings
+from runtime.driver.leadership import Pulse
 from runtime.driver.log import say
-from runtime.driver.membership import Membership
 from runtime.driver.metrics import JobMetrics, Replicas, flow_pictures
-from runtime.driver.pulse import Pulse
-from runtime.driver.takeover import Shared
+from runtime.driver.slots.channel import Skipped, Tail, end_of, pause, post
+from runtime.driver.slots.fleet import Fleet
+from runtime.driver.slots.keeper import Surroundings
+from runtime.driver.slots.membership import Membership
 from runtime.driver.tasks import Tasks
 from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.errors import WireError
-from runtime.observe.picture import Picture
+from runtime.ledger.records import Record
+from runtime.metrics.picture import Picture
+from runtime.slot.callbacks import callback_failures
+from runtime.slot.log import log_event
 
 _PAUSE_S = 1.0
 _GOODBYE_S = 10.0

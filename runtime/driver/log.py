@@ -1,6 +1,6 @@
 """Lines for people in the application's log, beside what Spark says there."""
 
-from runtime.copy.log import log_event
+from runtime.slot.log import log_event
 
 
 def say(text: str) -> None:

@@ -20,15 +20,15 @@ except ModuleNotFoundError:
 
 import uvloop  # noqa: E402
 
-from runtime.contract.client_values import ClientSettingsError  # noqa: E402
-from runtime.contract.exits import JobExit  # noqa: E402
-from runtime.contract.jobspec import BadJobSpec, JobSpec, decode  # noqa: E402
-from runtime.copy import log  # noqa: E402
+from runtime.contract.client.values import ClientSettingsError  # noqa: E402
+from runtime.contract.spec.exits import JobExit  # noqa: E402
+from runtime.contract.spec.jobspec import BadJobSpec, JobSpec, decode  # noqa: E402
 from runtime.driver.application import Application, SparkNotStarted, start_application  # noqa: E402
 from runtime.driver.job import Job  # noqa: E402
 from runtime.driver.jvm import JvmSilent  # noqa: E402
 from runtime.driver.log import say  # noqa: E402
 from runtime.driver.parent import die_with_parent  # noqa: E402
+from runtime.slot import log  # noqa: E402
 
 
 def main() -> int:

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import ProcessCollector
 
-from runtime.contract.job_status import JobStatus, SlotReport
-from runtime.contract.jobspec import JobSpec
-from runtime.driver.flow import FlowWork
+from runtime.contract.records.job_status import JobStatus, SlotReport
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.driver.flows.flow import FlowWork
 from runtime.kafka.protocol.metadata import NO_LEADER, Topic
-from runtime.observe.book import Book
-from runtime.observe.collector import JobCollector
-from runtime.observe.endpoint import Endpoint
-from runtime.observe.picture import ClusterPicture, FlowPicture, Picture
-from runtime.observe.readiness import unready
+from runtime.metrics.book import Book
+from runtime.metrics.collector import JobCollector
+from runtime.metrics.endpoint import Endpoint
+from runtime.metrics.picture import ClusterPicture, FlowPicture, Picture
+from runtime.metrics.readiness import unready
 
 _EVERY_S = 1.0
 _AGAIN_S = 5.0

@@ -14,19 +14,20 @@ import msgspec
 import uvloop
 from pyspark import TaskContext
 
-from runtime.contract import control, job_status, naming
-from runtime.contract.job_status import SlotKey, SlotReport
-from runtime.contract.record_values import UnreadableValue
-from runtime.contract.status import SlotStatus
-from runtime.copy import assignment, log
-from runtime.copy.assignment import Assignment, SlotSpec, client_id
-from runtime.copy.clusters import named, opened
-from runtime.copy.records import Record
-from runtime.copy.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
-from runtime.driver.channel import Tail, pause, post
+from runtime.contract.records import control, job_status
+from runtime.contract.records.job_status import SlotKey, SlotReport
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.status import SlotStatus
+from runtime.contract.spec import assignment, naming
+from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.driver.parent import die_with_parent
+from runtime.driver.slots.channel import Tail, pause, post
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.spec_clusters import named, opened
+from runtime.ledger.records import Record
+from runtime.slot import log
+from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
 
 _LOOK_S = 0.1  # for a version that came into force: the driver waits for it
 _REPORT_S = 1.0

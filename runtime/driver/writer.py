@@ -11,10 +11,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
-from runtime.contract.ledger import LedgerKey, LedgerValue
-from runtime.copy.assignment import driver_transactional_id
-from runtime.copy.ledger_writer import BATCH_BYTES, LedgerWriter
-from runtime.copy.records import Record, chunks
+from runtime.contract.records.ledger import LedgerKey, LedgerValue
+from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
@@ -28,6 +26,8 @@ from runtime.kafka.protocol.transactions import (
 )
 from runtime.kafka.queries.partitions import coordinated
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
+from runtime.ledger.ledger_writer import BATCH_BYTES, LedgerWriter
+from runtime.ledger.records import Record, chunks
 
 TIMEOUT_MS = 30_000
 _FENCED = frozenset(

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from runtime.contract.client_values import WireSettings
+from runtime.contract.client.values import WireSettings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import Connection
 from runtime.kafka.dial import Dialer

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import assert_never
 
-from runtime.contract.client_values import Password, TokenCommand, TokenEndpoint, UnsecuredToken, WireSettings
+from runtime.contract.client.values import Password, TokenCommand, TokenEndpoint, UnsecuredToken, WireSettings
 from runtime.kafka.auth.login import Exchange, LoginError, advance, quoted
 from runtime.kafka.auth.oauthbearer import Token
 from runtime.kafka.auth.sasl import exchange_of, mechanism_of

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
-from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import LoginError, quoted
 from runtime.kafka.auth.oauthbearer import Token, parse_printed, request_token, unsecured_token
 from runtime.kafka.errors import AuthenticationFailed

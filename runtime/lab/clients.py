@@ -5,10 +5,10 @@ from pathlib import Path
 
 import yaml
 
+from runtime.lab.brokers.properties import render
+from runtime.lab.brokers.security import ADMIN
 from runtime.lab.cluster import Cluster
 from runtime.lab.files import write
-from runtime.lab.properties import render
-from runtime.lab.security import ADMIN
 
 
 def write_for(cluster: Cluster) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, assert_never
 
-from runtime.lab.security import ADMIN, SCRAM, jaas, java_tls
+from runtime.lab.brokers.security import ADMIN, SCRAM, jaas, java_tls
 from runtime.lab.spec import ClusterSpec, Node, Security
 
 Settings: TypeAlias = dict[str, str | dict[str, str]]

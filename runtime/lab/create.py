@@ -8,12 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from runtime.lab import clients, ports, properties, storage
+from runtime.lab import clients
+from runtime.lab.brokers import ports, properties, storage
+from runtime.lab.brokers.security import CONTROLLER
 from runtime.lab.cluster import Cluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
-from runtime.lab.kit import Kit
-from runtime.lab.security import CONTROLLER
+from runtime.lab.kit.kit import Kit
 from runtime.lab.spec import ClusterSpec, Node, Record, Security
 
 RECORD = "cluster.json"
@@ -130,7 +131,7 @@ def _secrets(cluster: Cluster) -> Mapping[str, str]:
     users = cluster.users
     if cluster.spec.security is Security.TLS:
         # Imported late: only this mode needs it.
-        from runtime.lab import certificates
+        from runtime.lab.brokers import certificates
 
         certificates.make(cluster, users)
     if cluster.spec.security is not Security.SASL:

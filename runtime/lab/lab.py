@@ -16,13 +16,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runtime.lab import clients, create, jars, processes, tools
+from runtime.lab import clients, create
+from runtime.lab.brokers import processes
+from runtime.lab.brokers.launch import Broker, kill, launch
 from runtime.lab.cluster import Cluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained
-from runtime.lab.ivy import Report
-from runtime.lab.kit import Kit, obtain, quicken
-from runtime.lab.launch import Broker, kill, launch
+from runtime.lab.kit import jars, tools
+from runtime.lab.kit.ivy import Report
+from runtime.lab.kit.kit import Kit, obtain, quicken
 from runtime.lab.spec import ClusterSpec
 from runtime.lab.status import LabStatus, look
 

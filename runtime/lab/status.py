@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from runtime.lab import processes, ready
+from runtime.lab.brokers import processes, ready
+from runtime.lab.brokers.processes import Process
 from runtime.lab.cluster import Cluster
-from runtime.lab.processes import Process
 from runtime.lab.spec import Node, Security
 
 

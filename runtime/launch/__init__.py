@@ -1,1 +1,1 @@
-"""Starts, stops and looks after jobs."""
+"""Starts, stops and finds jobs, by their launchers."""

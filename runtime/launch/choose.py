@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import assert_never
 
-from runtime.contract.jobspec import LaunchSpec
+from runtime.contract.spec.jobspec import LaunchSpec
 from runtime.launch.kubernetes import Kubernetes
 from runtime.launch.launcher import Launcher
-from runtime.launch.supervised import Supervised
+from runtime.launch.supervision.supervised import Supervised
 
 
 def launcher_for(launch: LaunchSpec, home: Path) -> Launcher:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import runtime
-from runtime.contract.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch.folder import Folder
 from runtime.launch.launcher import LaunchError
 

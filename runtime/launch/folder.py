@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from runtime.contract import jobspec
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.launcher import LaunchError
 from runtime.launch.processes import Identity
 from runtime.launch.references import refuse_secrets

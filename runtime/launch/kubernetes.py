@@ -18,8 +18,8 @@ from typing import Any
 
 import jinja2
 
-from runtime.contract import jobspec
-from runtime.contract.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch import references
 from runtime.launch.command import HEAP, QUIET, SECURED
 from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 
 
 class LaunchState(StrEnum):

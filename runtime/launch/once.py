@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.command import ROOT, Submission, check_secret, properties_file, spark_home, submission
 from runtime.launch.folder import Folder, write
 from runtime.launch.java import find_java

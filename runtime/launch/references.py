@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from runtime.contract.client_secrets import ClientSecrets
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.jobspec import JobSpec
-from runtime.contract.secret_words import OPERATOR_KEYS, secret_settings
+from runtime.contract.client.secret_words import OPERATOR_KEYS, secret_settings
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.launcher import LaunchError
 
 

@@ -19,7 +19,7 @@ from planner.store import log
 from planner.store.lease import Lease
 from planner.store.lease_log import Holder
 from planner.store.registry import read_registry
-from runtime.contract.naming import LEASE
+from runtime.contract.spec.naming import LEASE
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.endpoints import endpoint

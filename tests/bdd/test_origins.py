@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from runtime.contract.provenance import HEADER, Origin, encode
+from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.lab.lab import Lab
 from tests.bdd.running import SMALL, Town, eventually
 from tests.labs import spec

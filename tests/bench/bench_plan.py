@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from planner.diff import diff
 from planner.kafka.connections.session import Session
 from planner.observe.listing import list_topics
-from runtime.contract.client import wire_settings
+from runtime.contract.client.settings import wire_settings
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import uvloop
 
-from runtime.contract.jobspec import CopySettings, ProvenanceMode
+from runtime.contract.spec.jobspec import CopySettings, ProvenanceMode
 from runtime.kafka.errors import BrokerError
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
-from tests.runtime.copy.world import Driver, Side, assigned, at_end, flow_spec, until
+from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
 
 LOADS: tuple[tuple[Load, ProvenanceMode], ...] = (
     (Load("1 KB, none", 1024, "none", 1.0), "off"),

@@ -17,7 +17,7 @@ from tests.chaos.doors import doors, through
 from tests.chaos.links import links
 from tests.chaos.storm import PARTITIONS, Ground, Storm, Weather, cluster_specs, prepare, rage
 from tests.checker.report import AT_SOURCE, Kind
-from tests.runtime.copy.world import Driver
+from tests.runtime.slot.world import Driver
 from tests.spark.job import flow_of, spec_of
 from tests.toxiproxy import toxiproxy
 

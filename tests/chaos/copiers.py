@@ -15,11 +15,11 @@ from typing import Protocol
 import msgspec
 import psutil
 
-from runtime.contract.jobspec import FlowSpec, JobSpec, encode
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, encode
 from runtime.launch.command import JVM, MAIN, spark_home
 from tests.labs import WITH_PARENT
 from tests.processes import below, freeze, kill_together, parent_of, thaw, words_of
-from tests.runtime.copy.world import Driver, Side, assigned
+from tests.runtime.slot.world import Driver, Side, assigned
 from tests.spark.job import SUBMIT
 
 _AGAIN_S = 0.2
@@ -51,7 +51,7 @@ class SlotCopier:
         assignment = asyncio.run(self.driver.take_over(self.flow, partitions))
         file = self.folder / f"{self.flow.name}-{assignment.version}.json"
         file.write_bytes(msgspec.json.encode([self.driver.spec(), assignment]))
-        return [sys.executable, "-m", "tests.runtime.copy.slot_process", str(file)]
+        return [sys.executable, "-m", "tests.runtime.slot.slot_process", str(file)]
 
     def victims(self, root: psutil.Process) -> Mapping[str, list[psutil.Process]]:
         return {"worker": [root], "driver": [root]}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.lab.lab import Lab
 from runtime.lab.spec import Listener
 from tests.chaos.links import Links

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from runtime.lab import processes
+from runtime.lab.brokers import processes
 from runtime.lab.lab import Lab
 
 CLUSTERS = ("dc1", "dc2")

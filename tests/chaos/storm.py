@@ -17,7 +17,7 @@ from tests.chaos.doors import door
 from tests.chaos.links import CLUSTERS, Links
 from tests.labs import JVM, WITH_PARENT
 from tests.records import wait_for
-from tests.runtime.copy.world import Side
+from tests.runtime.slot.world import Side
 from tests.toxiproxy import Proxies
 
 PARTITIONS = 4

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from runtime.contract.provenance import HEADER, Origin, decode
+from runtime.contract.records.provenance import HEADER, Origin, decode
 from tests.checker.shapes import Headers, digest
 from tests.records import passing
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.contract.provenance import Origin
+from runtime.contract.records.provenance import Origin
 from tests.checker.compare import compare_logs
 from tests.checker.reader import Log, Seen
 from tests.checker.report import Finding, Kind, Report

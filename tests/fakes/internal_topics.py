@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from runtime.copy.records import Record, build, plain
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, Topic
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from runtime.ledger.records import Record, build, plain
 
 LEADER = Partition(0, 1, 5, (1,), (1,))
 

@@ -18,9 +18,8 @@ from planner.apply.launching import LaunchFailed
 from planner.kafka import Endpoint, producer
 from planner.kafka.log import Tail, append
 from planner.model.topology import RUNNING
-from runtime.contract import control, job_status, naming
-from runtime.contract.internal_topics import at_destination
-from runtime.contract.job_status import (
+from runtime.contract.records import control, job_status
+from runtime.contract.records.job_status import (
     FlowView,
     JobKey,
     JobState,
@@ -30,8 +29,10 @@ from runtime.contract.job_status import (
     SpecKey,
     StatusKey,
 )
-from runtime.contract.jobspec import JobSpec, LaunchSpec
-from runtime.contract.status import PartitionStatus, SlotStatus
+from runtime.contract.records.status import PartitionStatus, SlotStatus
+from runtime.contract.spec import naming
+from runtime.contract.spec.internal_topics import at_destination
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 
 BEAT_S = 0.5
 ALL = 1_000_000  # of whatever is asked for

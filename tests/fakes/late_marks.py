@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from runtime.contract.ledger import LedgerKey, LedgerValue
-from runtime.copy.records import Record
+from runtime.contract.records.ledger import LedgerKey, LedgerValue
 from runtime.driver.writer import DriverWriter
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.transactions import add_partitions, end_transaction
+from runtime.ledger.records import Record
 
 LATE_S = 0.5
 

@@ -28,8 +28,8 @@ from planner.model.step import (
     StopJob,
 )
 from planner.model.topology import AclRule
-from runtime.contract import jobspec
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec
 
 
 @dataclass

@@ -22,7 +22,7 @@ from planner.model.topology import (
     Topic,
     Topology,
 )
-from runtime.contract.rename import Template
+from runtime.contract.spec.rename import Template
 from tests.fakes.states import SHOP, acl, cluster, flow, topology
 
 NAMES = ("a", "b", "c", "d.x")

@@ -4,7 +4,7 @@ import pytest
 
 from runtime.lab.lab import Lab
 from tests.records import coordinators_ready
-from tests.runtime.copy.world import Side
+from tests.runtime.slot.world import Side
 
 
 def sides_of(lab: Lab) -> dict[str, Side]:

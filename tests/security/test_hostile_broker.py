@@ -17,7 +17,7 @@ from planner.kafka import Endpoint, ReassignmentFailure, move_replicas
 from planner.model.observed import Unreachable
 from planner.model.topology import Cluster as DeclaredCluster
 from planner.observe import Observer
-from runtime.contract.client import wire_settings
+from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.errors import WireError
 from tests.fakes.hostile_broker import (

@@ -31,7 +31,7 @@ from planner.model.topology import AclRule
 from planner.plan.agreement import disagreements
 from planner.plan.plain import STEP_KINDS
 from planner.store import planfile
-from runtime.contract import jobspec
+from runtime.contract.spec import jobspec
 from tests.fakes.states import acl, flow, topology
 from tests.planner.plan.jobs import applied
 from tests.planner.plan.jobs import plan as plan_of

@@ -7,8 +7,8 @@ import pytest
 
 from planner.model.step import LaunchJob
 from planner.plan.agreement import disagreements
-from runtime.contract import jobspec
-from runtime.contract.jobspec import (
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import (
     ClusterSpec,
     ConfigsSpec,
     CopySettings,

@@ -8,21 +8,22 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from runtime.contract import control, job_status, naming
-from runtime.contract.control import Assign, StopSlot
-from runtime.contract.job_status import JobKey, JobStatus
-from runtime.contract.jobspec import JobSpec
-from runtime.copy.assignment import Assignment, SlotSpec
-from runtime.copy.records import Record, StoredRecord
-from runtime.copy.slot import Slot
-from runtime.driver.channel import Skipped, Tail, end_of, post
+from runtime.contract.records import control, job_status
+from runtime.contract.records.control import Assign, StopSlot
+from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.spec import naming
+from runtime.contract.spec.assignment import Assignment, SlotSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.clusters import Clusters
 from runtime.driver.destination import last_status, open_destination
+from runtime.driver.slots.channel import Skipped, Tail, end_of, post
 from runtime.driver.task import Ticket, listen
 from runtime.kafka.cluster import Cluster
+from runtime.ledger.records import Record, StoredRecord
+from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S
 from tests.runtime.conftest import sides_of
-from tests.runtime.copy.world import Side
+from tests.runtime.slot.world import Side
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]

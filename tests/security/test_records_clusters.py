@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from planner.diff.spec_fields import moved, reached_fields
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, not_started_with
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, not_started_with
 
 DC1 = ClusterSpec(bootstrap="dc1:1", id="one", client={"sasl.password": {"env": "DC1"}, "client.id": "x"})
 DC2 = ClusterSpec(bootstrap="dc2:1")

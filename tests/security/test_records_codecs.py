@@ -13,31 +13,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract import (
+from runtime.contract.groups import consumer_times
+from runtime.contract.groups.consumer_times import ConsumerTimes, Moment, UnreadableTimes
+from runtime.contract.records import (
     checkpoint,
-    consumer_times,
     control,
     heartbeat,
     job_status,
-    jobspec,
     ledger,
-    offsetmap,
     producers,
     record_values,
     status,
 )
-from runtime.contract.checkpoint import Checkpoint, CheckpointState, UnreadableCheckpoint
-from runtime.contract.consumer_times import ConsumerTimes, Moment, UnreadableTimes
-from runtime.contract.control import UnreadableControl
-from runtime.contract.heartbeat import Heartbeat, UnreadableHeartbeat
-from runtime.contract.job_status import JobStatus, SlotReport, SourceEnds, UnreadableStatus
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, TemplateRule
-from runtime.contract.ledger import Generation, Orphaned, Progress, Replayed, Segment, UnreadableRecord
-from runtime.contract.producers import Producer
-from runtime.contract.record_values import UnreadableValue
-from runtime.contract.status import SlotStatus
-from runtime.copy import assignment
-from runtime.copy.assignment import Assignment
+from runtime.contract.records import offset_map as offsetmap
+from runtime.contract.records.checkpoint import Checkpoint, CheckpointState, UnreadableCheckpoint
+from runtime.contract.records.control import UnreadableControl
+from runtime.contract.records.heartbeat import Heartbeat, UnreadableHeartbeat
+from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, UnreadableStatus
+from runtime.contract.records.ledger import (
+    Generation,
+    Orphaned,
+    Progress,
+    Replayed,
+    Segment,
+    UnreadableRecord,
+)
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.status import SlotStatus
+from runtime.contract.spec import assignment, jobspec
+from runtime.contract.spec.assignment import Assignment
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, TemplateRule
 
 _SECONDS, _BYTES = 5.0, 400 << 20
 _DEEP = 100_000

@@ -25,7 +25,7 @@ from planner.store.codec import (
 )
 from planner.store.lease_log import Holder, Verb
 from planner.store.planfile import step_of
-from runtime.contract.record_values import UnreadableValue
+from runtime.contract.records.record_values import UnreadableValue
 
 KEY = registry_key(topic_address("dc1", "orders"))
 OWNED = Owned(topic_address("dc1", "orders"), "shop", {"partitions": "3"})

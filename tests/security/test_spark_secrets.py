@@ -9,11 +9,11 @@ from planner.declare import load
 from planner.model.diagnostic import Failure
 from planner.model.topology import Job
 from planner.render.json import json_text
-from runtime.contract.secret_words import secret_settings
+from runtime.contract.client.secret_words import secret_settings
 from runtime.launch.folder import Folder
 from runtime.launch.kubernetes import manifest
 from runtime.launch.launcher import LaunchError
-from runtime.launch.supervised import Supervised
+from runtime.launch.supervision.supervised import Supervised
 from tests.fakes.states import flow, topology
 from tests.planner.plan.jobs import plan
 from tests.runtime.launch.specs import spec_of

@@ -10,9 +10,9 @@ from planner.declare import load
 from planner.declare.secrets import resolve as planner_resolve
 from planner.model.diagnostic import Failure
 from planner.model.topology import Cluster
-from runtime.contract.client_secrets import ClientSecrets
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.token_endpoint import ALLOW_INSECURE
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.client.token_endpoint import ALLOW_INSECURE
+from runtime.contract.client.values import ClientSettingsError
 
 KEY = "sasl.oauthbearer.token.endpoint.url"
 CLEAR = "http://idp.example.org/token"

@@ -13,10 +13,10 @@ from planner.cli.endpoints import endpoints_of
 from planner.kafka import Endpoint, admin, consumer, producer
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Cluster
-from runtime.contract.client_secrets import ClientSecrets
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.jobspec import ClusterSpec
-from runtime.copy.confluent import admin_client
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.kafka.confluent import admin_client
 
 SILENT = "127.0.0.1:1"
 MARK = "ran"

@@ -12,8 +12,8 @@ from planner.model.diagnostic import Failure, Source
 from planner.model.plan import Mode, Plan
 from planner.model.step import LaunchJob
 from planner.model.topology import Cluster, SecretRef
-from runtime.contract import jobspec
-from runtime.contract.jobspec import ClusterSpec, JobSpec, Setting
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, Setting
 
 SILENT = "127.0.0.1:1"
 

@@ -15,10 +15,10 @@ import pytest
 from planner.cli.app import run
 from planner.kafka import Endpoint, admin
 from planner.model.diagnostic import ExitCode, Failure
-from runtime.contract.client_keys import ALLOWED, CREDENTIALS
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.redaction import remember
-from runtime.copy.confluent import admin_client
+from runtime.contract.client.keys import ALLOWED, CREDENTIALS
+from runtime.contract.client.redaction import remember
+from runtime.contract.client.values import ClientSettingsError
+from runtime.kafka.confluent import admin_client
 
 CANARY = "canary-AKIA-4711/secret"
 SILENT = "127.0.0.1:1"

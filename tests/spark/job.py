@@ -16,18 +16,20 @@ from typing import Any, TypeVar
 import psutil
 from confluent_kafka import Producer
 
-from runtime.contract import client, control, job_status, jobspec, naming
-from runtime.contract.client_secrets import ClientSecrets
-from runtime.contract.control import Command
-from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
-from runtime.contract.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
-from runtime.contract.ledger import Generation, PartitionKey
-from runtime.contract.status import PartitionStatus
-from runtime.copy.ledger import Ledger
-from runtime.copy.scan import Scan
+from runtime.contract.client import settings as client
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.records import control, job_status
+from runtime.contract.records.control import Command
+from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
+from runtime.contract.records.ledger import Generation, PartitionKey
+from runtime.contract.records.status import PartitionStatus
+from runtime.contract.spec import jobspec, naming
+from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
 from runtime.kafka.cluster import Cluster
 from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, JVM, MAIN
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.scan import Scan
 from tests.processes import below, parent_of, words_of
 from tests.records import wait_for
 

@@ -20,10 +20,10 @@ from confluent_kafka.admin import (
 )
 from msgspec.structs import replace
 
-from runtime.contract import control, heartbeat
-from runtime.contract.jobspec import AtOffsets, ClusterSpec, FlowSpec, OriginCommitsSpec
-from runtime.contract.ledger import PartitionKey
-from runtime.contract.status import PartitionState
+from runtime.contract.records import control, heartbeat
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.status import PartitionState
+from runtime.contract.spec.jobspec import AtOffsets, ClusterSpec, FlowSpec, OriginCommitsSpec
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.processes import below, lives, share_of

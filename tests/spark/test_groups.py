@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka import KafkaError
 from msgspec.structs import replace
 
-from runtime.contract import control
-from runtime.contract.jobspec import AtOffsets, GroupsSpec, SelectionSpec, TemplateRule
+from runtime.contract.records import control
+from runtime.contract.spec.jobspec import AtOffsets, GroupsSpec, SelectionSpec, TemplateRule
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.records import create_topic, passing, wait_for, write
-from tests.runtime.copy.workload import LONG_AGO, mixed
-from tests.runtime.copy.world import Row, Side
 from tests.runtime.driver.groups_world import consumer_of
+from tests.runtime.slot.workload import LONG_AGO, mixed
+from tests.runtime.slot.world import Row, Side
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark

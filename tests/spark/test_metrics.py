@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
-from runtime.contract.control import Reconfigure
+from runtime.contract.records.control import Reconfigure
 from runtime.lab.lab import Lab
 from tests.ports import free_port
 from tests.processes import kill_together
 from tests.prometheus import Prometheus, promtool
 from tests.records import create_topic, wait_for, write
-from tests.runtime.observe.expressions import ALERTS, alerts, panels
+from tests.runtime.metrics.expressions import ALERTS, alerts, panels
 from tests.spark.forwarder import Door
 from tests.spark.job import Running, flow_of, spec_of, start_job
 

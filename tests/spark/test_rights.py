@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
 )
 from msgspec.structs import replace
 
-from runtime.contract.jobspec import ClusterSpec, GroupsSpec, OriginCommitsSpec, SelectionSpec
-from runtime.contract.status import PartitionState
+from runtime.contract.records.status import PartitionState
+from runtime.contract.spec.jobspec import ClusterSpec, GroupsSpec, OriginCommitsSpec, SelectionSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.records import create_topic, read, wait_for, write

@@ -16,11 +16,11 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract import naming
-from runtime.contract.jobspec import ClusterSpec, JobSpec, LaunchSpec
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, LaunchSpec
 from runtime.lab.lab import Lab
 from runtime.launch.launcher import LaunchState
-from runtime.launch.supervised import Supervised
+from runtime.launch.supervision.supervised import Supervised
 from tests import checker
 from tests.commands import repl
 from tests.ports import free_port

@@ -15,11 +15,12 @@ from planner.kafka import explain, producer
 from planner.kafka.log import append
 from planner.model.outcome import DONE, Result, Verdict, failed
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
-from runtime.contract import control, job_status, jobspec
-from runtime.contract.control import Reconfigure
-from runtime.contract.job_status import JobKey, JobStatus
-from runtime.contract.jobspec import JobSpec, LaunchSpec
-from runtime.contract.naming import STATUS
+from runtime.contract.records import control, job_status
+from runtime.contract.records.control import Reconfigure
+from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.naming import STATUS
 
 _WRITE_S = 30.0
 _LOOK_AT_PROCESS_S = 2.0

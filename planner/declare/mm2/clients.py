@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from planner.declare.mm2.notes import Keys
 from planner.model.topology import SecretRef, Setting
-from runtime.contract.client_keys import CREDENTIALS
+from runtime.contract.client.keys import CREDENTIALS
 
 # Java's name → librdkafka's, where the value means the same.
 _SAME = {

@@ -13,9 +13,9 @@ from planner.model.topology import (
     Selection,
     StartAt,
 )
-from runtime.contract.regex import UnreadableRegex, regex
-from runtime.contract.rename import SAME_NAME, Rename, Template
-from runtime.contract.selection import GROUP_DENIALS, TOPIC_DENIALS, written_out
+from runtime.contract.spec.regex import UnreadableRegex, regex
+from runtime.contract.spec.rename import SAME_NAME, Rename, Template
+from runtime.contract.spec.selection import GROUP_DENIALS, TOPIC_DENIALS, written_out
 
 _IDENTITY = "IdentityReplicationPolicy"
 _PREFIX = "DefaultReplicationPolicy"

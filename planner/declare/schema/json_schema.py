@@ -8,7 +8,7 @@ from planner.declare.parse import documents
 from planner.declare.scalars import BYTES, MILLISECONDS
 from planner.declare.shapes import Key, Plain, Record, Shape
 from planner.declare.variables import python_value
-from runtime.contract.client_keys import ALLOWED, CREDENTIALS
+from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -9,8 +9,8 @@ from planner.expand.say import counted, of_flow
 from planner.expand.world import World
 from planner.model.address import topic_address
 from planner.model.diagnostic import Diagnostic, error
-from runtime.contract.naming import illegal_because, metric_name
-from runtime.contract.route import is_reserved
+from runtime.contract.spec.naming import illegal_because, metric_name
+from runtime.contract.spec.route import is_reserved
 
 
 def illegal_names(world: World, edges: Sequence[Edge]) -> Iterator[Diagnostic]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.topology import Cluster, Setting, Topology
-from runtime.contract.client_values import ClientSettingsError, parse_bootstrap
+from runtime.contract.client.values import ClientSettingsError, parse_bootstrap
 
 CLEAR_TEXT = "credentials-in-clear-text"
 UNCHECKED = "certificate-not-checked"

@@ -9,8 +9,8 @@ from planner.expand.world import World
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed
 from planner.model.topology import Flow
-from runtime.contract.route import Verdict, is_reserved
-from runtime.contract.selection import Answer, Names, written_out
+from runtime.contract.spec.route import Verdict, is_reserved
+from runtime.contract.spec.selection import Answer, Names, written_out
 
 
 def selections(world: World) -> Iterator[Diagnostic]:

@@ -13,7 +13,7 @@ from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.observed import Observed
 from planner.model.topology import RUNNING, Topology
-from runtime.contract import naming
+from runtime.contract.spec import naming
 
 MIN_ISR = "min.insync.replicas"
 TIMESTAMP_TYPE = "message.timestamp.type"

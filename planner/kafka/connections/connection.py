@@ -7,7 +7,7 @@ from typing import TypeVar
 from planner.kafka.connections.explain import Peer, why_no_answer, why_no_connection
 from planner.kafka.connections.failure import Closed
 from planner.kafka.connections.loop import Ended, LoopThread
-from runtime.contract.client_values import WireSettings
+from runtime.contract.client.values import WireSettings
 from runtime.kafka.connection import Connection
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import TimedOut, WireError

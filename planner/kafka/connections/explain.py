@@ -15,8 +15,8 @@ from planner.kafka.connections.failure import (
     Unreadable,
     WireFailure,
 )
-from runtime.contract.client_values import Password, WireSettings
-from runtime.contract.redaction import redacted
+from runtime.contract.client.redaction import redacted
+from runtime.contract.client.values import Password, WireSettings
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.sasl import mechanism_of
 from runtime.kafka.auth.tls import short_reason

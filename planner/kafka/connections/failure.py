@@ -1,6 +1,6 @@
 """What can go wrong between us and a broker, in a person's words, each with its way out."""
 
-from runtime.contract.redaction import redacted
+from runtime.contract.client.redaction import redacted
 from runtime.kafka.codes import ErrorCode
 
 

@@ -10,7 +10,7 @@ import struct
 from typing import TypeVar
 
 from planner.kafka.connections.failure import Closed, Refused
-from runtime.contract.client_values import SecurityProtocol, WireSettings
+from runtime.contract.client.values import SecurityProtocol, WireSettings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import Reader
 from runtime.kafka.protocol.handshake import OldApiVersionsRequest, SaslHandshakeRequest

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from planner.kafka.connections.failure import Refused
 from planner.kafka.token_command import NoToken, run_token_command
-from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.oauthbearer import Token, request_token, unsecured_token
 

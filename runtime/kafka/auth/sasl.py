@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from runtime.contract.client_values import Password, Sasl, TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.values import Password, Sasl, TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import Exchange, LoginError
 from runtime.kafka.auth.oauthbearer import oauthbearer
 from runtime.kafka.auth.scram import scram

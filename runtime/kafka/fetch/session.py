@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from runtime.contract.client_values import WireSettings
+from runtime.contract.client.values import WireSettings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure
 from runtime.kafka.protocol.fetch import (

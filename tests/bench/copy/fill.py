@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from runtime.batch.failure import Where
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, SUMMED, Batch
 from runtime.batch.walk import walk
-from runtime.contract.client import wire_settings
+from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.contract.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, encode
+from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, encode
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
 from tests.bench.copy.slots import flow_of

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from runtime.batch.failure import Where
 from runtime.batch.layout import Batch
 from runtime.batch.walk import walk
-from runtime.contract.client import wire_settings
+from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom

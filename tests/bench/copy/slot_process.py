@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from runtime.copy.slot import Slot
+from runtime.slot.slot import Slot
 from tests.bench.copy.slots import Work
 
 _PROFILE = "--profile="

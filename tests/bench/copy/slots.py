@@ -8,12 +8,12 @@ import uuid
 
 import msgspec
 
-from runtime.contract.jobspec import CopySettings, FlowSpec, SelectionSpec, TemplateRule
-from runtime.copy.assignment import Assignment, SlotSpec
+from runtime.contract.spec.assignment import Assignment, SlotSpec
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, SelectionSpec, TemplateRule
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
 from tests.bench.copy.workloads import PARTITIONS
-from tests.runtime.copy.world import Driver, Side, assigned
+from tests.runtime.slot.world import Driver, Side, assigned
 
 
 class Work(msgspec.Struct):

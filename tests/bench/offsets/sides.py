@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from runtime.contract.jobspec import FlowSpec, GroupsSpec, SelectionSpec
+from runtime.contract.spec.jobspec import FlowSpec, GroupsSpec, SelectionSpec
 from tests.bench.copy.job import Job
 from tests.bench.copy.mirror import MirrorMaker
 from tests.bench.copy.run import Run, Side

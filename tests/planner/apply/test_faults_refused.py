@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from runtime.contract.naming import HISTORY, LEASE, REGISTRY
+from runtime.contract.spec.naming import HISTORY, LEASE, REGISTRY
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.planner.apply.cut import SHORT_LEASE_MS, registry, start, topic_ids

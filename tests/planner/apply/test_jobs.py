@@ -17,9 +17,9 @@ from planner.model.diagnostic import Failure, error
 from planner.model.outcome import DONE, Result, Verdict
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from planner.observe.jobs import read_jobs
-from runtime.contract import jobspec
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
-from runtime.contract.status import PartitionState, PartitionStatus
+from runtime.contract.records.status import PartitionState, PartitionStatus
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.fakes.jobs import FakeJobs

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from planner.apply.orders import standing
-from runtime.contract.status import PartitionState as State
+from runtime.contract.records.status import PartitionState as State
 from tests.planner.apply.test_watch import board, partition, report
 
 LOST = {State.DATA_LOSS, State.RECREATED, State.DIVERGED}

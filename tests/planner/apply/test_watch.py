@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from planner.apply.watch import not_copying
 from planner.kafka.jobs import Board
 from planner.kafka.log import Record
-from runtime.contract import job_status
-from runtime.contract.job_status import (
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import (
     FlowView,
     JobKey,
     JobStatus,
@@ -17,8 +17,8 @@ from runtime.contract.job_status import (
     SpecKey,
     StatusKey,
 )
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
-from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
+from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
 
 FLOW = FlowSpec(name="x", source="dc1", destination="dc2", topics=SelectionSpec(include=["a"]))
 SPEC = JobSpec(

@@ -5,8 +5,8 @@ import pytest
 from planner.apply.orders import Standing
 from planner.cli.accept_loss import told
 from planner.model.diagnostic import ExitCode, Failure
-from runtime.contract.status import PartitionState as State
-from runtime.contract.status import PartitionStatus
+from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.status import PartitionStatus
 from tests.fakes.states import flow
 
 THERE = flow("there")

@@ -12,7 +12,7 @@ import pytest
 
 from planner.kafka import log
 from planner.store import planfile
-from runtime.contract import naming
+from runtime.contract.spec import naming
 from tests.commands import REPL, environment, repl
 from tests.endpoints import endpoint
 from tests.records import write

@@ -15,7 +15,7 @@ from planner.cli.pipeline import see
 from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import FlowState, Topology
-from runtime.contract.route import BROKER_TOPICS
+from runtime.contract.spec.route import BROKER_TOPICS
 from runtime.lab.lab import Lab
 from tests.bdd.running import WITHIN_S, eventually
 from tests.labs import spec

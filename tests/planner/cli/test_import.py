@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from planner.cli.app import run
-from runtime.contract.naming import REGISTRY
+from runtime.contract.spec.naming import REGISTRY
 from tests.commands import repl
 from tests.records import create_topic, wait_for
 

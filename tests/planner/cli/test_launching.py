@@ -11,7 +11,7 @@ from planner.cli.launching import Adapted, home_of
 from planner.model.diagnostic import Source
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Cluster
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState
 
 SPEC = JobSpec(job="dc2", topology="shop", destination="dc2", clusters={}, flows=[])

@@ -6,7 +6,7 @@ import pytest
 
 from planner.cli.promote_topics import chosen_of
 from planner.model.diagnostic import ExitCode, Failure
-from runtime.contract.seen import FlowSeen, TopicSeen
+from runtime.contract.views.status_view import FlowSeen, TopicSeen
 from tests.planner.cli.shop import refused, shop
 
 FLOWS = """\

@@ -1,9 +1,9 @@
 """While a promotion waits: how long a source may be silent."""
 
 from planner.cli.promote_wait import SILENT_MS, Silence, left_to_copy
-from runtime.audit.status_facts import TopicFacts
-from runtime.audit.status_join import join
-from runtime.contract.status import PartitionState as S
+from runtime.audit.status.facts import TopicFacts
+from runtime.audit.status.join import join
+from runtime.contract.records.status import PartitionState as S
 from tests.runtime.audit.given import (
     TOPIC,
     asked,

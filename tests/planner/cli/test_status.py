@@ -8,8 +8,8 @@ import pytest
 
 from planner.cli.read import From
 from planner.cli.status_watch import Trails
-from runtime.audit.records import AtOffset, AtTime, Earliest, Newest, Start
-from runtime.audit.status_join import join
+from runtime.audit.read.records import AtOffset, AtTime, Earliest, Newest, Start
+from runtime.audit.status.join import join
 from tests.commands import repl
 from tests.runtime.audit.given import NOW, asked, destination, ledger, look, progress, source
 

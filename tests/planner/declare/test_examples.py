@@ -6,7 +6,7 @@ import pytest
 
 from planner.declare import load_with_warnings
 from planner.model.topology import Topology
-from runtime.contract.rename import forward
+from runtime.contract.spec.rename import forward
 
 FOLDER = Path("plans/examples")
 LAB = {"127.0.0.1:19092", "127.0.0.1:29092", "127.0.0.1:39092"}

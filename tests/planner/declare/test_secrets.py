@@ -10,7 +10,7 @@ from planner.declare import load
 from planner.declare.secrets import masked, resolve
 from planner.model.diagnostic import Failure
 from planner.model.topology import Cluster, SecretRef
-from runtime.contract.redaction import SENSITIVE
+from runtime.contract.client.redaction import SENSITIVE
 from tests.planner.declare.given import mistakes_alone, warnings, written
 
 CANARY = "hunter2"

@@ -8,7 +8,7 @@ import pytest
 
 from planner.declare import scalars
 from planner.model.topology import StartAt, StartAtOffsets, StartAtTimestamp
-from runtime.contract.rename import Match, Table, Template
+from runtime.contract.spec.rename import Match, Table, Template
 from tests.planner.declare.given import loaded, mistakes
 
 FLOW = "flows:\n  - name: f\n    from: dc1\n    to: dc2\n    topics: {include: a}\n"

@@ -17,8 +17,8 @@ from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob
 from planner.model.topology import Cluster, Flow, FlowState, Job, SecretRef, StartAt, StartAtOffsets, Topology
 from planner.plan import make_plan
-from runtime.contract import jobspec
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec
 from tests.fakes.simulated import running, simulate
 from tests.fakes.states import SHOP, cluster, flow, live, observed, topology
 

@@ -9,7 +9,7 @@ from planner.expand import expand
 from planner.model.change import FieldChange
 from planner.model.observed import Observed
 from planner.model.topology import Flow, FlowState, Groups, Provenance, Selection
-from runtime.contract.rename import Template
+from runtime.contract.spec.rename import Template
 from tests.planner.expand.build import cluster, flow, observed, topology
 
 PREFIXED = flow("there=dc1>dc2", r"shop\..*", rename=Template("{source}.{topic}"))

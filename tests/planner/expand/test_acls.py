@@ -6,9 +6,9 @@ from planner.expand import expand
 from planner.expand.prefix import prefix_there
 from planner.model.desired import Declared, Desired, MirroredBy
 from planner.model.topology import AclRule, Cluster, FlowState, Protect, SecretRef
-from runtime.contract.rename import Match, Rename, Table, Template
-from runtime.contract.route import Route, Way
-from runtime.contract.selection import Rules
+from runtime.contract.spec.rename import Match, Rename, Table, Template
+from runtime.contract.spec.route import Route, Way
+from runtime.contract.spec.selection import Rules
 from tests.planner.expand.build import acl_entry, cluster, codes, flow, observed, rule, said, topology
 
 PREFIX = Template("{source}.{topic}")

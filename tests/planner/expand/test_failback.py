@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from planner.expand.failback import Homecoming, came_home, homecomings, without_carried
 from planner.model.topology import Flow, FlowState, Selection
-from runtime.contract.rename import Template
+from runtime.contract.spec.rename import Template
 from tests.planner.expand.build import flow, topology
 
 ACTIVE, PAUSED, PROMOTED, FAILED_OVER = FlowState

@@ -5,7 +5,7 @@ import pytest
 from planner.expand import expand
 from planner.model.desired import DesiredTopic, MirroredBy
 from planner.model.topology import FlowState
-from runtime.contract.rename import Template
+from runtime.contract.spec.rename import Template
 from tests.planner.expand.build import (
     BOUNDS,
     MIRROR,

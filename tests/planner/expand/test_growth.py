@@ -7,7 +7,7 @@ import pytest
 
 from planner.expand import expand, lint_offline, wants
 from planner.model.topology import Flow, Topology
-from runtime.contract.rename import Template
+from runtime.contract.spec.rename import Template
 from tests.planner.expand.build import cluster, flow, observed, topic, topology
 
 PREFIX = Template("{source}.{topic}")

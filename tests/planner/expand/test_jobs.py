@@ -23,9 +23,9 @@ from planner.model.topology import (
     Timestamps,
     Topology,
 )
-from runtime.contract import jobspec
-from runtime.contract.jobspec import JobSpec, RouteSpec, SelectionSpec
-from runtime.contract.rename import Template
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec, RouteSpec, SelectionSpec
+from runtime.contract.spec.rename import Template
 from tests.fakes.simulated import running
 from tests.planner.expand.build import flow, live, topic, topology
 

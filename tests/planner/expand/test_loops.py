@@ -7,7 +7,7 @@ from planner.expand.graph import Edge, Node, rounds
 from planner.expand.loops import rounds_of
 from planner.expand.sample import sample
 from planner.model.topology import Flow, FlowState, Provenance, Selection
-from runtime.contract.rename import Match, Table, Template
+from runtime.contract.spec.rename import Match, Table, Template
 from tests.planner.expand.build import cluster, flow, observed, topology
 
 PREFIX = Template("{source}.{topic}")

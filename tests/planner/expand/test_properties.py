@@ -19,7 +19,7 @@ from planner.model.topology import (
     Selection,
     Topology,
 )
-from runtime.contract.rename import Table, Template
+from runtime.contract.spec.rename import Table, Template
 from tests.planner.expand.build import (
     DEFAULTS,
     acl_entry,

@@ -8,7 +8,7 @@ from planner.expand import expand
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.observed import ConfigValue
 from planner.model.topology import Configs, ConfigSync, OnRemove, Provenance, Topic
-from runtime.contract.rename import Match, Table, Template
+from runtime.contract.spec.rename import Match, Table, Template
 from tests.planner.expand.build import (
     BOUNDS,
     MIRROR,

@@ -5,7 +5,7 @@ import pytest
 from planner.expand import ClusterWants, wants
 from planner.expand.wants import EFFECTIVE
 from planner.model.topology import Configs, ConfigSync, Flow, Groups, Protect, Selection, Topic
-from runtime.contract.rename import Template
+from runtime.contract.spec.rename import Template
 from tests.planner.expand.build import flow, rule, topic, topology
 
 PREFIX = Template("{source}.{topic}")

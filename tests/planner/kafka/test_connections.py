@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from planner.kafka.connections import BlockingConnection, Closed, LoopThread, NoAnswer
-from runtime.contract.client_values import WireSettings
+from runtime.contract.client.values import WireSettings
 from runtime.kafka.dial import Dialer
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.fakes.hostile_broker import METADATA, Asked, Fault, HostileBroker

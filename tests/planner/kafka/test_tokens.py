@@ -11,8 +11,8 @@ import pytest
 
 from planner.kafka.connections.failure import Refused
 from planner.kafka.connections.tokens import token_of
-from runtime.contract.client_values import TokenCommand, TokenEndpoint, UnsecuredToken
-from runtime.contract.token_endpoint import ALLOW_INSECURE
+from runtime.contract.client.token_endpoint import ALLOW_INSECURE
+from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
 
 PYTHON = f"'{sys.executable}' -c"
 Answer = tuple[int, str]

@@ -22,7 +22,7 @@ from planner.model.observed import (
 from planner.model.owned import Owned
 from planner.model.topology import Cluster
 from planner.observe import Observer
-from runtime.contract.naming import REGISTRY
+from runtime.contract.spec.naming import REGISTRY
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.records import create_topic, wait_for, write

@@ -14,7 +14,7 @@ from planner.model.observed import (
 from planner.model.owned import Owned
 from planner.model.topology import Cluster
 from planner.observe import Observer
-from runtime.contract.naming import REGISTRY
+from runtime.contract.spec.naming import REGISTRY
 from tests.fakes.old_broker import API_VERSIONS, CLUSTER_ID, DESCRIBE_CONFIGS, METADATA, OldBroker
 
 KAFKA_2_3 = {0: 7, 1: 11, METADATA: 8, API_VERSIONS: 2, 22: 1, 24: 1, 26: 1, DESCRIBE_CONFIGS: 2, 44: 0}

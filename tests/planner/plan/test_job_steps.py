@@ -14,7 +14,7 @@ from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
 from planner.model.topology import Cluster, FlowState, Job, Policies, SecretRef, Topology
 from planner.plan import make_plan, stale
 from planner.render.json import json_text
-from runtime.contract import jobspec
+from runtime.contract.spec import jobspec
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import NOTHING, applied, dead, plan

@@ -18,7 +18,7 @@ from planner.model.step import LaunchJob, StopJob
 from planner.model.topology import Cluster, Flow, FlowState, Job, Selection, Topology
 from planner.plan import make_plan
 from planner.render.text import text
-from runtime.contract.ledger import Generation
+from runtime.contract.records.ledger import Generation
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import dead, plan

@@ -12,7 +12,7 @@ from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, StartAt, Topology
 from planner.plan import make_plan
 from planner.plan.transitions import may_follow
-from runtime.contract.ledger import Generation
+from runtime.contract.records.ledger import Generation
 from tests.fakes.states import flow, topology
 from tests.planner.plan.jobs import applied
 

@@ -15,10 +15,10 @@ from planner.model.topology import Cluster
 from planner.plan import with_diagnostics
 from planner.plan.waiting import warnings_of
 from planner.render.words import summary_line
-from runtime.audit.status_facts import TopicFacts
-from runtime.audit.status_join import join
-from runtime.contract.seen import PartitionWaits, StatusSeen
-from runtime.contract.status import PartitionState as S
+from runtime.audit.status.facts import TopicFacts
+from runtime.audit.status.join import join
+from runtime.contract.records.status import PartitionState as S
+from runtime.contract.views.status_view import PartitionWaits, StatusSeen
 from tests.planner.render.scenes import nothing
 from tests.runtime.audit.given import (
     TOPIC,

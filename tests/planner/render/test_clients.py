@@ -1,7 +1,7 @@
 """Groups and producers as they are shown."""
 
 from planner.render.clients import LIMITS, as_json, screen
-from runtime.contract.seen_clients import (
+from runtime.contract.views.clients_view import (
     ClientsSeen,
     CommittedSeen,
     ConsumerSeen,

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.render import locate, offsets
-from runtime.contract.groups_seen import Found, GroupSeen, Located, OffsetSeen
+from runtime.contract.views.groups_view import Found, GroupSeen, Located, OffsetSeen
 
 WHY = "the flow has not come that far; as of 1970-01-01T00:00:00Z"
 AGAIN = "by the time of its record: some may be read again, none is skipped"

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from planner.render.loss import flow_lines, subscription_lines
-from runtime.contract.seen_loss import FlowLoss, GroupTopics, PartitionUnheard
+from runtime.contract.views.loss_view import FlowLoss, GroupTopics, PartitionUnheard
 
 LOSS = FlowLoss(
     flow="there",

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from planner.render.read import cluster_screen, records_json, records_screen, shown
-from runtime.contract.seen_records import ClusterHeld, Copied, HopSeen, RecordSeen, RecordsSeen, TopicHeld
+from runtime.contract.views.records_view import (
+    ClusterHeld,
+    Copied,
+    HopSeen,
+    RecordSeen,
+    RecordsSeen,
+    TopicHeld,
+)
 
 SHOWN = [
     (None, "null"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planner.render.salvage import as_json, line, screen
-from runtime.contract.seen_salvage import PartitionSalvaged, Salvaged, SalvageSeen
+from runtime.contract.views.salvage_view import PartitionSalvaged, Salvaged, SalvageSeen
 
 
 def record(**changes: Any) -> Salvaged:

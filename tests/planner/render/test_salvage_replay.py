@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.render.salvage_replay import as_json, done, planned
-from runtime.contract.seen_salvage import ReplayedPart, SalvageSeen
+from runtime.contract.views.salvage_view import ReplayedPart, SalvageSeen
 from tests.planner.render.test_salvage import partition, record, seen
 
 

@@ -12,13 +12,13 @@ from rich.console import Console
 from planner.cli.status import document
 from planner.render.status import Depth, screen
 from planner.render.status_rows import Trail
-from runtime.audit.status_facts import ClusterFacts, LedgerFacts, TopicFacts
-from runtime.audit.status_join import join
-from runtime.contract.job_status import SlotView
-from runtime.contract.seen import StatusSeen
-from runtime.contract.status import OpenTransaction
-from runtime.contract.status import PartitionState as S
-from runtime.copy.open_transactions import explain
+from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
+from runtime.audit.status.join import join
+from runtime.contract.records.job_status import SlotView
+from runtime.contract.records.status import OpenTransaction
+from runtime.contract.records.status import PartitionState as S
+from runtime.contract.views.status_view import StatusSeen
+from runtime.slot.health.open_transactions import explain
 from tests.runtime.audit.given import (
     KEY,
     NOW,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.render.verify import as_json, screen, sentence
-from runtime.contract.seen_verify import Difference, NotComparable, PartitionVerified, Verified
+from runtime.contract.views.verify_view import Difference, NotComparable, PartitionVerified, Verified
 
 
 def partition(**changes: Any) -> PartitionVerified:

@@ -11,7 +11,7 @@ from planner.model.topology import Internal
 from planner.store import log
 from planner.store.lease import Lease, current
 from planner.store.lease_log import Held, Holder
-from runtime.contract.naming import LEASE
+from runtime.contract.spec.naming import LEASE
 from tests.endpoints import endpoint
 
 pytestmark = pytest.mark.integration

@@ -13,7 +13,7 @@ from planner.store.codec import UnknownVersion, decode_owned, encode_owned, regi
 from planner.store.history import Journal, merge, read_history
 from planner.store.planfile import step_of
 from planner.store.registry import RegistryWriter, read_registry
-from runtime.contract.naming import HISTORY, REGISTRY
+from runtime.contract.spec.naming import HISTORY, REGISTRY
 from tests.endpoints import endpoint
 from tests.labs import spec
 

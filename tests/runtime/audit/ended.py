@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from runtime.contract.ledger import GenerationKey
-from runtime.copy.assignment import driver_transactional_id
-from runtime.copy.ledger import Ledger
-from runtime.copy.ledger_writer import LedgerWriter, fence
-from runtime.copy.orphans import Marks, leave_orphans
+from runtime.contract.records.ledger import GenerationKey
+from runtime.contract.spec.assignment import driver_transactional_id
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.ledger_writer import LedgerWriter, fence
+from runtime.ledger.orphans import Marks, leave_orphans
 from tests.records import PATIENCE_S
-from tests.runtime.copy.world import Driver, Side
+from tests.runtime.slot.world import Driver, Side
 
 
 def end_flow(driver: Driver, flow: str) -> None:

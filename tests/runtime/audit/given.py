@@ -8,13 +8,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from runtime.audit.ledger import Reach
-from runtime.audit.status_facts import ClusterFacts, FlowAsked, LedgerFacts, Look, StatusAsked, TopicFacts
-from runtime.contract.advance import first_progress
-from runtime.contract.job_status import FlowView, JobStatus, SlotReport, SlotView
-from runtime.contract.ledger import Generation, PartitionKey, Progress
-from runtime.contract.route import Route, Router
-from runtime.contract.selection import Rules
-from runtime.contract.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
+from runtime.audit.status.facts import ClusterFacts, FlowAsked, LedgerFacts, Look, StatusAsked, TopicFacts
+from runtime.contract.records.advance import first_progress
+from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport, SlotView
+from runtime.contract.records.ledger import Generation, PartitionKey, Progress
+from runtime.contract.records.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
+from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selection import Rules
 from runtime.kafka.protocol.offsets import TopicPartition
 
 NOW = 1_800_000_000_000

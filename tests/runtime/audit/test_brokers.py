@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from runtime.contract.jobspec import ConfigsSpec
+from runtime.contract.spec.jobspec import ConfigsSpec
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.labs import spec

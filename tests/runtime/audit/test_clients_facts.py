@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.audit.clients_facts import ClientFacts, topics_seen
-from runtime.audit.clients_members import Described, Member
-from runtime.contract.seen_clients import TopicClients
+from runtime.audit.read.clients_facts import ClientFacts, topics_seen
+from runtime.audit.read.clients_members import Described, Member
+from runtime.contract.views.clients_view import TopicClients
 from runtime.kafka.protocol.hanging import ActiveProducer
 from runtime.kafka.protocol.offsets import TopicPartition
 

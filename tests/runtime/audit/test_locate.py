@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from runtime.audit.ledger import Reach
-from runtime.audit.locate import LocateAsked, not_copied
-from runtime.contract.advance import first_progress
-from runtime.contract.ledger import PartitionKey
-from runtime.contract.offsetmap import OffsetMap, Run, Span, encode_runs
+from runtime.audit.offsets.locate import LocateAsked, not_copied
+from runtime.contract.records.advance import first_progress
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
 
 PROGRESS = first_progress(
     generation=1,

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.audit.records_fetch import Found
-from runtime.audit.records_origin import Origins, Trail, Written
-from runtime.contract.jobspec import TemplateRule
-from runtime.contract.offsetmap import OffsetMap, Run, Span, encode_runs
-from runtime.contract.producers import Producer
-from runtime.contract.provenance import HEADER, Origin, encode
-from runtime.contract.seen_records import HopSeen
+from runtime.audit.read.records_fetch import Found
+from runtime.audit.read.records_origin import Origins, Trail, Written
+from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.provenance import HEADER, Origin, encode
+from runtime.contract.spec.jobspec import TemplateRule
+from runtime.contract.views.records_view import HopSeen
 
 # Source offsets 10…14 lie at 100…104 here, 20…24 at 110…114; a client wrote in between.
 RUNS = (Run(10, 100, 5), Run(20, 110, 5))

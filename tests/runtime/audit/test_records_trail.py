@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.audit.records_fetch import Found
-from runtime.audit.records_origin import Origins, Trail, Written
-from runtime.contract.advance import Advance, advance, first_progress
-from runtime.contract.jobspec import TableRule, TemplateRule
-from runtime.contract.ledger import PartitionKey, Progress, Segment
-from runtime.contract.offsetmap import OffsetMap, Run
-from runtime.contract.orphans import ORPHANED, orphan
-from runtime.contract.producers import Producer
-from runtime.contract.provenance import HEADER, Home, Origin, encode, origins
-from runtime.contract.seen_records import HopSeen, RecordSeen
-from runtime.contract.turn import Here, begin
+from runtime.audit.read.records_fetch import Found
+from runtime.audit.read.records_origin import Origins, Trail, Written
+from runtime.contract.records.advance import Advance, advance, first_progress
+from runtime.contract.records.failback import Here, begin
+from runtime.contract.records.ledger import PartitionKey, Progress, Segment
+from runtime.contract.records.offset_map import OffsetMap, Run
+from runtime.contract.records.orphans import ORPHANED, orphan
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.provenance import HEADER, Home, Origin, encode, origins
+from runtime.contract.spec.jobspec import TableRule, TemplateRule
+from runtime.contract.views.records_view import HopSeen, RecordSeen
 
 THERE, BACK = "dc1-to-dc2", "dc1-to-dc2-back"
 RENAME = TemplateRule(text="dc1.{topic}")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from runtime.copy.orphans import NotEnded
+from runtime.ledger.orphans import NotEnded
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
-from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, flow_spec
+from tests.runtime.slot.workload import mixed
+from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]

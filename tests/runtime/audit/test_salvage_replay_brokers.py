@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.salvage_request import (
+from runtime.contract.records.provenance import HEADER, decode
+from runtime.contract.views.salvage_view import ReplayedPart
+from runtime.replay.request import (
     Part,
     ReplayRequest,
     decode_replayed,
     encode_part,
     encode_request,
 )
-from runtime.audit.salvage_task import run_task
-from runtime.contract.provenance import HEADER, decode
-from runtime.contract.seen_salvage import ReplayedPart
+from runtime.replay.task import run_task
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
-from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, flow_spec
+from tests.runtime.slot.workload import mixed
+from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 Fresh = Callable[[str], str]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.salvage_request import Part
-from runtime.audit.salvage_target import Target, parts, unfit
-from runtime.audit.salvage_task import rewrite_spec
-from runtime.contract.provenance import Home, Place
-from runtime.contract.seen_salvage import PartitionSalvaged
-from tests.runtime.copy.world import flow_spec
+from runtime.contract.records.provenance import Home, Place
+from runtime.contract.views.salvage_view import PartitionSalvaged
+from runtime.replay.request import Part
+from runtime.replay.target import Target, parts, unfit
+from runtime.replay.task import rewrite_spec
+from tests.runtime.slot.world import flow_spec
 
 ROOMY = Target(4, 1_000, appends=False)
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.jobspec import SelectionSpec, TemplateRule
-from runtime.contract.ledger import PartitionKey
-from runtime.contract.offsetmap import Mapped
-from runtime.copy.maps import read_map
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.offset_map import Mapped
+from runtime.contract.spec.jobspec import SelectionSpec, TemplateRule
 from runtime.lab.lab import Lab
+from runtime.ledger.maps import read_map
 from tests.runtime.conftest import sides_of
-from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Driver, assigned, copy_through, flow_spec
+from tests.runtime.slot.workload import mixed
+from tests.runtime.slot.world import Driver, assigned, copy_through, flow_spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 DOCS = Path("docs/ledger.md")

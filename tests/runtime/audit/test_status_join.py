@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.status_facts import ClusterFacts, LedgerFacts, TopicFacts
-from runtime.audit.status_join import join
-from runtime.contract.job_status import SourceEnds
-from runtime.contract.ledger import Gap, PartitionKey
-from runtime.contract.seen import FlowSeen, PartitionSeen, StatusSeen
-from runtime.contract.status import PartitionState as S
+from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
+from runtime.audit.status.join import join
+from runtime.contract.records.job_status import SourceEnds
+from runtime.contract.records.ledger import Gap, PartitionKey
+from runtime.contract.records.status import PartitionState as S
+from runtime.contract.views.status_view import FlowSeen, PartitionSeen, StatusSeen
 from tests.runtime.audit.given import (
     AT,
     FLOW,

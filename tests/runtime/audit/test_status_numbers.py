@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.status_numbers import lag_ms, quantile, rate, sum_known, summed
-from runtime.contract.status import LATENCY_BOUNDS_MS
+from runtime.audit.status.numbers import lag_ms, quantile, rate, sum_known, summed
+from runtime.contract.records.status import LATENCY_BOUNDS_MS
 
 LAGS: list[tuple[str, int | None, dict[str, Any], int | None]] = [
     ("not known", None, {"first_missing_ms": 900}, None),

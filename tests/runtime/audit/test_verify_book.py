@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.audit.verify_book import Book, left
-from runtime.audit.verify_compare import Edit, Print
-from runtime.audit.verify_plan import Planned
-from runtime.audit.verify_request import Piece, PieceVerified
-from runtime.contract.ledger import PartitionKey
-from runtime.contract.seen_verify import NotComparable
+from runtime.audit.verify.book import Book, left
+from runtime.audit.verify.compare import Edit, Print
+from runtime.audit.verify.plan import Planned
+from runtime.audit.verify.request import Piece, PieceVerified
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.views.verify_view import NotComparable
 
 SECRET = Print(0, b"key", None, (("name", b"\x00"),))
 

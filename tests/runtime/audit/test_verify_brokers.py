@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.advance import Advance, advance, first_progress
-from runtime.contract.ledger import LedgerKey, LedgerValue, PartitionKey, ProgressKey
-from runtime.contract.offsetmap import Run
-from runtime.copy.ledger_writer import LedgerWriter
+from runtime.contract.records.advance import Advance, advance, first_progress
+from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, ProgressKey
+from runtime.contract.records.offset_map import Run
 from runtime.lab.lab import Lab
+from runtime.ledger.ledger_writer import LedgerWriter
 from tests.commands import begin, repl
-from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Side
+from tests.runtime.slot.workload import mixed
+from tests.runtime.slot.world import Side
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.audit.verify_compare import Comparer, Line, Print, condensed
-from runtime.audit.verify_name import named
-from runtime.contract.seen_verify import Difference
+from runtime.audit.verify.compare import Comparer, Line, Print, condensed
+from runtime.audit.verify.name import named
+from runtime.contract.views.verify_view import Difference
 
 
 def print_(letter: str) -> Print:

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.records_fetch import Found
-from runtime.audit.verify_compare import Edit, Print
-from runtime.audit.verify_origin import Filter, own_headers
-from runtime.audit.verify_plan import Planned, grouped
-from runtime.audit.verify_request import Piece, PieceVerified
-from runtime.audit.verify_result import results
-from runtime.contract.jobspec import FlowSpec, ProvenanceMode, SelectionSpec, TemplateRule
-from runtime.contract.ledger import PartitionKey
-from runtime.contract.producers import Producer
-from runtime.contract.provenance import HEADER, Home, Origin, encode
+from runtime.audit.read.records_fetch import Found
+from runtime.audit.verify.compare import Edit, Print
+from runtime.audit.verify.origin import Filter, own_headers
+from runtime.audit.verify.plan import Planned, grouped
+from runtime.audit.verify.request import Piece, PieceVerified
+from runtime.audit.verify.result import results
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.provenance import HEADER, Home, Origin, encode
+from runtime.contract.spec.jobspec import FlowSpec, ProvenanceMode, SelectionSpec, TemplateRule
 
 BACK = Producer("back", "dc2", "id-2", TemplateRule(text="{topic}"))
 FAR = Producer("far", "dc3", "id-3", TemplateRule(text="{topic}"))

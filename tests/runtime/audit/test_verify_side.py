@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from runtime.audit.verify_side import Side, Stalled
-from runtime.copy.budget import TokenBucket
+from runtime.audit.verify.side import Side, Stalled
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.fetch import FetchResponse
+from runtime.slot.read.budget import TokenBucket
 from tests.runtime.kafka.fetch.test_once import AT, END, GONE, ID, LONG_S, PATIENCE_S, OneBroker, answered
 
 OPEN = answered(stable=3)

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.records_fetch import Found
-from runtime.audit.verify_origin import Filter
-from runtime.audit.verify_replayed import ReplayedRecords
-from runtime.audit.verify_request import Piece, PieceVerified, VerifyRequest
-from runtime.audit.verify_task import Pair, Way
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, SelectionSpec, TableRule, TemplateRule
-from runtime.contract.offsetmap import Run, encode_runs
-from runtime.contract.producers import Producer
-from runtime.contract.provenance import HEADER, Home, Origin, encode
+from runtime.audit.read.records_fetch import Found
+from runtime.audit.verify.origin import Filter
+from runtime.audit.verify.replayed import ReplayedRecords
+from runtime.audit.verify.request import Piece, PieceVerified, VerifyRequest
+from runtime.audit.verify.task import Pair, Way
+from runtime.contract.records.offset_map import Run, encode_runs
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.provenance import HEADER, Home, Origin, encode
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec, TableRule, TemplateRule
 
 OWN, OTHER, REPLAYER, ASIDE, NOBODY = 1, 2, 3, 4, -1
 PRODUCERS = {

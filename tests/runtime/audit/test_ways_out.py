@@ -3,9 +3,9 @@
 import pytest
 
 from runtime.audit.ledger import AuditFailure, Reach, telling
-from runtime.audit.locate import LocateAsked, not_copied
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.ledger import PartitionKey
+from runtime.audit.offsets.locate import LocateAsked, not_copied
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.records.ledger import PartitionKey
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected
 from tests.runtime.audit.given import progress

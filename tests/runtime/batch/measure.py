@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from runtime.batch import Codec, Merge, Record, RewriteSpec, Where, prepare, stamp, walk
-from runtime.contract.provenance import Home, Place
+from runtime.contract.records.provenance import Home, Place
 from tests.runtime.batch.forge import START, batch_bytes
 
 WHERE = Where("orders", 0)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from runtime.batch import Codec, Merge, Outgoing, Reason, RewriteSpec, Where, prepare
-from runtime.contract.provenance import Origin, Place, origins
+from runtime.contract.records.provenance import Origin, Place, origins
 from runtime.lab.lab import Lab
 from tests.records import create_topic, settled, wait_for
 from tests.runtime.batch.forge import legacy_bytes, record, sets

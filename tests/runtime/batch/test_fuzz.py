@@ -19,7 +19,7 @@ from runtime.batch import (
     stamp,
     walk,
 )
-from runtime.contract.provenance import HEADER, Home, Origin, Place, encode
+from runtime.contract.records.provenance import HEADER, Home, Origin, Place, encode
 from tests.runtime.batch.forge import HERE, START, batch_bytes, control_batch, legacy_bytes, record, summed
 
 ROUNDS = 400

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from runtime.batch import Codec, Merge, Reason, Record, RewriteSpec, prepare
-from runtime.contract.provenance import HEADER, Home, Origin, Place, encode
+from runtime.contract.records.provenance import HEADER, Home, Origin, Place, encode
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, record, sets
 
 PLACE = Place("dc1-id", "orders", 3)

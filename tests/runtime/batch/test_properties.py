@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.batch import Codec, Merge, Prepared, Record, RewriteSpec, prepare, records, walk
-from runtime.contract.provenance import HEADER, Home, Origin, Place, encode
+from runtime.contract.records.provenance import HEADER, Home, Origin, Place, encode
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, batches, legacy_bytes, sets
 
 content = st.none() | st.binary(max_size=300) | st.integers(0, 40_000).map(lambda size: b"abc" * (size // 3))

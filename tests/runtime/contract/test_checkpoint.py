@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from runtime.contract.checkpoint import (
+from runtime.contract.records.checkpoint import (
     Checkpoint,
     CheckpointKey,
     CheckpointState,

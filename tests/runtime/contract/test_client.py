@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.client import confluent_config, wire_settings
-from runtime.contract.client_keys import ALLOWED
-from runtime.contract.client_values import (
+from runtime.contract.client.keys import ALLOWED
+from runtime.contract.client.settings import confluent_config, wire_settings
+from runtime.contract.client.values import (
     ClientSettingsError,
     Password,
     Sasl,

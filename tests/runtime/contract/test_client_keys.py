@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.contract.client_keys import (
+from runtime.contract.client.keys import (
     ALLOWED,
     CREDENTIALS,
     LOCATIONS,

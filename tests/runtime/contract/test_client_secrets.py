@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.client_secrets import ClientSecrets
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.redaction import redacted
+from runtime.contract.client.redaction import redacted
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.client.values import ClientSettingsError
 
 BOOTSTRAP = "one.example.org:9092,two.example.org:9093"
 CANARY = "canary-4711"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.consumer_times import (
+from runtime.contract.groups.consumer_times import (
     ConsumerTimes,
     Moment,
     TimesKey,

@@ -3,13 +3,14 @@
 import msgspec
 import pytest
 
-from runtime.contract import control, heartbeat, job_status, jobspec
-from runtime.contract.control import AcceptLoss, Assign, Reconfigure, StopJob, StopSlot
-from runtime.contract.exits import JobExit
-from runtime.contract.heartbeat import Heartbeat
-from runtime.contract.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
-from runtime.contract.status import SlotStatus
+from runtime.contract.records import control, heartbeat, job_status
+from runtime.contract.records.control import AcceptLoss, Assign, Reconfigure, StopJob, StopSlot
+from runtime.contract.records.heartbeat import Heartbeat
+from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
+from runtime.contract.records.status import SlotStatus
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.exits import JobExit
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
 
 SPEC = JobSpec(
     job="j",

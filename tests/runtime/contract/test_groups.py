@@ -2,9 +2,19 @@
 
 import pytest
 
-from runtime.contract.checkpoint import Checkpoint, CheckpointState
-from runtime.contract.groups import Decision, Keep, Seen, Write, decide, group_selector, is_ours, own_groups
-from runtime.contract.jobspec import (
+from runtime.contract.groups.decisions import (
+    Decision,
+    Keep,
+    Seen,
+    Write,
+    decide,
+    group_selector,
+    is_ours,
+    own_groups,
+)
+from runtime.contract.groups.translate import At, Nowhere, Pending, Position
+from runtime.contract.records.checkpoint import Checkpoint, CheckpointState
+from runtime.contract.spec.jobspec import (
     FlowSpec,
     GroupsSpec,
     JobSpec,
@@ -12,7 +22,6 @@ from runtime.contract.jobspec import (
     RouteSpec,
     SelectionSpec,
 )
-from runtime.contract.translate import At, Nowhere, Pending, Position
 
 NOW = 10 * 24 * 60 * 60 * 1000
 STATE = CheckpointState

@@ -2,10 +2,10 @@
 
 import pytest
 
-from runtime.contract.groups_origins import Origin, origins_of
-from runtime.contract.rename import SAME_NAME, Template
-from runtime.contract.route import Route, Router
-from runtime.contract.selection import Rules
+from runtime.contract.groups.origins import Origin, origins_of
+from runtime.contract.spec.rename import SAME_NAME, Template
+from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selection import Rules
 
 
 def way(name: str, rename: Template = SAME_NAME, *, include: str = ".*") -> Route:

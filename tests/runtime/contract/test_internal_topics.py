@@ -2,9 +2,9 @@
 
 import pytest
 
-from runtime.contract.internal_topics import at_destination, timestamps
-from runtime.contract.jobspec import InternalSpec, TimestampsSpec
-from runtime.contract.naming import TIMESTAMPS, is_internal
+from runtime.contract.spec.internal_topics import at_destination, timestamps
+from runtime.contract.spec.jobspec import InternalSpec, TimestampsSpec
+from runtime.contract.spec.naming import TIMESTAMPS, is_internal
 
 THIRTY_DAYS = 30 * 24 * 60 * 60 * 1000
 

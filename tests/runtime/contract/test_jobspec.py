@@ -2,8 +2,8 @@
 
 import pytest
 
-from runtime.contract import jobspec
-from runtime.contract.jobspec import (
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import (
     AtOffsets,
     AtTimestamp,
     BadJobSpec,
@@ -15,7 +15,7 @@ from runtime.contract.jobspec import (
     SelectionSpec,
     Start,
 )
-from runtime.contract.rename import Match, Rename, Table, Template
+from runtime.contract.spec.rename import Match, Rename, Table, Template
 
 
 def spec(**changes: object) -> JobSpec:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.contract.advance import (
+from runtime.contract.records.advance import (
     LARGEST,
     SEAL_AT,
     Advance,
@@ -15,7 +15,7 @@ from runtime.contract.advance import (
     seal,
     start_over,
 )
-from runtime.contract.ledger import (
+from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
     LedgerKey,
@@ -39,7 +39,7 @@ from runtime.contract.ledger import (
     encode_value,
     partition_of,
 )
-from runtime.contract.offsetmap import AtEnd, Mapped, NotYet, OffsetMap, Run, Unmapped
+from runtime.contract.records.offset_map import AtEnd, Mapped, NotYet, OffsetMap, Run, Unmapped
 
 OF = PartitionKey("dc1-to-dc2", "orders", 3)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.contract.mirror import BOUNDS, Edit, MirrorRule, TopicSettings
+from runtime.contract.spec.mirror import BOUNDS, Edit, MirrorRule, TopicSettings
 
 SOURCE = TopicSettings(
     explicit={"retention.ms": "1000", "min.insync.replicas": "2"},

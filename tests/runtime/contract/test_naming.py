@@ -1,6 +1,6 @@
 import pytest
 
-from runtime.contract import naming
+from runtime.contract.spec import naming
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.contract.offsetmap import (
+from runtime.contract.records.offset_map import (
     AtEnd,
     Mapped,
     NotYet,

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.contract.advance import Advance, advance, first_progress, start_over
-from runtime.contract.ledger import (
+from runtime.contract.records.advance import Advance, advance, first_progress, start_over
+from runtime.contract.records.ledger import (
     Gap,
     LedgerKey,
     LedgerValue,
@@ -17,8 +17,8 @@ from runtime.contract.ledger import (
     ProgressKey,
     Replayed,
 )
-from runtime.contract.offsetmap import AtEnd, Mapped, NotYet, OffsetMap, Run
-from runtime.contract.orphans import BEYOND, NONE, Orphans, Stretch, left, orphan, ranges
+from runtime.contract.records.offset_map import AtEnd, Mapped, NotYet, OffsetMap, Run
+from runtime.contract.records.orphans import BEYOND, NONE, Orphans, Stretch, left, orphan, ranges
 
 OF = PartitionKey("dc1-to-dc2", "orders", 3)
 TOPIC, OTHER = b"s" * 16, b"o" * 16

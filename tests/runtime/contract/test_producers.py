@@ -2,10 +2,10 @@
 
 import pytest
 
-from runtime.contract.jobspec import MatchRule, RenameRule, TableRule, TemplateRule
-from runtime.contract.ledger import UnreadableRecord
-from runtime.contract.producers import Producer, decode, decode_key, encode, encode_key
-from runtime.contract.provenance import Home
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.records.producers import Producer, decode, decode_key, encode, encode_key
+from runtime.contract.records.provenance import Home
+from runtime.contract.spec.jobspec import MatchRule, RenameRule, TableRule, TemplateRule
 
 
 @pytest.mark.parametrize(

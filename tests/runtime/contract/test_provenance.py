@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.provenance import (
+from runtime.contract.records.provenance import (
     HEADER,
     Home,
     Origin,

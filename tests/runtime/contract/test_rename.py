@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from runtime.contract.naming import illegal_because
-from runtime.contract.rename import SAME_NAME, Match, Rename, Table, Template, backward, forward, problem
+from runtime.contract.spec.naming import illegal_because
+from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template, backward, forward, problem
 
 TABLE = Table((("orders", "orders.copy"), ("left", "right"), ("right", "left")))
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from runtime.contract.rename import SAME_NAME, Match, Rename, Table, Template
-from runtime.contract.route import Route, Router, Verdict, is_reserved
-from runtime.contract.selection import Rules
+from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template
+from runtime.contract.spec.route import Route, Router, Verdict, is_reserved
+from runtime.contract.spec.selection import Rules
 
 PREFIX = Template("{source}.{topic}")
 ALL = Rules((".*",))

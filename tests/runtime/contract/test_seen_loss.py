@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.seen import FlowSeen, PartitionSeen, TopicSeen
-from runtime.contract.seen_loss import PartitionUnheard, loss_of, with_ends_of
+from runtime.contract.views.loss_view import PartitionUnheard, loss_of, with_ends_of
+from runtime.contract.views.status_view import FlowSeen, PartitionSeen, TopicSeen
 
 NOW = 100_000
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.selection import GROUP_DENIALS, Answer, Names, Rules, Selector, written_out
+from runtime.contract.spec.selection import GROUP_DENIALS, Answer, Names, Rules, Selector, written_out
 
 NAMED, MATCHED, DENIED, EXCLUDED, OUTSIDE = Answer
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.contract.offsetmap import OffsetMap, Run, Span, append, encode_runs
-from runtime.contract.translate import (
+from runtime.contract.groups.translate import (
     BELOW_THE_MAP,
     NOT_COPIED,
     At,
@@ -20,6 +19,7 @@ from runtime.contract.translate import (
     position,
     unread,
 )
+from runtime.contract.records.offset_map import OffsetMap, Run, Span, append, encode_runs
 
 
 def span(low: int, end: int, there: int, there_end: int, *runs: Run) -> Span:

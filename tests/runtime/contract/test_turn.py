@@ -5,12 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.contract.advance import Advance, advance, first_progress
-from runtime.contract.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
-from runtime.contract.ledger import Generation, PartitionKey, Progress, Segment
-from runtime.contract.offsetmap import AtEnd, Mapped, OffsetMap, Run, Unmapped
-from runtime.contract.orphans import orphan
-from runtime.contract.turn import (
+from runtime.contract.records.advance import Advance, advance, first_progress
+from runtime.contract.records.failback import (
     Begun,
     Here,
     begin,
@@ -23,6 +19,10 @@ from runtime.contract.turn import (
     taken_up,
     turned,
 )
+from runtime.contract.records.ledger import Generation, PartitionKey, Progress, Segment
+from runtime.contract.records.offset_map import AtEnd, Mapped, OffsetMap, Run, Unmapped
+from runtime.contract.records.orphans import orphan
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
 
 THERE, HERE = b"there".ljust(16), b"here".ljust(16)  # topics at dc1 and at dc2
 KEY = PartitionKey("f", "orders", 0)

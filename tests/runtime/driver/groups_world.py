@@ -10,17 +10,17 @@ from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
-from runtime.contract.job_status import JobStatus
-from runtime.contract.jobspec import CopySettings, FlowSpec, JobSpec, RouteSpec
-from runtime.copy.ledger import Ledger
+from runtime.contract.records.job_status import JobStatus
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, RouteSpec
 from runtime.driver.clusters import Clusters
-from runtime.driver.groups import GroupSync
-from runtime.driver.groups_last import LastSync
-from runtime.driver.groups_reader import Reader
-from runtime.driver.pulse import Pulse
-from runtime.driver.takeover import Shared
+from runtime.driver.duties.group_sync import GroupSync
+from runtime.driver.duties.groups_last import LastSync
+from runtime.driver.duties.groups_reader import Reader
+from runtime.driver.flows.takeover import Shared
+from runtime.driver.leadership import Pulse
 from runtime.driver.writer import DriverWriter
-from tests.runtime.copy.world import Side
+from runtime.ledger.ledger import Ledger
+from tests.runtime.slot.world import Side
 
 
 @asynccontextmanager

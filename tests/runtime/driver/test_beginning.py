@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from runtime.contract.jobspec import FlowSpec, Latest, SelectionSpec, TableRule
-from runtime.contract.ledger import Generation, PartitionKey
-from runtime.copy.assignment import AssignedPartition
-from runtime.driver.beginning import old_to_it, selection, starts
+from runtime.contract.records.ledger import Generation, PartitionKey
+from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.spec.jobspec import FlowSpec, Latest, SelectionSpec, TableRule
+from runtime.driver.flows.beginning import old_to_it, selection, starts
 
 FLOW = FlowSpec(
     name="main", source="dc1", destination="dc2", topics=SelectionSpec(include=["a.*"]), start=Latest()

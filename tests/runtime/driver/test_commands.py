@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from runtime.contract.client_values import ClientSettingsError
-from runtime.contract.control import AcceptLoss, Command, Reconfigure, StopJob
-from runtime.contract.jobspec import ClusterSpec, JobSpec
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJob
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.driver.commands import Commands
 from runtime.kafka.errors import Disconnected
 

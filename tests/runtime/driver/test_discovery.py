@@ -2,9 +2,9 @@
 
 import pytest
 
-from runtime.contract.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec, TemplateRule
-from runtime.contract.spec_routes import router_of
-from runtime.driver.discovery import Found, Mirror, discover, taken_by
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec, TemplateRule
+from runtime.contract.spec.spec_routes import router_of
+from runtime.driver.topics.discovery import Found, Mirror, discover, taken_by
 
 SAME = {"a": "a", "b": "b"}
 

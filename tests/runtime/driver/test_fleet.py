@@ -1,10 +1,10 @@
 """What the fleet makes of the reports of its slots."""
 
-from runtime.contract.job_status import SlotReport
-from runtime.contract.ledger import PartitionKey
-from runtime.contract.status import PartitionState as State
-from runtime.contract.status import PartitionStatus, SlotStatus
-from runtime.driver.fleet import over_loss
+from runtime.contract.records.job_status import SlotReport
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.status import PartitionState as State
+from runtime.contract.records.status import PartitionStatus, SlotStatus
+from runtime.driver.slots.fleet import over_loss
 
 
 def report(slot: int, *states: State) -> SlotReport:

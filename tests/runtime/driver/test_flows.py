@@ -11,8 +11,9 @@ from dataclasses import replace as changed
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract import naming
-from runtime.contract.jobspec import (
+from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, partition_of
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import (
     AtOffsets,
     Earliest,
     FlowSpec,
@@ -20,22 +21,21 @@ from runtime.contract.jobspec import (
     Latest,
     SelectionSpec,
 )
-from runtime.contract.ledger import Generation, GenerationKey, encode_key, partition_of
-from runtime.copy.clusters import UnknownCluster
-from runtime.copy.ledger import Ledger, Undecided
 from runtime.driver.clusters import Clusters
-from runtime.driver.flow import FlowWork
-from runtime.driver.flows import Flows
-from runtime.driver.membership import Membership
+from runtime.driver.flows.flow import FlowWork
+from runtime.driver.flows.flows import Flows
+from runtime.driver.slots.membership import Membership
 from runtime.driver.tasks import Tasks
 from runtime.driver.writer import DriverWriter
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import MetadataRequest
+from runtime.kafka.spec_clusters import UnknownCluster
+from runtime.ledger.ledger import Ledger, Undecided
 from tests.fakes.late_marks import LateMarks
 from tests.records import PATIENCE_S
 from tests.runtime.audit.ended import end_flow
-from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import driving
+from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]

@@ -1,9 +1,9 @@
 """What group sync remembers, counts and looks at again."""
 
-from runtime.contract.checkpoint import CheckpointState as State
-from runtime.contract.groups import Item
-from runtime.contract.translate import At, Pending
-from runtime.driver.groups_book import Book
+from runtime.contract.groups.decisions import Item
+from runtime.contract.groups.translate import At, Pending
+from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.driver.duties.groups_book import Book
 
 ITEM = Item("g", "orders", 0)
 OTHER = Item("h", "orders", 1)

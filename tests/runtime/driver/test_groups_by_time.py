@@ -8,17 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.audit.ledger import Reach
-from runtime.audit.offsets import OffsetsAsked, group_offsets
-from runtime.contract import naming
-from runtime.contract.groups_seen import GroupSeen
-from runtime.contract.jobspec import AtOffsets, FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
-from runtime.contract.rename import Template
-from runtime.contract.route import Route, Router
-from runtime.contract.selection import Rules
-from runtime.driver.groups_book import GroupNumbers
-from tests.runtime.copy.workload import LONG_AGO
-from tests.runtime.copy.world import Driver, Row, Side, assigned, copy_through, flow_spec
+from runtime.audit.offsets.offsets import OffsetsAsked, group_offsets
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import AtOffsets, FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
+from runtime.contract.spec.rename import Template
+from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selection import Rules
+from runtime.contract.views.groups_view import GroupSeen
+from runtime.driver.duties.groups_book import GroupNumbers
 from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
+from tests.runtime.slot.workload import LONG_AGO
+from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]

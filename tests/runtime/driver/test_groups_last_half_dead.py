@@ -6,15 +6,15 @@ from functools import partial
 
 import pytest
 
-from runtime.contract.jobspec import FlowSpec
-from runtime.driver.groups_last import LastSync
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.driver.duties.groups_last import LastSync
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import wait_for
 from tests.runtime.conftest import sides_of
-from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import commit, committed, driving, syncing
+from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
 
 pytestmark = pytest.mark.integration
 

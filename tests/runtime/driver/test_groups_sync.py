@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.audit.ledger import Reach, WrongCluster
-from runtime.audit.offsets import OffsetsAsked, group_offsets
-from runtime.contract.groups_seen import GroupSeen
-from runtime.contract.jobspec import (
+from runtime.audit.offsets.offsets import OffsetsAsked, group_offsets
+from runtime.contract.spec.jobspec import (
     FlowSpec,
     GroupsSpec,
     Latest,
@@ -19,16 +18,17 @@ from runtime.contract.jobspec import (
     SelectionSpec,
     TemplateRule,
 )
-from runtime.contract.rename import Template
-from runtime.contract.route import Route, Router
-from runtime.contract.selection import Rules
-from runtime.driver.groups import GroupSync
-from runtime.driver.groups_book import GroupNumbers
-from runtime.driver.groups_reader import Reader, Snapshot
+from runtime.contract.spec.rename import Template
+from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selection import Rules
+from runtime.contract.views.groups_view import GroupSeen
+from runtime.driver.duties.group_sync import GroupSync
+from runtime.driver.duties.groups_book import GroupNumbers
+from runtime.driver.duties.groups_reader import Reader, Snapshot
 from runtime.driver.writer import DriverFenced
-from tests.runtime.copy.workload import mixed
-from tests.runtime.copy.world import Driver, Side, assigned, at_end, copy_through, flow_spec, until
 from tests.runtime.driver.groups_world import commit, committed, last_look, member, syncing
+from tests.runtime.slot.workload import mixed
+from tests.runtime.slot.world import Driver, Side, assigned, at_end, copy_through, flow_spec, until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]

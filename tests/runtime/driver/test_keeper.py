@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from runtime.contract.jobspec import ClusterSpec, CopySettings
-from runtime.copy.assignment import AssignedFlow
+from runtime.contract.spec.assignment import AssignedFlow
+from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import in_thread, reason
-from runtime.driver.channel import at
-from runtime.driver.keeper import SlotKeeper
-from runtime.driver.membership import Membership
+from runtime.driver.slots.channel import at
+from runtime.driver.slots.keeper import SlotKeeper
+from runtime.driver.slots.membership import Membership
 from runtime.driver.task import Ended, Ticket
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, Topic
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
-from tests.runtime.copy.world import assigned, flow_spec
+from tests.runtime.slot.world import assigned, flow_spec
 
 LOST = """An error occurred while calling o53.collect.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0: worker died

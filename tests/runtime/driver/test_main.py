@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.contract import jobspec
-from runtime.contract.exits import JobExit
-from runtime.contract.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.exits import JobExit
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.launch.command import MAIN
 
 

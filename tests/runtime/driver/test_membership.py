@@ -4,10 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from runtime.contract.jobspec import FlowSpec, SelectionSpec
-from runtime.contract.ledger import PartitionKey
-from runtime.copy.assignment import AssignedFlow, AssignedPartition, Assignment
-from runtime.driver.membership import Membership
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, Assignment
+from runtime.contract.spec.jobspec import FlowSpec, SelectionSpec
+from runtime.driver.slots.membership import Membership
 
 SLOTS = range(3)
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from runtime.contract.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.metrics import JobMetrics, Replicas, replicas
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, Topic
-from runtime.observe.picture import ClusterPicture, Picture
-from tests.runtime.observe.given import flow, partition, picture, report, running
+from runtime.metrics.picture import ClusterPicture, Picture
+from tests.runtime.metrics.given import flow, partition, picture, report, running
 
 SEEN = picture(flow(), slots=[running()], reports=[report(partition())])
 

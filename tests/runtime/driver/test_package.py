@@ -10,7 +10,7 @@ import pytest
 from runtime.driver.package import package
 
 
-@pytest.mark.parametrize("module", ["runtime.driver.job", "runtime.driver.task", "runtime.audit.verify_task"])
+@pytest.mark.parametrize("module", ["runtime.driver.job", "runtime.driver.task", "runtime.audit.verify.task"])
 def test_what_spark_runs_needs_the_zip_alone(module: str, tmp_path: Path):
     file = package(tmp_path / "runtime.zip")
     program = (

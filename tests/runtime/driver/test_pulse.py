@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from runtime.contract.job_status import JobStatus
-from runtime.copy.records import Record
-from runtime.driver.pulse import FRESH_S, Pulse
+from runtime.contract.records.job_status import JobStatus
+from runtime.driver.leadership import FRESH_S, Pulse
 from runtime.driver.writer import DriverFenced
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.ledger.records import Record
 
 
 class Writer:

@@ -1,8 +1,8 @@
 """Bytes a second by partition, from what slots report."""
 
-from runtime.contract.ledger import PartitionKey
-from runtime.contract.status import PartitionState, PartitionStatus
-from runtime.driver.rates import Rates
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.status import PartitionState, PartitionStatus
+from runtime.driver.slots.rates import Rates
 
 KEY = PartitionKey("f", "t", 0)
 

@@ -1,8 +1,8 @@
 """What is committed at the source, for people to look at."""
 
-from runtime.contract.job_status import SlotReport
-from runtime.contract.status import PartitionState, PartitionStatus, SlotStatus
-from runtime.driver.side_duties import positions_of
+from runtime.contract.records.job_status import SlotReport
+from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
+from runtime.driver.duties.side_duties import positions_of
 from runtime.kafka.protocol.offsets import TopicPartition
 
 

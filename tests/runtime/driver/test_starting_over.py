@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.jobspec import AtOffsets, Earliest, FlowSpec, SelectionSpec
-from runtime.contract.ledger import PartitionKey, Progress
-from runtime.contract.spec_routes import router_of
-from runtime.driver.flow import FlowWork
-from runtime.driver.takeover import Shared
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.spec.jobspec import AtOffsets, Earliest, FlowSpec, SelectionSpec
+from runtime.contract.spec.spec_routes import router_of
+from runtime.driver.flows.flow import FlowWork
+from runtime.driver.flows.takeover import Shared
 from tests.records import PATIENCE_S
-from tests.runtime.copy.world import Driver, Side, assigned, copy_through, flow_spec
 from tests.runtime.driver.groups_world import driving
+from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from runtime.copy import log
-from runtime.copy.slot import SlotEnd, Stopped
 from runtime.driver.task import Ended, run_with_channel
+from runtime.slot import log
+from runtime.slot.slot import SlotEnd, Stopped
 
 
 class Copying:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from runtime.contract import naming
-from runtime.contract.advance import first_progress
-from runtime.contract.ledger import (
+from runtime.contract.records.advance import first_progress
+from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
     PartitionKey,
@@ -15,10 +14,11 @@ from runtime.contract.ledger import (
     encode_key,
     encode_value,
 )
-from runtime.copy.records import Record
-from runtime.driver.turning import Opposite, read_opposite
+from runtime.contract.spec import naming
+from runtime.driver.flows.failback import Opposite, read_opposite
+from runtime.ledger.records import Record
 from tests.fakes.internal_topics import InternalTopics
-from tests.runtime.copy.world import flow_spec
+from tests.runtime.slot.world import flow_spec
 
 FLOW = flow_spec("back", source="dc2", destination="dc1", reverse_of="there")
 

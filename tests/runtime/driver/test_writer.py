@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from runtime.batch import Batch
-from runtime.contract import client
-from runtime.copy.ledger_writer import BATCH_BYTES
-from runtime.copy.records import Record
-from runtime.copy.scan import Scan
-from runtime.driver.channel import Tail, at, end_of, post
+from runtime.contract.client import settings as client
+from runtime.driver.slots.channel import Tail, at, end_of, post
 from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
+from runtime.ledger.ledger_writer import BATCH_BYTES
+from runtime.ledger.records import Record
+from runtime.ledger.scan import Scan
 from tests.records import create_topic
 
 pytestmark = pytest.mark.integration

@@ -11,8 +11,8 @@ import uvloop
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from runtime.batch import Batch, Where, records, stamp, walk
-from runtime.contract.client import wire_settings
-from runtime.contract.client_values import WireSettings
+from runtime.contract.client.settings import wire_settings
+from runtime.contract.client.values import WireSettings
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.fetch.session import FetchSession

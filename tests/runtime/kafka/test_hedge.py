@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.client_values import WireSettings
+from runtime.contract.client.values import WireSettings
 from runtime.kafka.cluster import ATTEMPT_S, Cluster
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
 from runtime.kafka.hedge import AT_ONCE, SILENCE_S, first_answer

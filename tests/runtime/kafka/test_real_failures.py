@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from runtime.copy.ledger_writer import send
-from runtime.copy.records import Record, build, plain
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import ConnectionFailure, Disconnected, TimedOut, WireError
@@ -18,6 +16,8 @@ from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries.partitions import list_offsets
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
+from runtime.ledger.ledger_writer import send
+from runtime.ledger.records import Record, build, plain
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import create_topic, read

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.contract.client import wire_settings
-from runtime.contract.client_values import SecurityProtocol, Tls, TokenCommand, WireSettings
+from runtime.contract.client.settings import wire_settings
+from runtime.contract.client.values import SecurityProtocol, Tls, TokenCommand, WireSettings
 from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, Malformed, Unsupported, WireError

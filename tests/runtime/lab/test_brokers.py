@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from runtime.lab import processes
+from runtime.lab.brokers import processes
 from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
 from runtime.lab.spec import ClusterSpec, Listener

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime.lab import jars
 from runtime.lab.errors import LabError
-from runtime.lab.ivy import SETTINGS, Dependency, Request
-from runtime.lab.java import find_java
+from runtime.lab.kit import jars
+from runtime.lab.kit.ivy import SETTINGS, Dependency, Request
+from runtime.lab.kit.java import find_java
 from tests.commands import begin, environment, repl
 from tests.records import wait_for
 
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.integration
 THING = Request("thing-1.0", (Dependency("org.example", "thing", "1.0", transitive=True),), count=2)
 FETCH = """
 from runtime.lab import jars
-from runtime.lab.ivy import Dependency, Request
-from runtime.lab.java import find_java
+from runtime.lab.kit.ivy import Dependency, Request
+from runtime.lab.kit.java import find_java
 request = Request("thing-1.0", (Dependency("org.example", "thing", "1.0", transitive=True),), count=2)
 print(jars.classpath(find_java(), request, lambda what, done, total: print(done, total)))
 """

@@ -6,7 +6,7 @@ import pytest
 
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive
-from runtime.lab.kit import Kit, quicken
+from runtime.lab.kit.kit import Kit, quicken
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from runtime.lab.brokers.properties import render, server_properties
 from runtime.lab.cluster import Cluster
-from runtime.lab.properties import render, server_properties
 from runtime.lab.spec import ClusterSpec, Listener, Node, Security
 
 PASSWORDS = {"admin": "a-secret", "controller": "c-secret"}

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runtime.lab.brokers.ports import assign, require_free
+from runtime.lab.brokers.storage import new_id
 from runtime.lab.cluster import Cluster
 from runtime.lab.create import load_all, require_same
 from runtime.lab.errors import LabError
-from runtime.lab.ivy import Request, explained
-from runtime.lab.ports import assign, require_free
+from runtime.lab.kit.ivy import Request, explained
 from runtime.lab.spec import ClusterSpec, Listener, Record, Security, default_ports
-from runtime.lab.storage import new_id
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a b", "dc1:2"])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from runtime.contract.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec, SelectionSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec, SelectionSpec
 
 
 def spec_of(

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from runtime.contract import jobspec
+from runtime.contract.spec import jobspec
 from runtime.launch.choose import launcher_for
 from runtime.launch.kubernetes import manifest, name_of
 from runtime.launch.launcher import LaunchError, LaunchState

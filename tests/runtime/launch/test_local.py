@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runtime.contract.job_status import JobStatus, SlotReport
-from runtime.contract.jobspec import JobSpec, LaunchSpec
+from runtime.contract.records.job_status import JobStatus, SlotReport
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.lab.lab import Lab
-from runtime.launch.application import marked
 from runtime.launch.choose import launcher_for
 from runtime.launch.command import MAIN
 from runtime.launch.folder import Folder
 from runtime.launch.launcher import LaunchError, LaunchState
+from runtime.launch.supervision.application import marked
 from tests import checker
 from tests.processes import lives, parent_of, words_of
 from tests.records import create_topic, wait_for
@@ -164,7 +164,7 @@ def test_what_spark_refuses_is_told_with_its_own_words(lab: Lab, tmp_path: Path)
 
 def found_from_another_process(home: Path, job: str) -> str:
     program = (
-        "import sys; from pathlib import Path; from runtime.contract.jobspec import LaunchSpec\n"
+        "import sys; from pathlib import Path; from runtime.contract.spec.jobspec import LaunchSpec\n"
         "from runtime.launch.choose import launcher_for\n"
         "print(launcher_for(LaunchSpec(), Path(sys.argv[1])).find(sys.argv[2]).state)"
     )

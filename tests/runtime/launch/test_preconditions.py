@@ -7,7 +7,7 @@ import pytest
 from runtime.launch.java import find_java
 from runtime.launch.launcher import LaunchError
 from runtime.launch.references import check
-from runtime.launch.supervised import Supervised
+from runtime.launch.supervision.supervised import Supervised
 from tests.fakes.spark import FakeSpark
 from tests.runtime.launch.specs import spec_of
 

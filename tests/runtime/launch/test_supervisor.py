@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from runtime.launch import processes
-from runtime.launch.application import marked
 from runtime.launch.folder import Folder, Supervision
 from runtime.launch.launcher import LaunchError, LaunchState
 from runtime.launch.processes import Identity
-from runtime.launch.supervised import Supervised
+from runtime.launch.supervision.application import marked
+from runtime.launch.supervision.supervised import Supervised
 from tests.fakes.spark import FakeSpark
 from tests.records import wait_for
 from tests.runtime.launch.specs import spec_of
@@ -152,7 +152,7 @@ def test_one_that_crashes_is_restarted_and_one_that_is_fenced_is_not(launcher: S
 
 def test_of_two_launches_at_once_one_is_refused(launcher: Supervised, tmp_path: Path):
     program = (
-        "import sys; from pathlib import Path; from runtime.launch.supervised import Supervised\n"
+        "import sys; from pathlib import Path; from runtime.launch.supervision.supervised import Supervised\n"
         "from runtime.launch.launcher import LaunchError\n"
         "from tests.runtime.launch.test_supervisor import SPEC\n"
         "try: Supervised(Path(sys.argv[1])).launch(SPEC)\n"

@@ -10,7 +10,7 @@ from planner.declare.mm2.properties import properties_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Configs, ConfigSync, Flow, SecretRef, StartAt
 from planner.render.yaml import topology_yaml
-from runtime.contract.rename import Template
+from runtime.contract.spec.rename import Template
 
 EXAMPLE = Path(__file__).with_name("example.properties")
 PACKAGE = "org.apache.kafka.connect.mirror"

@@ -8,7 +8,7 @@ from planner.model.topology import (
     FlowState,
     Topic,
 )
-from runtime.contract.rename import Match, Table, Template
+from runtime.contract.spec.rename import Match, Table, Template
 from tests.planner.expand.build import THREE, cluster, codes, flow, found, observed, topic, topology
 
 PREFIX = Template("{source}.{topic}")

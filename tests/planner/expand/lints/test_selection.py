@@ -8,7 +8,7 @@ from planner.model.topology import (
     Groups,
     Selection,
 )
-from runtime.contract.rename import Template
+from runtime.contract.spec.rename import Template
 from tests.planner.expand.build import THREE, cluster, codes, flow, found, observed, said, topic, topology
 
 PREFIX = Template("{source}.{topic}")

@@ -12,7 +12,7 @@ from planner.model.topology import (
     Internal,
     Topic,
 )
-from runtime.contract import naming
+from runtime.contract.spec import naming
 from tests.planner.expand.build import (
     THREE,
     cluster,

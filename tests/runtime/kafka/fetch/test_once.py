@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from runtime.copy.scan import Scan
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, Disconnected
 from runtime.kafka.fetch.once import fetch_once
@@ -21,6 +20,7 @@ from runtime.kafka.protocol.offsets import (
     ListOffsetsResponse,
     TopicPartition,
 )
+from runtime.ledger.scan import Scan
 
 AT = TopicPartition("orders", 0)
 ID = b"o" * 16

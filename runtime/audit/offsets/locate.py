@@ -1,0 +1,136 @@
+"""Where one record is on the other side of a flow: the exact two-way offset index, asked once (R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from runtime.audit.ledger import AuditFailure, NothingCopied, Reach, open_cluster, open_ledger
+from runtime.audit.offsets.locate_replayed import with_replays
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.offset_map import Answer, AtEnd, Mapped, NotYet, OffsetMap, Unmapped
+from runtime.contract.views.groups_view import Found, Located
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
+
+
+@dataclass(frozen=True, slots=True)
+class LocateAsked:
+    """`topic` is the name at the side that the record is on: the source, or with `reverse` the destination.
+    Either `offset` or `timestamp_ms` is given; the timestamp means the first record that is as late.
+    """
+
+    flow: str
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp_ms: int | None
+    reverse: bool
+    source: Reach
+    destination: Reach
+    within_s: float = 10.0
+
+
+async def locate(asked: LocateAsked) -> Located:
+    """Raises AuditFailure: where something can't be read, or the flow never copied the partition."""
+    offset = asked.offset
+    if asked.timestamp_ms is not None:
+        offset = await _as_late(asked, asked.timestamp_ms)
+    async with open_ledger(asked.destination, asked.within_s) as opened:
+        await opened.refresh(asked.flow)
+        progress = opened.ledger.all_progress(asked.flow)
+        for key, one in progress.items():
+            name = one.destination_topic if asked.reverse else key.topic
+            if name == asked.topic and key.partition == asked.partition:
+                offsets = opened.maps.get(key)
+                assert offsets is not None, "there is progress"
+                located = _located(asked, key, one.destination_topic, offset, offsets)
+                return await with_replays(opened, located, key, offsets, asked.within_s)
+        for key, orphans in opened.ledger.orphans(asked.flow).items():
+            elsewhere = {one.topic for _, one in orphans.replayed}
+            if asked.reverse and asked.topic in elsewhere and key.partition == asked.partition:
+                offsets = OffsetMap([])  # a replay into another topic is in no map
+                located = _located(asked, key, asked.topic, offset, offsets)
+                located = await with_replays(opened, located, key, offsets, asked.within_s)
+                if located.found is Found.REPLAYED:
+                    return located
+    raise not_copied(asked, progress)
+
+
+def not_copied(asked: LocateAsked, progress: Mapping[PartitionKey, Progress]) -> AuditFailure:
+    """The flow copied other partitions, or none."""
+    cluster = asked.destination.name
+    if not progress:
+        return NothingCopied(cluster, asked.flow)
+    side = "into" if asked.reverse else "from"
+    names = {one.destination_topic if asked.reverse else key.topic for key, one in progress.items()}
+    there = f"it copied {side} {', '.join(sorted(names)[:10])}"
+    others = {key.topic if asked.reverse else one.destination_topic for key, one in progress.items()}
+    if asked.topic in names:
+        there = f"{asked.topic} has other partitions: repl status --all lists them"
+    elif asked.topic in others and asked.reverse:
+        there = (
+            f"that is a topic's name at {asked.source.name}: leave --reverse out to ask about a record there"
+        )
+    elif asked.topic in others:
+        there = f"that is a topic's name at {cluster}: add --reverse to ask about a record there"
+    return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", there)
+
+
+async def _as_late(asked: LocateAsked, timestamp_ms: int) -> int | None:
+    """The offset of the first record that is as late; None where there is none."""
+    side = asked.destination if asked.reverse else asked.source
+    at = TopicPartition(asked.topic, asked.partition)
+    async with open_cluster(side, asked.within_s) as cluster:
+        answer = (await list_offsets(cluster, {at: timestamp_ms}, within=asked.within_s))[at]
+        if answer is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            why, way_out = f"there is no {at.topic}-{at.partition}", f"repl read {side.name} lists its topics"
+            raise AuditFailure(side.name, why, way_out)
+        if not isinstance(answer, ListedOffset):
+            raise BrokerError(answer, f"{at.topic}-{at.partition}")
+    return answer.offset if answer.offset >= 0 else None
+
+
+def _located(
+    asked: LocateAsked, key: PartitionKey, destination_topic: str, offset: int | None, offsets: OffsetMap
+) -> Located:
+    found, other = _answer(asked, offset, offsets)
+    return Located(
+        flow=asked.flow,
+        reverse=asked.reverse,
+        cluster=asked.destination.name if asked.reverse else asked.source.name,
+        topic=asked.topic,
+        partition=asked.partition,
+        offset=offset,
+        timestamp_ms=asked.timestamp_ms,
+        other_cluster=asked.source.name if asked.reverse else asked.destination.name,
+        other_topic=key.topic if asked.reverse else destination_topic,
+        found=found,
+        other_offset=other,
+        replicated_through=offsets.end,
+        low=offsets.destination_low if asked.reverse else offsets.low,
+    )
+
+
+def _answer(asked: LocateAsked, offset: int | None, offsets: OffsetMap) -> tuple[Found, int | None]:
+    if offset is None:
+        return Found.NO_RECORD, None
+    answer: Answer = offsets.origin(offset) if asked.reverse else offsets.translate(offset)
+    match answer:
+        case Mapped(offset=other, exact=True):
+            return Found.EXACT, other
+        case Mapped(offset=other):
+            return Found.NEXT, other
+        case AtEnd() if offset == (offsets.destination_end if asked.reverse else offsets.end):
+            return Found.NOT_YET, None
+        case AtEnd(offset=other):
+            return Found.END, other
+        case NotYet():
+            return Found.NOT_YET, None
+        case Unmapped():
+            return Found.UNMAPPED, None
+        case other_answer:
+            assert_never(other_answer)

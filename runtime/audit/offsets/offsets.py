@@ -1,0 +1,225 @@
+"""A group's offsets at both sides of a flow, translated now: what group sync would do, with or without it.
+
+Where the source does not answer, its side is what the checkpoints last told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from runtime.audit.ledger import AuditFailure, NoLedger, Reach, WrongCluster, ledger_of, open_cluster, telling
+from runtime.contract.groups.decisions import Item
+from runtime.contract.groups.translate import At, Nowhere, Pending
+from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
+from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.spec.naming import is_internal
+from runtime.contract.spec.route import Router
+from runtime.contract.views.groups_view import BY_MAP, BY_TIME, GroupSeen, OffsetSeen
+from runtime.groups.sides import Placed, Sides
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries.groups import committed_by, list_groups
+from runtime.ledger.checkpoints import Checkpoints
+from runtime.ledger.consumer_times import Times
+from runtime.ledger.ledger import Ledger
+
+Offsets = Mapping[TopicPartition, int]
+
+WAITING = "waiting"  # translated, and not written yet
+UNSYNCED = "not_synced"  # translated, and not written
+ABSENT = "absent"  # nothing was committed at the source
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsAsked:
+    """`unsynced`: why the flow leaves the group alone, where it does."""
+
+    flow: str
+    group: str
+    unsynced: str
+    router: Router
+    source: Reach
+    destination: Reach
+    by_time: bool = False
+    within_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A group at one cluster; `why` where it could not be read."""
+
+    state: str = ""
+    offsets: Offsets = field(default_factory=dict)
+    why: str = ""
+
+
+async def group_offsets(asked: OffsetsAsked) -> GroupSeen:
+    """Raises AuditFailure where the destination can't be read, WrongCluster for either side."""
+    async with AsyncExitStack() as stack:
+        destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
+        opened = await ledger_of(destination)
+        if opened is None:
+            raise NoLedger(asked.destination.name)
+        source, why = await _source(asked, stack)
+        there = _Side(why=why)
+        if source is not None:
+            there = await _read_source(source, asked)
+        with telling(asked.destination.name):
+            here = await _read(destination, asked.group)
+            if source is not None and not there.why:
+                return await _translated(asked, source, destination, opened.ledger, there, here)
+            return await _remembered(asked, destination, there, here)
+
+
+async def _source(asked: OffsetsAsked, stack: AsyncExitStack) -> tuple[Cluster | None, str]:
+    try:
+        return await stack.enter_async_context(open_cluster(asked.source, asked.within_s)), ""
+    except WrongCluster:
+        raise
+    except AuditFailure as failure:
+        return None, failure.why
+
+
+async def _read_source(source: Cluster, asked: OffsetsAsked) -> _Side:
+    try:
+        with telling(asked.source.name):
+            return await asyncio.wait_for(_read(source, asked.group), asked.within_s)
+    except AuditFailure as failure:
+        return _Side(why=failure.why)
+    except TimeoutError:
+        return _Side(why=f"no answer in {asked.within_s:g} s")
+
+
+async def _read(cluster: Cluster, group: str) -> _Side:
+    listed = (await list_groups(cluster)).groups.get(group)
+    read = await committed_by(cluster, [group])
+    if group in read.failed:
+        return _Side(why=read.failed[group])
+    offsets = {at: one.offset for at, one in read.offsets.get(group, {}).items()}
+    return _Side(listed.state if listed is not None else "", offsets)
+
+
+async def _translated(
+    asked: OffsetsAsked, source: Cluster, destination: Cluster, ledger: Ledger, there: _Side, here: _Side
+) -> GroupSeen:
+    times = Times(asked.flow, source, destination) if asked.by_time else None
+    sides = Sides(asked.flow, source, destination, times)
+    offsets = {
+        Item(asked.group, *at): offset
+        for at, offset in there.offsets.items()
+        if asked.router.name_there(asked.flow, at.topic) is not None
+    }
+    await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
+    placed = await sides.place(offsets)
+    waiting = UNSYNCED if asked.unsynced else WAITING
+    rows = [_row(sides, item, offsets[item], place, here.offsets, waiting) for item, place in placed.items()]
+    known = {(row.destination_topic, row.partition) for row in rows}
+    rows += [
+        OffsetSeen(
+            topic=topic,
+            partition=at.partition,
+            destination_topic=at.topic,
+            source=None,
+            translation=None,
+            committed=offset,
+            state=ABSENT,
+        )
+        for at, offset in here.offsets.items()
+        if at not in known and (topic := _topic_here(asked, at.topic)) is not None
+    ]
+    return _seen(asked, there, here, rows)
+
+
+def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets, waiting: str) -> OffsetSeen:
+    stands = here.get(place.at)
+    translation, clamped, exact, by, why = None, False, True, "", ""
+    last = sides.last(item)
+    match place.position:
+        case At() as at:
+            translation, clamped, exact = at.offset, at.clamped, at.settled and not at.by_time
+            by = BY_TIME if at.by_time else BY_MAP
+            state, why = _written(at.offset, stands, last, waiting)
+        case Pending(why=reason):
+            state, why = State.PENDING.value, reason
+        case Nowhere(why=reason):
+            state, why = State.UNMAPPED.value, reason
+    if sides.is_ours(item, committed):
+        state, why = State.OURS.value, "written at the source by a flow that comes from here"
+    return OffsetSeen(
+        topic=item.topic,
+        partition=item.partition,
+        destination_topic=place.at.topic,
+        source=committed,
+        translation=translation,
+        committed=stands,
+        state=state,
+        clamped=clamped,
+        exact=exact,
+        by=by,
+        why=why,
+    )
+
+
+def _written(translation: int, stands: int | None, last: Checkpoint | None, waiting: str) -> tuple[str, str]:
+    if stands == translation:
+        return State.TRANSLATED.value, ""
+    if last is not None and last.state is State.REFUSED:
+        return State.REFUSED.value, last.why
+    if stands is not None and stands > translation:
+        return State.AHEAD.value, "it stands further at the destination"
+    return waiting, ""
+
+
+async def _remembered(asked: OffsetsAsked, destination: Cluster, there: _Side, here: _Side) -> GroupSeen:
+    """Of a source that does not answer."""
+    checkpoints = Checkpoints(destination)
+    await checkpoints.refresh()
+    rows = [
+        _told(key, one, here.offsets)
+        for key, one in checkpoints.of_flow(asked.flow).items()
+        if key.group == asked.group
+    ]
+    return _seen(asked, there, here, rows)
+
+
+def _told(key: CheckpointKey, one: Checkpoint, here: Offsets) -> OffsetSeen:
+    return OffsetSeen(
+        topic=key.topic,
+        partition=key.partition,
+        destination_topic=one.destination_topic,
+        source=one.source,
+        translation=one.destination if one.destination >= 0 else None,
+        committed=here.get(TopicPartition(one.destination_topic, key.partition)),
+        state=one.state.value,
+        clamped=one.clamped,
+        exact=not one.by_time and one.floor < 0,
+        by=(BY_TIME if one.by_time else BY_MAP) if one.destination >= 0 else "",
+        why=one.why,
+        as_of_ms=one.at_ms,
+    )
+
+
+def _topic_here(asked: OffsetsAsked, name: str) -> str | None:
+    topic = asked.router.ways[asked.flow].topic_here(name)
+    if topic is None or is_internal(topic) or asked.router.name_there(asked.flow, topic) != name:
+        return None
+    return topic
+
+
+def _seen(asked: OffsetsAsked, there: _Side, here: _Side, rows: list[OffsetSeen]) -> GroupSeen:
+    return GroupSeen(
+        flow=asked.flow,
+        group=asked.group,
+        source_cluster=asked.source.name,
+        destination_cluster=asked.destination.name,
+        source_answers=not there.why,
+        source_why=there.why,
+        synced=not asked.unsynced,
+        unsynced=asked.unsynced,
+        state_there=there.state,
+        state_here=here.state,
+        partitions=sorted(rows, key=lambda row: (row.topic, row.partition)),
+    )

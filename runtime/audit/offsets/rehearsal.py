@@ -1,0 +1,180 @@
+"""What becomes of a flow's groups in a failover, worked out as the job would, and nothing written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from runtime.audit.ledger import AuditFailure, Reach, WrongCluster, ledger_of, open_cluster, telling
+from runtime.contract.groups.decisions import Item
+from runtime.contract.groups.translate import At, Nowhere, Pending, at_last
+from runtime.contract.records.checkpoint import CheckpointState
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import Names
+from runtime.contract.views.loss_view import GroupLoss, GroupTopics
+from runtime.groups.sides import Placed, Sides
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.queries.groups import NO_MEMBERS, Committed, committed_by, list_groups
+from runtime.ledger.checkpoints import Checkpoints
+from runtime.ledger.consumer_times import Times
+from runtime.ledger.ledger import Ledger
+
+Offsets = Mapping[Item, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalAsked:
+    """`selects`: the groups that the flow syncs; `by_time`: what is below the map goes by record time."""
+
+    flow: str
+    router: Router
+    source: Reach
+    destination: Reach
+    selects: Callable[[str], bool]
+    by_time: bool = False
+    within_s: float = 3.0
+
+
+async def rehearse(asked: RehearsalAsked) -> list[GroupLoss]:
+    """By group. Raises AuditFailure where the destination can't be read, WrongCluster for either side."""
+    async with AsyncExitStack() as stack:
+        destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
+        with telling(asked.destination.name):
+            opened = await ledger_of(destination)
+            if opened is None:
+                return []
+            offsets = await _checkpoints(asked, destination)
+        source = await _source(asked, stack)
+        told = await _told(asked, source)
+        if told is None:
+            source = None
+        with telling(asked.destination.name):
+            return await _worked_out(asked, source, destination, opened.ledger, {**offsets, **(told or {})})
+
+
+async def subscriptions(asked: RehearsalAsked) -> list[GroupTopics]:
+    """Returns by group the topics at the destination that stand for those it read at the source, as the
+    checkpoints tell them. Raises AuditFailure where the destination can't be read.
+    """
+    async with open_cluster(asked.destination, asked.within_s) as destination:
+        with telling(asked.destination.name):
+            checkpoints = Checkpoints(destination)
+            await checkpoints.refresh()
+    topics: dict[str, set[str]] = {}
+    for key, one in checkpoints.of_flow(asked.flow).items():
+        if _taken(asked, key.group, key.topic):
+            topics.setdefault(key.group, set()).add(one.destination_topic)
+    cluster = asked.destination.name
+    return [
+        GroupTopics(flow=asked.flow, group=group, cluster=cluster, topics=sorted(names))
+        for group, names in sorted(topics.items())
+    ]
+
+
+async def _source(asked: RehearsalAsked, stack: AsyncExitStack) -> Cluster | None:
+    try:
+        return await stack.enter_async_context(open_cluster(asked.source, asked.within_s))
+    except WrongCluster:
+        raise
+    except AuditFailure:
+        return None
+
+
+async def _checkpoints(asked: RehearsalAsked, destination: Cluster) -> dict[Item, int]:
+    checkpoints = Checkpoints(destination)
+    await checkpoints.refresh()
+    return {
+        Item(key.group, key.topic, key.partition): one.source
+        for key, one in checkpoints.of_flow(asked.flow).items()
+        if one.state is not CheckpointState.OURS and _taken(asked, key.group, key.topic)
+    }
+
+
+async def _told(asked: RehearsalAsked, source: Cluster | None) -> dict[Item, int] | None:
+    """What groups committed at the source; None where it does not answer."""
+    if source is None:
+        return None
+    try:
+        with telling(asked.source.name):
+            async with asyncio.timeout(asked.source.within(asked.within_s)):
+                listed = (await list_groups(source)).groups
+                read = await committed_by(source, [group for group in listed if asked.selects(group)])
+    except (AuditFailure, TimeoutError):
+        return None
+    return {
+        Item(group, *at): one.offset
+        for group, found in read.offsets.items()
+        for at, one in found.items()
+        if _taken(asked, group, at.topic)
+    }
+
+
+def _taken(asked: RehearsalAsked, group: str, topic: str) -> bool:
+    return asked.selects(group) and asked.router.name_there(asked.flow, topic) is not None
+
+
+async def _worked_out(
+    asked: RehearsalAsked, source: Cluster | None, destination: Cluster, ledger: Ledger, offsets: Offsets
+) -> list[GroupLoss]:
+    times = Times(asked.flow, source, destination) if asked.by_time else None
+    sides = Sides(asked.flow, source, destination, times)
+    await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
+    generation = ledger.generation(asked.flow)
+    promoted = Names(generation.promoted if generation is not None else ())
+    offsets = {
+        item: offset
+        for item, offset in offsets.items()
+        if not promoted.match(item.topic) and not sides.is_ours(item, offset)
+    }
+    placed = await sides.place(offsets)
+    topics = _topics(asked, offsets)
+    groups = sorted({item.group for item in offsets})
+    listed = (await list_groups(destination)).groups
+    read = await committed_by(destination, groups)
+    found: dict[str, GroupLoss] = {}
+    for item, place in placed.items():
+        before = found.get(item.group) or GroupLoss(
+            flow=asked.flow, group=item.group, topics=topics[item.group]
+        )
+        here = listed.get(item.group)
+        if here is not None and here.state not in NO_MEMBERS:
+            why = f"a member is connected at {asked.destination.name}"
+            found[item.group] = replace(before, kept=before.kept + 1, why=why)
+        else:
+            stands = read.offsets.get(item.group, {})
+            found[item.group] = _with(before, sides, item, place, offsets[item], stands)
+    return [found[group] for group in groups]
+
+
+def _topics(asked: RehearsalAsked, offsets: Offsets) -> dict[str, list[str]]:
+    """What each group is to subscribe to at the destination."""
+    found: dict[str, set[str]] = {}
+    for item in offsets:
+        there = asked.router.name_there(asked.flow, item.topic)
+        if there is not None:
+            found.setdefault(item.group, set()).add(there)
+    return {group: sorted(names) for group, names in found.items()}
+
+
+def _with(
+    before: GroupLoss, sides: Sides, item: Item, place: Placed, committed: int, stands: Committed
+) -> GroupLoss:
+    progress = sides.progress(item)
+    end = progress.destination_end if progress is not None else 0
+    position = at_last(place.position, end, shared=sides.merged(item.topic), floor=place.floor)
+    match position:
+        case At(offset=offset) if place.at in stands and stands[place.at].offset > offset:
+            return replace(before, kept=before.kept + 1, why="it stands further at the destination already")
+        case At() if position != place.position and progress is not None:
+            more = max(committed - progress.position, 0)
+            return replace(before, lost=before.lost + 1, records_lost=before.records_lost + more)
+        case At(settled=False) | At(by_time=True):
+            return replace(before, again=before.again + 1)
+        case At():
+            return replace(before, exact=before.exact + 1)
+        case Pending(why=why) | Nowhere(why=why):
+            return replace(before, kept=before.kept + 1, why=why)

@@ -1,0 +1,1 @@
+"""`repl read` and `repl clients`: records with their origin, and who uses a topic."""

@@ -1,0 +1,73 @@
+"""Groups with their members, as the brokers describe them: through librdkafka, which knows every protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from runtime.audit.ledger import Reach, telling
+from runtime.contract.client.redaction import redacted
+from runtime.kafka.confluent import admin_client
+
+_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    client_id: str
+    host: str
+    member_id: str
+    partitions: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """`state` in Kafka's words: Stable, Empty, PreparingRebalance, …"""
+
+    state: str
+    members: tuple[Member, ...] = ()
+
+
+@dataclass(slots=True)
+class Groups:
+    """`failed` says why, by group."""
+
+    found: dict[str, Described] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+async def describe_groups(reach: Reach, names: Iterable[str], within_s: float) -> Groups:
+    return await asyncio.to_thread(_describe, reach, sorted(names), within_s)
+
+
+def _describe(reach: Reach, names: list[str], within_s: float) -> Groups:
+    groups = Groups()
+    if not names:
+        return groups
+    with telling(reach.name):
+        client = admin_client(reach.bootstrap, reach.settings, reach.token_command)
+    for start in range(0, len(names), _AT_ONCE):
+        some = names[start : start + _AT_ONCE]
+        asked = client.describe_consumer_groups(some, request_timeout=within_s)
+        for name, future in asked.items():
+            try:
+                groups.found[name] = _described(future.result(within_s + 5))
+            except (KafkaException, TimeoutError) as failure:
+                groups.failed[name] = redacted(str(failure.args[0])) if failure.args else "no answer in time"
+    return groups
+
+
+def _described(description: Any) -> Described:
+    state = "".join(part.capitalize() for part in description.state.name.split("_"))
+    return Described(state, tuple(_member(one) for one in description.members))
+
+
+def _member(member: Any) -> Member:
+    partitions: dict[str, tuple[int, ...]] = {}
+    for one in member.assignment.topic_partitions if member.assignment is not None else ():
+        partitions[one.topic] = (*partitions.get(one.topic, ()), one.partition)
+    return Member(member.client_id, member.host, member.member_id, partitions)

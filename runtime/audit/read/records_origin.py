@@ -1,0 +1,184 @@
+"""Where a record came from, place by place, up to its birth. Pure.
+
+The producer id in a record's batch tells who wrote it: a flow registers its ids before it writes (R5), all
+others are clients. The offset map alone can't tell, because after a failback it holds the records of both
+directions (`runtime.contract.records.failback`). So the id names the flow, and the flow's own map the exact place.
+
+At that place the question is asked again, until a client wrote the record. Headers name places too, but any
+client can write a header: they are believed only where the place itself can't be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from runtime.audit.read.records_fetch import Found
+from runtime.contract.records.offset_map import Mapped, OffsetMap
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.provenance import origins
+from runtime.contract.views.records_view import HopSeen, RecordSeen
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a flow wrote into one partition here, and the partition at its source."""
+
+    flow: str
+    source_cluster_id: str
+    topic: str
+    partition: int
+    map: OffsetMap
+    source_topic_id: bytes | None = None
+
+
+class Previous(NamedTuple):
+    """The place that a flow copied a record from. `topic_id` is None where only a header tells of it."""
+
+    hop: HopSeen
+    topic_id: bytes | None
+
+
+class Told(NamedTuple):
+    """What a cluster tells of one of its records.
+
+    `flow` wrote it there, from `previous`; both are None for a client's record. `headers` are the places that
+    its headers name, the oldest first.
+    """
+
+    flow: str | None
+    previous: Previous | None
+    headers: list[HopSeen]
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """What a cluster's ledger says of one of its topics.
+
+    `written` by partition; `producers`: whose the ids are that flows write with, None where that can't be
+    read.
+    """
+
+    topic: str
+    written: Mapping[int, Sequence[Written]]
+    producers: Mapping[int, Producer] | None
+    names: Mapping[str, str]
+
+    def told(self, record: Found) -> Told:
+        headers = [
+            self._hop(one.cluster, one.topic, one.partition, one.offset, one.copied_at)
+            for one in origins(record.headers)
+        ]
+        if self.producers is None:
+            return Told(None, Previous(headers[-1], None) if headers else None, headers)
+        producer = self.producers.get(record.producer_id)
+        if producer is None:
+            return Told(None, None, headers)
+        previous = self._mapped(record, producer.flow) or self._named(record, producer)
+        if headers and (previous is None or _same(headers[-1], previous.hop)):
+            previous = Previous(headers[-1], previous.topic_id if previous is not None else None)
+        return Told(producer.flow, previous, headers)
+
+    def _mapped(self, record: Found, flow: str) -> Previous | None:
+        """Only an exact answer: what lies between runs was written by others."""
+        for one in self.written.get(record.partition, ()):
+            answer = one.map.origin(record.offset)
+            if one.flow == flow and isinstance(answer, Mapped) and answer.exact:
+                hop = self._hop(one.source_cluster_id, one.topic, one.partition, answer.offset, None)
+                return Previous(hop, one.source_topic_id)
+        return None
+
+    def _named(self, record: Found, producer: Producer) -> Previous | None:
+        """The map was trimmed, or began anew, or never held it: the offset is not known."""
+        home = producer.home(self.topic)
+        if home is None:
+            return None
+        return Previous(self._hop(home.cluster, home.topic, record.partition, None, None), None)
+
+    def _hop(
+        self, cluster_id: str, topic: str, partition: int | None, offset: int | None, copied_at: int | None
+    ) -> HopSeen:
+        return HopSeen(
+            cluster_id=cluster_id,
+            cluster=self.names.get(cluster_id),
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            copied_at_ms=copied_at,
+        )
+
+
+class Trail:
+    """The way of one record, followed backwards: `look_at` is the place to read next, `looked` its answer."""
+
+    def __init__(self, record: Found, at: HopSeen, told: Told) -> None:
+        self.record = record
+        self._told = told
+        self._hops: list[HopSeen] = []  # proven, the newest first
+        self._believed: list[HopSeen] = []  # by headers alone, the oldest first
+        self._passed = {_place(at)}
+        self.went_round = False
+        self.look_at: Previous | None = None
+        self._follow(told)
+
+    def looked(self, record: Found | None, told: Told | None) -> None:
+        """What stands there. None, or other content than the record's: nothing more is learned of it."""
+        self.look_at = None
+        if record is None or told is None or _content(record) != _content(self.record):
+            return
+        self._believed = []
+        self._follow(told)
+
+    def _follow(self, told: Told) -> None:
+        if told.previous is None:
+            return
+        hop, _ = told.previous
+        if hop.offset is None or hop.partition is None:
+            self._hops.append(hop)
+            self._believed = told.headers
+        elif _place(hop) in self._passed:
+            # A flow brought back what its destination had lost: the two places name each other.
+            self.went_round = True
+        else:
+            self._passed.add(_place(hop))
+            self._hops.append(hop)
+            last = bool(told.headers) and told.headers[-1] == hop
+            self._believed = told.headers[:-1] if last else told.headers
+            self.look_at = told.previous
+
+    @property
+    def believes(self) -> bool:
+        """Whether headers name places that nothing else proves."""
+        return bool(self._believed)
+
+    def seen(self) -> RecordSeen:
+        record, told = self.record, self._told
+        hops = [*self._believed, *reversed(self._hops)]
+        by_headers = bool(hops) and bool(told.headers)
+        return RecordSeen(
+            partition=record.partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp if record.timestamp >= 0 else None,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers),
+            provenance="headers" if by_headers else "batch" if hops else "native",
+            flow=told.flow,
+            hops=hops,
+            claimed=told.headers if told.flow is None and not hops else [],
+        )
+
+
+def _place(hop: HopSeen) -> tuple[str, str, int | None, int | None]:
+    return hop.cluster_id, hop.topic, hop.partition, hop.offset
+
+
+def _content(record: Found) -> tuple[int, bytes | None, bytes | None]:
+    """What no flow changes."""
+    return record.timestamp, record.key, record.value
+
+
+def _same(one: HopSeen, other: HopSeen) -> bool:
+    places = [(hop.cluster_id, hop.topic, hop.partition) for hop in (one, other)]
+    return places[0] == places[1] and (other.offset is None or one.offset == other.offset)

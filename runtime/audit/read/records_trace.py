@@ -1,0 +1,208 @@
+"""Records followed back to where they were born: over the ledgers of every cluster on their way."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from runtime.audit.ledger import (
+    AuditFailure,
+    OpenLedger,
+    Reach,
+    ledger_of,
+    open_cluster,
+    producers_at,
+    telling,
+)
+from runtime.audit.read.records_fetch import Found, fetch_places
+from runtime.audit.read.records_origin import Origins, Previous, Trail, Written
+from runtime.batch import BatchFailure
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.records.producers import Producer
+from runtime.contract.views.records_view import HopSeen, RecordSeen
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+
+OTHERS_WITHIN_S = 3.0  # another cluster only adds to the answer: it is not waited for longer
+_FURTHEST = 32  # places on the way of one record
+_GONE = (
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A cluster of the topology: how to reach it, and the flows into it with their sources' names."""
+
+    reach: Reach
+    flows: Mapping[str, str] = field(default_factory=dict)
+
+
+class Ledgers:
+    """What one open cluster's ledger tells of records there. `names`: of cluster ids, as far as known."""
+
+    def __init__(self, cluster: Cluster, known: Known, names: Mapping[str, str]) -> None:
+        self.cluster = cluster
+        self.name = known.reach.name
+        self._by_flow: dict[str, str] = {}
+        self._by_owner: dict[str, str] = {}
+        given = {**names, cluster.cluster_id: self.name}
+        self.names = ChainMap(given, self._by_flow, self._by_owner)
+        self.readable = True
+        self._known = known
+        self._producers: Mapping[int, Producer] = {}
+        self._opened: OpenLedger | None = None
+
+    async def open(self) -> None:
+        """Raises WireError, UnreadableRecord."""
+        self._producers = await producers_at(self.cluster)
+        self._opened = await ledger_of(self.cluster)
+        for owner in self._producers.values():
+            self._by_owner[owner.source_cluster_id] = owner.source
+
+    async def read(self, topic: str, found: Iterable[Found]) -> Origins:
+        """Of what is in `found`; read after them: what was committed by then is in the ledger."""
+        if self._opened is None:
+            return Origins(topic, {}, self._producers if self.readable else None, self.names)
+        ids = {one.producer_id for one in found}
+        mine = {owner.flow for one in ids if (owner := self._producers.get(one)) is not None}
+        written: dict[int, list[Written]] = {}
+        for flow in sorted({*self._known.flows, *mine}):
+            await self._opened.refresh(flow)
+            self._note(self._opened, flow, topic, written)
+        return Origins(topic, written, self._producers, self.names)
+
+    def _note(self, opened: OpenLedger, flow: str, topic: str, written: dict[int, list[Written]]) -> None:
+        generation = opened.ledger.generation(flow)
+        if generation is None:
+            return
+        if flow in self._known.flows:
+            self._by_flow[generation.source_cluster_id] = self._known.flows[flow]
+        maps = opened.maps.all(flow)
+        for key, one in opened.ledger.all_progress(flow).items():
+            if one.destination_topic == topic:
+                place = generation.source_cluster_id, key.topic, key.partition
+                written.setdefault(key.partition, []).append(
+                    Written(flow, *place, maps[key], one.source_topic_id)
+                )
+
+
+class Trace:
+    """Follows records of one cluster back over the others, as far as they answer; `notes` say where not."""
+
+    def __init__(self, first: Ledgers, others: Mapping[str, Known], within_s: float) -> None:
+        self.notes: list[str] = []
+        self._first = first
+        self._others = others
+        self._within_s = min(within_s, OTHERS_WITHIN_S)
+        self._ledgers: dict[str, Ledgers | None] = {}  # by cluster id; None: it does not answer
+        self._stack = AsyncExitStack()
+
+    async def seen(self, topic: str, found: Sequence[Found]) -> list[RecordSeen]:
+        origins = await self._origins(self._first, topic, found)
+        at = self._first.cluster.cluster_id
+        trails = [Trail(one, self._hop(at, topic, one), origins.told(one)) for one in found]
+        async with self._stack:
+            for _ in range(_FURTHEST):
+                if not await self._further(trails):
+                    break
+        if restored := sum(trail.went_round for trail in trails):
+            self.notes.append(
+                f"{restored} of these records were brought back to a cluster that had lost them: "
+                "where they were before that is not known any more"
+            )
+        return [trail.seen() for trail in trails]
+
+    async def _origins(self, ledgers: Ledgers, topic: str, found: Sequence[Found]) -> Origins:
+        try:
+            await ledgers.open()
+            return await ledgers.read(topic, found)
+        except (WireError, UnreadableRecord) as error:
+            ledgers.readable = False
+            self.notes.append(
+                f"the ledger can't be read, so only headers tell where a record is from: {error}"
+            )
+            return Origins(topic, {}, None, ledgers.names)
+
+    async def _further(self, trails: Sequence[Trail]) -> bool:
+        """One place further back, for those that are not at their end."""
+        places: dict[tuple[str, str, int, bytes | None], list[Trail]] = {}
+        for trail in trails:
+            if trail.look_at is not None and self._worth_it(trail, trail.look_at):
+                hop, topic_id = trail.look_at
+                places.setdefault((hop.cluster_id, hop.topic, hop.partition or 0, topic_id), []).append(trail)
+        for (cluster_id, topic, partition, topic_id), waiting in places.items():
+            ledgers = await self._at(cluster_id, waiting[0].look_at)
+            if ledgers is None:
+                for trail in waiting:
+                    trail.looked(None, None)
+                continue
+            await self._look(ledgers, TopicPartition(topic, partition), topic_id, waiting)
+        return bool(places)
+
+    def _worth_it(self, trail: Trail, previous: Previous) -> bool:
+        """Nothing came to a cluster that no flow of the topology goes to, unless headers say so."""
+        known = self._others.get(previous.hop.cluster or "")
+        return known is not None and (bool(known.flows) or trail.believes)
+
+    async def _look(
+        self, ledgers: Ledgers, at: TopicPartition, topic_id: bytes | None, trails: Sequence[Trail]
+    ) -> None:
+        wanted = [trail.look_at.hop.offset or 0 for trail in trails if trail.look_at is not None]
+        there: dict[int, Found] = {}
+        origins = None
+        try:
+            there = await fetch_places(ledgers.cluster, at, topic_id, wanted)
+            origins = await ledgers.read(at.topic, there.values())
+        except BrokerError as error:
+            if error.code not in _GONE:  # recreated since, or deleted: the record is not there any more
+                self._note(ledgers.name, str(error))
+        except (WireError, BatchFailure, UnreadableRecord) as error:
+            self._note(ledgers.name, str(error))
+        for trail, offset in zip(trails, wanted, strict=True):
+            record = there.get(offset)
+            trail.looked(record, origins.told(record) if origins is not None and record is not None else None)
+
+    async def _at(self, cluster_id: str, previous: Previous | None) -> Ledgers | None:
+        name = previous.hop.cluster if previous is not None else None
+        if cluster_id == self._first.cluster.cluster_id:
+            return self._first if self._first.readable else None
+        if cluster_id not in self._ledgers:
+            known = self._others.get(name or "")
+            self._ledgers[cluster_id] = await self._opened(known, cluster_id) if known is not None else None
+        return self._ledgers[cluster_id]
+
+    async def _opened(self, known: Known, cluster_id: str) -> Ledgers | None:
+        name = known.reach.name
+        try:
+            cluster = await self._stack.enter_async_context(open_cluster(known.reach, self._within_s))
+            if cluster.cluster_id != cluster_id:
+                raise AuditFailure(name, f"cluster {cluster.cluster_id} answers, not {cluster_id}", "")
+            ledgers = Ledgers(cluster, known, self._first.names)
+            with telling(name):
+                await ledgers.open()
+        except (AuditFailure, UnreadableRecord) as error:
+            self._note(name, error.why if isinstance(error, AuditFailure) else str(error))
+            return None
+        return ledgers
+
+    def _note(self, name: str, why: str) -> None:
+        note = f"{name} can't be asked where its records were before: {why}"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _hop(self, cluster_id: str, topic: str, record: Found) -> HopSeen:
+        return HopSeen(
+            cluster_id=cluster_id,
+            cluster=self._first.name,
+            topic=topic,
+            partition=record.partition,
+            offset=record.offset,
+            copied_at_ms=None,
+        )

@@ -1,0 +1,1 @@
+"""`repl salvage`: records that never reached the other side, listed."""

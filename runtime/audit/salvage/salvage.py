@@ -1,0 +1,164 @@
+"""Records of a flow's source that never reached the other side, by the ledger: `repl salvage`. Only reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from runtime.audit.ledger import NoLedger, NothingCopied, UnreadableLedger, ledger_of, producers_at
+from runtime.audit.salvage.salvage_count import Count
+from runtime.audit.verify.logs import open_spec
+from runtime.audit.verify.origin import Filter
+from runtime.audit.verify.side import Passed, Side, Stalled
+from runtime.batch import BatchFailure
+from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.records.offset_map import OffsetMap
+from runtime.contract.records.orphans import NONE, Orphans, left
+from runtime.contract.records.provenance import Home
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.route import Router, is_reserved
+from runtime.contract.views.salvage_view import PartitionSalvaged, Salvaged, SalvageSeen
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
+from runtime.slot.read.budget import TokenBucket
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageAsked:
+    """`router`: all flows of the topology, for what the flow would have taken and never came to."""
+
+    flow: FlowSpec
+    source: ClusterSpec
+    destination: ClusterSpec
+    router: Router
+    within_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    state: str
+    progress: Mapping[PartitionKey, Progress]
+    maps: Mapping[PartitionKey, OffsetMap]
+    orphans: Mapping[PartitionKey, Orphans]
+    destination_id: str
+
+
+async def salvage(asked: SalvageAsked, take: Callable[[Salvaged], None]) -> SalvageSeen:
+    """`take` gets every record, a partition after the other, in order. Raises AuditFailure."""
+    ledger = await _read_ledger(asked)
+    flow = asked.flow
+    async with open_spec(asked.source, flow.source) as source:
+        known = await source.all_topics()
+        producers = await producers_at(source)
+        found = []
+        for key, destination_topic in sorted(_places(asked, ledger, known).items()):
+            filter_ = Filter(flow, key.topic, Home(ledger.destination_id, destination_topic), producers)
+            one = _Partition(asked, source, key, destination_topic, filter_, ledger)
+            found.append(await one.salvaged(known, take))
+        return SalvageSeen(
+            flow=flow.name,
+            state=ledger.state,
+            source=flow.source,
+            source_id=source.cluster_id,
+            destination=flow.destination,
+            partitions=found,
+        )
+
+
+async def _read_ledger(asked: SalvageAsked) -> _Ledger:
+    flow = asked.flow
+    async with open_spec(asked.destination, flow.destination) as destination:
+        opened = await ledger_of(destination)
+        if opened is None:
+            raise NoLedger(flow.destination)
+        try:
+            await opened.refresh(flow.name)
+            progress = opened.ledger.all_progress(flow.name)
+            generation = opened.ledger.generation(flow.name)
+            maps = opened.maps.all(flow.name)
+            orphans = opened.ledger.orphans(flow.name)
+        except UnreadableRecord as error:
+            raise UnreadableLedger(flow.destination, str(error)) from error
+        own = {key: one for key, one in progress.items() if not is_reserved(key.topic)}
+        if not own:
+            raise NothingCopied(flow.destination, flow.name)
+        state = generation.state if generation else "unknown"
+        return _Ledger(state, own, maps, orphans, destination.cluster_id)
+
+
+def _places(asked: SalvageAsked, ledger: _Ledger, known: Mapping[str, Topic]) -> dict[PartitionKey, str]:
+    """What the flow came to, and what it would have taken and never came to."""
+    name = asked.flow.name
+    places = {key: one.destination_topic for key, one in ledger.progress.items()}
+    for topic in known.values():
+        there = asked.router.name_there(name, topic.name)
+        if there is not None:
+            for partition in topic.partitions:
+                places.setdefault(PartitionKey(name, topic.name, partition), there)
+    return places
+
+
+class _Partition:
+    def __init__(
+        self,
+        asked: SalvageAsked,
+        source: Cluster,
+        key: PartitionKey,
+        destination_topic: str,
+        filter_: Filter,
+        ledger: _Ledger,
+    ) -> None:
+        self._progress = ledger.progress.get(key)
+        self._orphans, self._map = ledger.orphans.get(key, NONE), ledger.maps.get(key)
+        self._asked, self._source, self._key = asked, source, key
+        self._filter = filter_
+        self._at = TopicPartition(key.topic, key.partition)
+        self._count = Count(asked.flow.source, source.cluster_id, key, destination_topic)
+
+    async def salvaged(
+        self, known: Mapping[str, Topic], take: Callable[[Salvaged], None]
+    ) -> PartitionSalvaged:
+        count, progress = self._count, self._progress
+        topic = known.get(self._key.topic)
+        if topic is None or (progress is not None and topic.id != progress.source_topic_id):
+            gone = (
+                "is not there any more"
+                if topic is None
+                else "is not the topic that was copied: it was recreated"
+            )
+            return count.seen(begun=progress is not None, unread=f"{self._key.topic} {gone}")
+        try:
+            start, end = await self._log()
+            for low, high, why in left(progress, self._orphans, self._map, topic.id, end):
+                count.lost += max(min(start, high) - low, 0)
+                if max(low, start) < high:
+                    count.stretches.append((max(low, start), high, why))
+                    await self._read(topic, max(low, start), high, take)
+        except (WireError, BatchFailure, Passed, Stalled) as error:
+            return count.seen(begun=progress is not None, unread=str(error))
+        return count.seen(begun=progress is not None)
+
+    async def _log(self) -> tuple[int, int]:
+        within = self._asked.within_s
+        starts = await list_offsets(self._source, {self._at: EARLIEST}, within=within)
+        ends = await list_offsets(self._source, {self._at: LATEST}, Isolation.READ_COMMITTED, within)
+        start, end = starts[self._at], ends[self._at]
+        if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
+            raise Stalled("it has no leader that answers")
+        return start.offset, end.offset
+
+    async def _read(self, topic: Topic, low: int, high: int, take: Callable[[Salvaged], None]) -> None:
+        bucket = TokenBucket(None, time.monotonic)
+        side = Side(self._source, self._at, topic.id, low, high, bucket, self._asked.within_s)
+        while not side.ended:
+            for record in await side.next():
+                if self._filter.keeps_back(record) or self._filter.came_home(record):
+                    self._count.kept_back += 1
+                else:
+                    owner = self._filter.producers.get(record.producer_id)
+                    take(self._count.counted(record, owner.flow if owner is not None else None))

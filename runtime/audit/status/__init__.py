@@ -1,0 +1,1 @@
+"""`repl status`: looks at every cluster, and what follows from them."""

@@ -1,0 +1,96 @@
+"""What `repl status` asks, and what it reads at the clusters: values only, judged in `status_join`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runtime.audit.ledger import Reach
+from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds
+from runtime.contract.records.ledger import Generation, PartitionKey, Progress
+from runtime.contract.spec.route import Router
+from runtime.kafka.protocol.offsets import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class FlowAsked:
+    """A flow as the topology has it. `opposite` is the one that goes the other way in its place."""
+
+    name: str
+    source: str
+    destination: str
+    job: str
+    state: str = "active"
+    rpo_ms: int | None = None
+    opposite: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusAsked:
+    """`router` says what each flow takes."""
+
+    topology: str
+    clusters: Mapping[str, Reach]
+    flows: Sequence[FlowAsked]
+    router: Router
+
+    @property
+    def sources(self) -> list[str]:
+        return sorted({flow.source for flow in self.flows})
+
+    @property
+    def destinations(self) -> list[str]:
+        return sorted({flow.destination for flow in self.flows})
+
+    def into(self, destination: str) -> list[FlowAsked]:
+        return [flow for flow in self.flows if flow.destination == destination]
+
+    def selected(self, flow: FlowAsked, topics: Mapping[str, TopicFacts]) -> dict[str, str]:
+        """The flow's topics of these, with their names at the destination."""
+        names = ((topic, self.router.name_there(flow.name, topic)) for topic in topics)
+        return {topic: there for topic, there in names if there is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    id: bytes
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """`starts`, `ends` (last stable), `highs` (high watermarks) by topic and partition, where they are known.
+
+    `topics` is None where they could not be listed. `first_missing`: the timestamp of the first record that a
+    flow did not copy yet, by flow, of as many lagging partitions as were looked at.
+    """
+
+    name: str
+    answers: bool
+    why: str = ""
+    id: str | None = None
+    topics: Mapping[str, TopicFacts] | None = None
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    highs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    first_missing: Mapping[PartitionKey, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFacts:
+    """What is written at one destination: committed progress, and what jobs say of themselves."""
+
+    progress: Mapping[str, Mapping[PartitionKey, Progress]] = field(default_factory=dict)
+    generations: Mapping[str, Generation] = field(default_factory=dict)
+    jobs: Mapping[str, JobStatus] = field(default_factory=dict)
+    reports: Mapping[tuple[str, int], SlotReport] = field(default_factory=dict)
+    ends: Mapping[tuple[str, str], SourceEnds] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`ledgers` has no entry for a destination that could not be read."""
+
+    at_ms: int
+    clusters: Mapping[str, ClusterFacts]
+    ledgers: Mapping[str, LedgerFacts]

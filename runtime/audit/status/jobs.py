@@ -1,0 +1,194 @@
+"""Whether a job is up, and which of its slots' reports count. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runtime.audit.status.facts import LedgerFacts
+from runtime.audit.status.numbers import summed
+from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport, SourceEnds
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.status import FlowStats, PartitionStatus
+from runtime.contract.views.status_view import DOWN, UNKNOWN, JobSeen, SlotSeen
+
+STALE_MS = 10_000  # heartbeats come once a second
+SKEW_MS = 2_000
+SILENT_MS = 15_000  # a slot says something every five seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a slot last said of a partition. `silent_ms` is set where the slot says nothing any more."""
+
+    slot: int
+    at_ms: int
+    status: PartitionStatus
+    silent_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """A job judged. `partitions` and `stats` come from the slots of the driver that the heartbeat names.
+
+    `ends`: where a paused flow's source ended, by flow. `recent`: how many records took how long, by flow, of
+    what was committed since the look before.
+    """
+
+    seen: JobSeen
+    partitions: Mapping[PartitionKey, Report]
+    stats: Mapping[str, Sequence[FlowStats]]
+    flows: Mapping[str, FlowView]
+    recent: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    ends: Mapping[str, SourceEnds] = field(default_factory=dict)
+
+
+def doubtful(ledger: LedgerFacts, now_ms: int) -> bool:
+    """Whether a job seems dead by its clock alone: then it is worth another look whether its heart beats."""
+    return any(status.state != "stopped" and not _fresh(status, now_ms) for status in ledger.jobs.values())
+
+
+def judge(
+    name: str,
+    destination: str,
+    now: LedgerFacts | None,
+    before: LedgerFacts | None,
+    now_ms: int,
+    before_ms: int,
+    flows: Sequence[str],
+) -> JobFacts:
+    """`now` is None where the destination could not be read."""
+    if now is None:
+        why = f"{destination} does not answer: whether the job runs is not known"
+        return _nothing(name, destination, UNKNOWN, why, flows)
+    status = now.jobs.get(name)
+    if status is None:
+        return _nothing(name, destination, DOWN, f"it has never run at {destination}", flows)
+    last = before.jobs.get(name) if before is not None else None
+    beats = last is not None and (last.at_ms, last.driver) != (status.at_ms, status.driver)
+    up, why = _up(status, beats, now_ms)
+    age = now_ms - status.at_ms
+    if beats and not _fresh(status, now_ms):
+        age = now_ms - before_ms  # the clocks differ; it did beat between the two looks
+    reports = _reports(now, status)
+    return JobFacts(
+        JobSeen(
+            name=name,
+            destination=destination,
+            up=up,
+            state=status.state if up or status.state == "stopped" else DOWN,
+            why=why,
+            generation=max((view.generation for view in status.flows if view.generation), default=None),
+            heartbeat_ms=status.at_ms,
+            heartbeat_age_ms=max(age, 0),
+            started_ms=status.started_ms,
+            driver=status.driver,
+            application=status.application,
+            master=status.master,
+            host=status.host,
+            process=status.process or None,
+            trouble=status.trouble,
+            flows=list(flows),
+            slots=[_slot(status, view.slot, reports.get(view.slot)) for view in status.slots],
+        ),
+        _partitions(status, reports),
+        _stats(reports),
+        {view.flow: view for view in status.flows},
+        _recent(reports, _reports(before, status) if before is not None else {}),
+        {flow: ends for (job, flow), ends in now.ends.items() if job == name},
+    )
+
+
+def _reports(ledger: LedgerFacts, status: JobStatus) -> dict[int, SlotReport]:
+    """Of the slots that this driver started: another driver's are a zombie's last words."""
+    return {
+        slot: report
+        for (job, slot), report in ledger.reports.items()
+        if job == status.job and report.driver == status.driver
+    }
+
+
+def _recent(now: Mapping[int, SlotReport], before: Mapping[int, SlotReport]) -> dict[str, list[int]]:
+    """A slot that began anew in between counts from zero: all of it is recent."""
+    found: dict[str, list[int]] = {}
+    for slot, report in now.items():
+        last = before.get(slot)
+        same = last is not None and last.attempt == report.attempt
+        old = {one.flow: one.latency_counts for one in last.status.flows} if last and same else {}
+        for one in report.status.flows:
+            counts = old.get(one.flow, ())
+            more = [
+                count - (counts[at] if at < len(counts) else 0) for at, count in enumerate(one.latency_counts)
+            ]
+            if last is not None and min(more, default=0) >= 0:
+                found[one.flow] = summed([found.get(one.flow, ()), more])
+    return found
+
+
+def _fresh(status: JobStatus, now_ms: int) -> bool:
+    return -SKEW_MS <= now_ms - status.at_ms <= STALE_MS
+
+
+def _up(status: JobStatus, beats: bool, now_ms: int) -> tuple[bool, str]:
+    if status.state == "stopped":
+        return False, "it was stopped as asked"
+    if beats or _fresh(status, now_ms):
+        return True, status.trouble
+    age = now_ms - status.at_ms
+    if age < 0:
+        return False, "its heartbeat does not move (its clock is ahead of this one)"
+    return False, f"its heartbeat stopped {duration(age)} ago"
+
+
+def _nothing(name: str, destination: str, state: str, why: str, flows: Sequence[str]) -> JobFacts:
+    seen = JobSeen(name=name, destination=destination, up=False, state=state, why=why, flows=list(flows))
+    return JobFacts(seen, {}, {}, {})
+
+
+def _slot(status: JobStatus, slot: int, report: SlotReport | None) -> SlotSeen:
+    view = next(view for view in status.slots if view.slot == slot)
+    said = report.status if report is not None else None
+    return SlotSeen(
+        slot=slot,
+        state=view.state,
+        since_ms=view.since_ms or None,
+        attempts=view.attempts,
+        partitions=view.partitions,
+        why=view.why,
+        report_age_ms=max(status.at_ms - said.at_ms, 0) if said is not None else None,
+        process=said.process or None if said is not None else None,
+        host=said.host if said is not None else "",
+        rss_bytes=said.rss_bytes or None if said is not None else None,
+        buffered_bytes=said.buffered_bytes if said is not None else None,
+    )
+
+
+def _partitions(status: JobStatus, reports: Mapping[int, SlotReport]) -> dict[PartitionKey, Report]:
+    """The newest word on each; a partition that moved is in two reports for a moment."""
+    found: dict[PartitionKey, Report] = {}
+    for slot, report in reports.items():
+        said = report.status
+        # Both times are from the job's side: this machine's clock does not matter.
+        silent = status.at_ms - said.at_ms
+        for one in said.partitions:
+            key = PartitionKey(one.flow, one.topic, one.partition)
+            if key not in found or found[key].at_ms < said.at_ms:
+                found[key] = Report(slot, said.at_ms, one, silent if silent > SILENT_MS else None)
+    return found
+
+
+def _stats(reports: Mapping[int, SlotReport]) -> dict[str, list[FlowStats]]:
+    found: dict[str, list[FlowStats]] = {}
+    for report in reports.values():
+        for stats in report.status.flows:
+            found.setdefault(stats.flow, []).append(stats)
+    return found
+
+
+def duration(ms: int) -> str:
+    """For the words of a reason: `35 s`, `4 min`, `3 h`, `2 d`."""
+    seconds = ms // 1000
+    for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {word}"
+    return f"{seconds} s"

@@ -1,0 +1,111 @@
+"""Two looks at the clusters → what `repl status` shows. Pure. The data outweighs what a job says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runtime.audit.status.facts import ClusterFacts, FlowAsked, LedgerFacts, Look, StatusAsked
+from runtime.audit.status.flow import FlowFacts, flow_seen
+from runtime.audit.status.jobs import JobFacts, judge
+from runtime.contract.records.failback import handed_over
+from runtime.contract.records.ledger import Generation, PartitionKey, Progress
+from runtime.contract.spec.selection import Names
+from runtime.contract.views.status_view import ClusterSeen, FlowSeen, StatusSeen
+
+_CURRENT = ("active", "paused")
+_NOTHING = LedgerFacts()
+
+
+def join(asked: StatusAsked, now: Look, before: Look | None = None) -> StatusSeen:
+    """`before` is an earlier look: rates are what moved since, and a heart that beat since then beats."""
+    before = before if before is not None else now
+    jobs = _jobs(asked, now, before)
+    return StatusSeen(
+        topology=asked.topology,
+        at_ms=now.at_ms,
+        over_ms=now.at_ms - before.at_ms,
+        clusters=[
+            ClusterSeen(name=one.name, answers=one.answers, id=one.id, why=one.why)
+            for _, one in sorted(now.clusters.items())
+        ],
+        jobs=[jobs[key].seen for key in sorted(jobs)],
+        flows=[_flow(asked, flow, jobs, now, before) for flow in asked.flows],
+    )
+
+
+def _jobs(asked: StatusAsked, now: Look, before: Look) -> dict[tuple[str, str], JobFacts]:
+    """By destination and name: those of the topology, and whoever holds one of its flows instead."""
+    flows: dict[tuple[str, str], list[str]] = {}
+    for flow in asked.flows:
+        flows.setdefault((flow.destination, flow.job), []).append(flow.name)
+        holder = _holder(flow, now.ledgers.get(flow.destination))
+        if holder != flow.job:
+            flows.setdefault((flow.destination, holder), []).append(flow.name)
+    return {
+        (destination, job): judge(
+            job,
+            destination,
+            now.ledgers.get(destination),
+            before.ledgers.get(destination),
+            now.at_ms,
+            before.at_ms,
+            names,
+        )
+        for (destination, job), names in flows.items()
+    }
+
+
+def _holder(flow: FlowAsked, ledger: LedgerFacts | None) -> str:
+    """The job that the ledger names; a flow that it let go of is the topology's job's again."""
+    generation = ledger.generations.get(flow.name) if ledger is not None else None
+    return generation.job if generation is not None and generation.state in _CURRENT else flow.job
+
+
+def _flow(
+    asked: StatusAsked,
+    flow: FlowAsked,
+    jobs: Mapping[tuple[str, str], JobFacts],
+    now: Look,
+    before: Look,
+) -> FlowSeen:
+    found = now.ledgers.get(flow.destination)
+    ledger = found or _NOTHING
+    earlier = before.ledgers.get(flow.destination, _NOTHING)
+    source = now.clusters[flow.source]
+    progress = ledger.progress.get(flow.name, {})
+    names = _names(asked, flow, source, progress)
+    generation = ledger.generations.get(flow.name)
+    promoted = Names(generation.promoted if generation is not None else ())
+    return flow_seen(
+        FlowFacts(
+            asked=flow,
+            source=source,
+            destination=now.clusters[flow.destination],
+            read=found is not None,
+            progress=progress,
+            before=earlier.progress.get(flow.name, {}),
+            generation=generation,
+            job=jobs[flow.destination, _holder(flow, found)],
+            names=names,
+            promoted=frozenset(topic for topic in names if promoted.match(topic)),
+            handed_over=_handed_over(flow, generation, now),
+            now_ms=now.at_ms,
+            elapsed_ms=now.at_ms - before.at_ms,
+        )
+    )
+
+
+def _handed_over(flow: FlowAsked, generation: Generation | None, now: Look) -> bool:
+    back = now.ledgers.get(flow.source, _NOTHING).generations.get(flow.opposite or "")
+    return generation is not None and back is not None and handed_over(generation, back)
+
+
+def _names(
+    asked: StatusAsked, flow: FlowAsked, source: ClusterFacts, progress: Mapping[PartitionKey, Progress]
+) -> dict[str, str | None]:
+    """The flow's topics and their names at the destination: what it takes now, and what it took of that."""
+    names: dict[str, str | None] = dict(asked.selected(flow, source.topics or {}))
+    for key, state in progress.items():
+        if asked.router.name_there(flow.name, key.topic) is not None:
+            names[key.topic] = state.destination_topic
+    return names

@@ -1,0 +1,75 @@
+"""What is written at a destination of progress, generations and jobs, read on from where it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from runtime.audit.ledger import OpenLedger, ledger_of
+from runtime.audit.status.facts import LedgerFacts
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import EndsKey, JobKey, JobStatus, SlotKey, SlotReport, SourceEnds
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec import naming
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError
+from runtime.ledger.scan import Scan
+
+_PARTITION = 0
+
+
+class LedgerDesk:
+    """One destination, as long as its cluster stays open. Raises WireError."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._ledger: OpenLedger | None = None
+        self._status: Scan | None = None
+        self._jobs: dict[str, JobStatus] = {}
+        self._reports: dict[tuple[str, int], SlotReport] = {}
+        self._ends: dict[tuple[str, str], SourceEnds] = {}
+
+    async def read(self, flows: Sequence[str], within: float) -> LedgerFacts:
+        """Reports before the ledger: what a job says of a moment is never newer than what was committed."""
+        await self._read_status(within)
+        if self._ledger is None:
+            self._ledger = await ledger_of(self.cluster)
+        if self._ledger is None:
+            return LedgerFacts(jobs=dict(self._jobs), reports=dict(self._reports))
+        ledger = self._ledger.ledger
+        await asyncio.gather(*(ledger.refresh(flow, within) for flow in flows))
+        return LedgerFacts(
+            progress={flow: ledger.all_progress(flow) for flow in flows},
+            generations=ledger.generations(),
+            jobs=dict(self._jobs),
+            reports=dict(self._reports),
+            ends=dict(self._ends),
+        )
+
+    async def _read_status(self, within: float) -> None:
+        if self._status is None:
+            topic = (await self.cluster.topics([naming.STATUS], fresh=True))[naming.STATUS]
+            if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return
+            if topic.error is not ErrorCode.NONE:
+                raise BrokerError(topic.error, naming.STATUS)
+            self._status = Scan(self.cluster, naming.STATUS, _PARTITION)
+        await self._status.refresh(within)
+        for key, value in self._status.fold.news():
+            self._take(key, value)
+
+    def _take(self, stored: bytes, value: bytes | None) -> None:
+        """What a newer version wrote tells nothing."""
+        try:
+            match job_status.decode_key(stored):
+                case JobKey(job) if value is not None:
+                    self._jobs[job] = job_status.decode_job(value)
+                case SlotKey(job, slot) if value is not None:
+                    self._reports[job, slot] = job_status.decode_slot(value)
+                case EndsKey(job, flow) if value is not None:
+                    self._ends[job, flow] = job_status.decode_ends(value)
+                case _:
+                    pass
+        except UnreadableValue:
+            return

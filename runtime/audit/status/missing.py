@@ -1,0 +1,56 @@
+"""When the first record that is not replicated was written: a batch is fetched of each lagging partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from runtime.batch import Batch, RecordSet, Where, records, walk
+from runtime.batch.failure import BatchFailure
+from runtime.contract.records.ledger import PartitionKey
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.fetch.once import fetch_once
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.timing import in_time
+
+MOST = 50  # partitions in one look: a batch may have a megabyte
+_TOGETHER = 8
+_SMALLEST = 1  # brokers send the first batch whole, however little is asked for
+
+
+async def first_missing(
+    cluster: Cluster, positions: Mapping[PartitionKey, int], within: float
+) -> dict[PartitionKey, int]:
+    """Timestamps by partition, of those that could be read. Raises nothing: it is one estimate of several."""
+    turn = asyncio.Semaphore(_TOGETHER)
+    found: dict[PartitionKey, int] = {}
+
+    async def look(key: PartitionKey, position: int) -> None:
+        async with turn:
+            try:
+                timestamp = await in_time(_timestamp(cluster, key, position), within, "reading a record")
+            except (WireError, BatchFailure):
+                return
+        if timestamp is not None and timestamp >= 0:
+            found[key] = timestamp
+
+    await asyncio.gather(*(look(key, position) for key, position in positions.items()))
+    return found
+
+
+async def _timestamp(cluster: Cluster, key: PartitionKey, position: int) -> int | None:
+    answer = await fetch_once(cluster, TopicPartition(key.topic, key.partition), position, _SMALLEST, "look")
+    if answer.error is not ErrorCode.NONE:
+        return None
+    where = Where(key.topic, key.partition)
+    behind = (one for one in walk(answer.records, where).sets if one.next_offset > position)
+    first = next(behind, None)
+    return _written(first, position, where) if first is not None else None
+
+
+def _written(found: RecordSet, position: int, where: Where) -> int | None:
+    if isinstance(found, Batch):
+        return found.max_timestamp if found.log_append_time else found.base_timestamp
+    return next((one.timestamp for one in records(found, where) if one.offset >= position), None)

@@ -1,0 +1,80 @@
+"""Arithmetic of status: lag in seconds, rates, quantiles. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from runtime.contract.records.status import LATENCY_BOUNDS_MS
+
+
+def lag_ms(
+    records: int | None,
+    now_ms: int,
+    *,
+    first_missing_ms: int | None = None,
+    caught_up_ms: int | None = None,
+    newest_copied_ms: int | None = None,
+) -> int | None:
+    """How long the oldest record that is not replicated has been waiting.
+
+    By its own timestamp, but never longer than since the partition was last known to be caught up: what
+    arrived since then can't wait longer, however old its timestamp is. Where the record was not looked at,
+    the newest copied one stands for it: what comes behind it is rarely older.
+    """
+    if records is None:
+        return None
+    if records == 0:
+        return 0
+    begun = [one for one in (first_missing_ms, caught_up_ms) if one is not None and one > 0]
+    if first_missing_ms is None and newest_copied_ms is not None and newest_copied_ms > 0:
+        begun.append(newest_copied_ms)
+    return max(now_ms - max(begun), 0) if begun else None
+
+
+def rate(now: int, before: int | None, elapsed_ms: int) -> float | None:
+    """A second; None where there is nothing to compare with."""
+    if before is None or elapsed_ms <= 0:
+        return None
+    return max(now - before, 0) * 1000 / elapsed_ms
+
+
+def quantile(counts: Sequence[int], q: float) -> float | None:
+    """Of a histogram with the bounds of LATENCY_BOUNDS_MS, in between as if spread evenly.
+
+    What is slower than the last bound counts as that bound: the histogram knows no more.
+    """
+    total = sum(counts)
+    if not total:
+        return None
+    wanted = q * total
+    passed = 0
+    low = 0.0
+    for bound, count in zip(LATENCY_BOUNDS_MS, counts, strict=False):
+        if count and passed + count >= wanted:
+            return low + (bound - low) * (wanted - passed) / count
+        passed += count
+        low = float(bound)
+    return float(LATENCY_BOUNDS_MS[-1])
+
+
+def summed(counts: Iterable[Sequence[int]]) -> list[int]:
+    total = [0] * (len(LATENCY_BOUNDS_MS) + 1)
+    for one in counts:
+        for at, count in enumerate(one[: len(total)]):
+            total[at] += count
+    return total
+
+
+def sum_known(values: Iterable[int | None]) -> int | None:
+    """None where nothing is known; what is not known counts nothing."""
+    known = [one for one in values if one is not None]
+    return sum(known) if known else None
+
+
+def sum_rates(values: Iterable[float | None]) -> float | None:
+    known = [one for one in values if one is not None]
+    return sum(known) if known else None
+
+
+def longest(values: Iterable[int | None]) -> int | None:
+    return max((one for one in values if one is not None), default=None)

@@ -1,0 +1,178 @@
+"""The state of one partition: what the data shows first, then what a living job says of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from runtime.audit.status.facts import ClusterFacts, TopicFacts
+from runtime.audit.status.jobs import JobFacts, Report, duration
+from runtime.contract.records.ledger import Generation, Progress
+from runtime.contract.records.status import PartitionState as S
+from runtime.contract.views.status_view import DOWN, STALLED, UNKNOWN
+from runtime.kafka.protocol.offsets import TopicPartition
+
+STALLED_MS = 30_000
+_COPIES = (S.COPYING, S.CAUGHT_UP)
+
+
+class State(NamedTuple):
+    state: str
+    since_ms: int | None = None
+    why: str = ""
+
+    @property
+    def needs_someone(self) -> bool:
+        return self.state in (DOWN, STALLED) or self.state in _NEEDS_SOMEONE
+
+
+_NEEDS_SOMEONE = frozenset(str(state) for state in S if state.needs_someone)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """All there is to know of a partition. None is what is not known."""
+
+    flow: str
+    here: TopicPartition
+    there: TopicPartition | None
+    source: ClusterFacts
+    destination: ClusterFacts
+    destination_read: bool
+    progress: Progress | None
+    generation: Generation | None
+    promoted: bool
+    job: JobFacts
+    report: Report | None
+    lag_records: int | None
+    lag_ms: int | None
+    now_ms: int
+
+
+def state_of(facts: PartitionFacts) -> State:
+    if not facts.destination_read:
+        return State(UNKNOWN, None, f"{facts.destination.name} does not answer")
+    ended = _ended(facts)
+    if ended is not None:
+        return ended
+    found = _found(facts)
+    if found is not None:
+        return found
+    if facts.generation is not None and facts.generation.state == "paused":
+        return State(S.PAUSED, facts.generation.written_at, facts.generation.note)
+    if not facts.job.seen.up:
+        return _down(facts)
+    return _said(facts)
+
+
+def _ended(facts: PartitionFacts) -> State | None:
+    """What is copied no more, on purpose: nothing that happens to either side matters."""
+    if facts.promoted:
+        return State(S.PROMOTED, None, "promoted on its own")
+    generation = facts.generation
+    if generation is not None and generation.state in ("promoted", "failed_over"):
+        return State(generation.state, generation.written_at, generation.note)
+    return None
+
+
+def _found(facts: PartitionFacts) -> State | None:
+    """What stops a partition whatever its job says (R4), as both sides show it now."""
+    finding = _finding(facts)
+    if finding is None:
+        return None
+    state, why = finding
+    said = facts.report.status if facts.report is not None else None
+    if said is not None and said.state == state:
+        return State(state, said.since_ms or None, said.why or why)
+    return State(state, None, why)
+
+
+def _finding(facts: PartitionFacts) -> tuple[S, str] | None:
+    progress, source, destination = facts.progress, facts.source, facts.destination
+    if progress is None:
+        return None
+    if source.topics is not None:
+        here = source.topics.get(facts.here.topic)
+        if here is None or facts.here.partition >= here.partitions:
+            return S.SOURCE_DELETED, f"{facts.here.topic} is gone from {source.name}"
+        if _other(here, progress.source_topic_id):
+            return S.RECREATED, f"{facts.here.topic} at {source.name} was deleted and made again"
+    if destination.topics is not None:
+        name = progress.destination_topic
+        there = destination.topics.get(name)
+        if there is None:
+            return S.RECREATED, f"{name} is gone from {destination.name}"
+        if _other(there, progress.destination_topic_id):
+            return S.RECREATED, f"{name} at {destination.name} was deleted and made again"
+    return _cut(facts, progress)
+
+
+def _other(topic: TopicFacts, known: bytes) -> bool:
+    return bool(known.strip(b"\0")) and bool(topic.id.strip(b"\0")) and topic.id != known
+
+
+def _cut(facts: PartitionFacts, progress: Progress) -> tuple[S, str] | None:
+    start = facts.source.starts.get(facts.here)
+    if start is not None and progress.position < start:
+        lost = f"offsets {progress.position} to {start - 1}"
+        return S.DATA_LOSS, f"{lost} are gone from {facts.source.name} and were not copied"
+    high = facts.source.highs.get(facts.here)
+    if high is not None and progress.position > high:
+        return S.DIVERGED, f"{facts.source.name} ends at {high}, {progress.position} was copied already"
+    end = facts.destination.highs.get(facts.there) if facts.there is not None else None
+    if end is not None and end < progress.destination_end:
+        return S.DIVERGED, (
+            f"{facts.destination.name} ends at {end}, {progress.destination_end} was written already"
+        )
+    return None
+
+
+def _down(facts: PartitionFacts) -> State:
+    job, said = facts.job.seen, facts.report.status if facts.report is not None else None
+    why = f"job {job.name}: {job.why}"
+    if said is not None and said.state.needs_someone:
+        why += f"; before that {said.state}: {said.why}"
+    return State(DOWN, job.heartbeat_ms, why)
+
+
+def _said(facts: PartitionFacts) -> State:
+    report = facts.report
+    if report is None:
+        return _unsaid(facts)
+    said = report.status
+    if report.silent_ms is not None:
+        slot = next((one for one in facts.job.seen.slots if one.slot == report.slot), None)
+        why = f"slot {report.slot} has said nothing for {duration(report.silent_ms)}"
+        if slot is not None and slot.state == S.UNSCHEDULED:
+            return State(S.UNSCHEDULED, slot.since_ms, slot.why or why)
+        return State(S.RETRYING, report.at_ms, why)
+    if said.state is S.CAUGHT_UP and not facts.source.answers:
+        why = f"{facts.source.name} does not answer; the job says {said.state}, but there may be more"
+        return State(UNKNOWN, None, why)
+    if said.state not in _COPIES or facts.lag_records is None:
+        return State(said.state, said.since_ms or None, said.why)
+    if facts.lag_records == 0:
+        return State(S.CAUGHT_UP, _since(said.state is S.CAUGHT_UP, said.since_ms, report.at_ms), said.why)
+    still = facts.now_ms - (facts.progress.written_at if facts.progress is not None else said.since_ms)
+    if still > STALLED_MS and (facts.lag_ms or 0) > STALLED_MS:
+        why = f"the job says {said.state}, but nothing was committed for {duration(still)}"
+        return State(STALLED, facts.now_ms - still, why)
+    return State(S.COPYING, _since(said.state is S.COPYING, said.since_ms, report.at_ms), said.why)
+
+
+def _since(same: bool, since_ms: int, otherwise_ms: int) -> int | None:
+    return (since_ms if same else otherwise_ms) or None
+
+
+def _unsaid(facts: PartitionFacts) -> State:
+    """The job runs, and no slot has said anything of the partition."""
+    view = facts.job.flows.get(facts.flow)
+    if view is None:
+        return State(DOWN, None, f"job {facts.job.seen.name} runs without this flow")
+    if view.why:
+        return State(S.RETRYING, None, view.why)
+    slots = facts.job.seen.slots
+    if slots and not any(slot.state == "running" for slot in slots):
+        state = S.UNSCHEDULED if slots[0].state == S.UNSCHEDULED else S.STARTING
+        return State(state, slots[0].since_ms, slots[0].why)
+    return State(S.STARTING, None, "no slot has it yet")

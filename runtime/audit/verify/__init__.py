@@ -1,0 +1,1 @@
+"""`repl verify`: both sides compared record by record, on Spark."""

@@ -1,0 +1,100 @@
+"""What the logs of both sides hold: topic ids, starts, ends, and whether compaction takes records away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from runtime.audit.ledger import AuditFailure, WrongCluster, telling
+from runtime.contract.client import settings as client
+from runtime.contract.client.redaction import redacted
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.confluent import admin_client
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries.partitions import list_offsets
+
+_CONFIGS_WANT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
+_CONFIGS_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Of one cluster; a partition that does not answer is not in it. `ends`: what a reader of committed
+    records may have.
+    """
+
+    ids: Mapping[str, bytes]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    compacted: frozenset[str]
+
+
+@asynccontextmanager
+async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[Cluster]:
+    """The cluster that is meant and no other. Raises AuditFailure, for what goes wrong inside too."""
+    with telling(name):
+        secrets = ClientSecrets(os.environ)
+        settings = secrets.resolve(spec.bootstrap, spec.client)
+        wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
+        async with await Cluster.open(wire) as cluster:
+            if spec.id is not None and cluster.cluster_id != spec.id:
+                raise WrongCluster(name, cluster.cluster_id, spec.id)
+            yield cluster
+
+
+async def logs_of(
+    cluster: Cluster, name: str, spec: ClusterSpec, places: Collection[TopicPartition], within_s: float
+) -> Logs:
+    """Raises WireError."""
+    names = {at.topic for at in places}
+    topics = await cluster.topics(names, fresh=True)
+    there = [at for at in places if not topics[at.topic].error]
+    starts, ends, compacted = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(there, EARLIEST), within=within_s),
+        list_offsets(cluster, dict.fromkeys(there, LATEST), Isolation.READ_COMMITTED, within_s),
+        asyncio.to_thread(_compacted, spec, name, sorted({at.topic for at in there})),
+    )
+    return Logs(
+        ids={name: topic.id for name, topic in topics.items() if not topic.error},
+        starts={at: one.offset for at, one in starts.items() if isinstance(one, ListedOffset)},
+        ends={at: one.offset for at, one in ends.items() if isinstance(one, ListedOffset)},
+        compacted=compacted,
+    )
+
+
+def _admin(spec: ClusterSpec, name: str) -> AdminClient:
+    secrets = ClientSecrets(os.environ)
+    settings = secrets.resolve(spec.bootstrap, spec.client)
+    return admin_client(spec.bootstrap, settings, secrets.token_command(name))
+
+
+def settings_of(spec: ClusterSpec, name: str, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The effective settings of topics that are there, by name. Raises AuditFailure."""
+    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    if not asked:
+        return {}
+    with telling(name):
+        admin = _admin(spec, name)
+    found = {}
+    for resource, future in admin.describe_configs(asked, request_timeout=_CONFIGS_WITHIN_S).items():
+        try:
+            entries = future.result(_CONFIGS_WITHIN_S)
+        except KafkaException as error:
+            why = f"the settings of {resource.name} can't be read: {redacted(error.args[0].str())}"
+            raise AuditFailure(name, why, _CONFIGS_WANT) from error
+        found[str(resource.name)] = {key: str(entry.value) for key, entry in entries.items()}
+    return found
+
+
+def _compacted(spec: ClusterSpec, name: str, topics: Iterable[str]) -> frozenset[str]:
+    settings = settings_of(spec, name, topics)
+    return frozenset(topic for topic, one in settings.items() if "compact" in one["cleanup.policy"])

@@ -1,0 +1,140 @@
+"""The Spark application of `repl verify`: `spark-submit … runtime/audit/verify/main.py --request … --out …`.
+
+It ends with 0 whatever it found: the outcome is in the file. One task compares one stretch of a partition in
+its Python worker; no record ever crosses into the JVM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+# A script's own folder comes first in the path, and the modules in it are not meant as top-level names.
+_HERE = Path(__file__).resolve().parent
+sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _HERE]
+try:
+    import runtime.audit  # noqa: F401 - installed
+except ModuleNotFoundError:
+    sys.path.insert(0, str(_HERE.parent.parent))
+
+from py4j.protocol import Py4JError  # noqa: E402
+from pyspark import SparkConf, SparkContext  # noqa: E402
+from pyspark.errors import PySparkException  # noqa: E402
+
+from runtime.audit.ledger import AuditFailure  # noqa: E402
+from runtime.audit.verify.book import Book, Kept, left  # noqa: E402
+from runtime.audit.verify.plan import grouped, plan  # noqa: E402
+from runtime.audit.verify.request import (  # noqa: E402
+    Outcome,
+    Piece,
+    PieceVerified,
+    VerifyRequest,
+    decode_request,
+    encode_outcome,
+    encode_request,
+)
+from runtime.audit.verify.result import results  # noqa: E402
+from runtime.audit.verify.task import decode_verified, encode_pieces, run_task  # noqa: E402
+from runtime.contract.views.verify_view import Verified  # noqa: E402
+
+_SAY_S = 0.5
+_SAID = "verify: "  # what begins so is for the person who waits
+
+Work = Callable[[Iterable[bytes]], Iterator[bytes]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compares both sides of a flow.")
+    parser.add_argument("--request", required=True, type=Path)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--book", type=Path, help="what was compared so far")
+    parser.add_argument("--resume", action="store_true")
+    arguments = parser.parse_args()
+    asked = decode_request(arguments.request.read_bytes())
+    book = Book(arguments.book)
+    outcome = _outcome(asked, book, book.kept() if arguments.resume else None)
+    arguments.out.write_bytes(encode_outcome(outcome))
+    if outcome.verified is not None and not outcome.verified.unread:
+        book.close()
+
+
+def _outcome(asked: VerifyRequest, book: Book, kept: Kept | None) -> Outcome:
+    began = time.monotonic()
+    try:
+        begun = kept or _begun(asked, book)
+        pieces = _compared(asked, begun, book)
+    except AuditFailure as failure:
+        return Outcome(cluster=failure.cluster, why=failure.why, way_out=failure.way_out)
+    except (Py4JError, PySparkException) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        why = (lines or [type(error).__name__])[0][:500]
+        return Outcome(cluster="Spark", why=why, way_out="with --resume it goes on where it stood")
+    verified = Verified(
+        flow=asked.flow.name,
+        source=asked.flow.source,
+        destination=asked.flow.destination,
+        at_ms=begun.at_ms,
+        took_ms=round((time.monotonic() - began) * 1000),
+        sample=asked.sample,
+        partitions=results(begun.planned, pieces),
+    )
+    return Outcome(verified=verified)
+
+
+def _begun(asked: VerifyRequest, book: Book) -> Kept:
+    begun = Kept(int(time.time() * 1000), asyncio.run(plan(asked)), [])
+    book.begin(begun.at_ms, begun.planned)
+    return begun
+
+
+def _compared(asked: VerifyRequest, begun: Kept, book: Book) -> list[PieceVerified]:
+    """One Spark job for each group, so that what is done is known the moment it is done."""
+    found, groups, said = list(begun.pieces), grouped(begun.planned), 0.0
+    if todo := left(groups, begun.pieces):
+        if begun.pieces:
+            _say(f"goes on behind {len(groups) - len(todo)} of {len(groups)} stretches")
+        context = _context(asked)
+        tasks = min(max(context.defaultParallelism, 1), len(todo))
+        work = functools.partial(run_task, encode_request(asked), tasks)
+        threads = ThreadPoolExecutor(tasks)
+        try:
+            ends = as_completed([threads.submit(_one, context, work, group) for group in todo])
+            for number, end in enumerate(ends, len(groups) - len(todo) + 1):
+                book.add(end.result())
+                found += end.result()
+                if time.monotonic() - said > _SAY_S or number == len(groups):
+                    said = time.monotonic()
+                    _say(f"compared {number} of {len(groups)} stretches")
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+            context.stop()
+    return found
+
+
+def _context(asked: VerifyRequest) -> SparkContext:
+    SparkContext._ensure_initialized()  # only then does a SparkConf know what was given
+    conf = SparkConf().setAppName(f"repl verify {asked.flow.name}")
+    conf.setIfMissing("spark.ui.showConsoleProgress", "false")
+    context = SparkContext.getOrCreate(conf)
+    context.setLogLevel("ERROR")
+    return context
+
+
+def _one(context: SparkContext, work: Work, group: list[Piece]) -> list[PieceVerified]:
+    (found,) = context.parallelize([encode_pieces(group)], 1).mapPartitions(work).collect()
+    return decode_verified(found)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{_SAID}{text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Which records of a source provenance keeps from a flow, by the rules that the slot copies by (R5). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime.audit.read.records_fetch import Found
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.provenance import HEADER, Home, decode, origins
+from runtime.contract.spec.jobspec import FlowSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """`producers`: whose the ids are that flows into the source write with."""
+
+    flow: FlowSpec
+    topic: str
+    home: Home
+    producers: Mapping[int, Producer]
+
+    def keeps_back(self, record: Found) -> bool:
+        match self.flow.provenance:
+            case "off":
+                return False
+            case "headers":
+                hops = origins(record.headers)
+                return any(self.flow.native_only or hop.home == self.home for hop in hops)
+            case "batch":
+                producer = self.producers.get(record.producer_id)
+                if producer is None:
+                    return False
+                return self.flow.native_only or producer.home(self.topic) == self.home
+
+    def came_home(self, record: Found) -> bool:
+        """Whether it was born where the flow goes, whatever the flow's provenance: it is there already."""
+        producer = self.producers.get(record.producer_id)
+        by_batch = producer is not None and producer.home(self.topic) == self.home
+        return by_batch or any(hop.home == self.home for hop in origins(record.headers))
+
+
+def own_headers(record: Found) -> tuple[tuple[str, bytes | None], ...]:
+    """Without those that the product adds."""
+    return tuple((name, value) for name, value in record.headers if name != HEADER or decode(value) is None)

@@ -1,0 +1,284 @@
+"""What of a flow can be compared, and in which pieces: the ledger and both sides' logs, read once."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from runtime.audit.ledger import (
+    AuditFailure,
+    NoLedger,
+    NothingCopied,
+    OpenLedger,
+    UnreadableLedger,
+    ledger_of,
+    telling,
+)
+from runtime.audit.verify.logs import Logs, logs_of, open_spec
+from runtime.audit.verify.request import Piece, VerifyRequest
+from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.records.offset_map import AtEnd, Mapped, OffsetMap, Run, encode_runs
+from runtime.contract.records.orphans import NONE, Orphans, ranges
+from runtime.contract.spec.regex import regex
+from runtime.contract.spec.route import is_reserved
+from runtime.contract.spec.selection import Names
+from runtime.contract.views.verify_view import NotComparable
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.offsets import TopicPartition
+
+PIECE = 100_000  # offsets in a task
+SAMPLED = 1_000  # offsets in a stretch of a sample
+TOGETHER = 100  # stretches of a sample in a task
+
+
+@dataclass(slots=True)
+class Planned:
+    """One partition: source offsets `low … end-1` are to be compared, the pieces say how."""
+
+    key: PartitionKey
+    destination_topic: str
+    low: int
+    end: int
+    pieces: list[Piece] = field(default_factory=list)
+    not_comparable: list[NotComparable] = field(default_factory=list)
+    unread: str = ""
+    replayed: list[tuple[int, int, int]] = field(default_factory=list)  # those that must all be there
+
+    def leave_out(self, low: int, end: int, why: str) -> None:
+        if low < end:
+            self.not_comparable.append(NotComparable(low=low, end=end, why=why))
+
+
+@dataclass(frozen=True, slots=True)
+class Ledgered:
+    """A flow's partitions as the ledger has them, and both sides' logs from before it was read."""
+
+    progress: Mapping[PartitionKey, Progress]
+    maps: Mapping[PartitionKey, OffsetMap]
+    orphans: Mapping[PartitionKey, Orphans]
+    own: Mapping[PartitionKey, Sequence[tuple[int, int]]]
+    here: Logs
+    there: Logs
+
+
+async def plan(asked: VerifyRequest) -> list[Planned]:
+    """Raises AuditFailure."""
+    read = await read_ledger(asked)
+    return [
+        _Partition(asked, number, key, read).planned() for number, key in enumerate(sorted(read.progress))
+    ]
+
+
+async def read_ledger(asked: VerifyRequest) -> Ledgered:
+    """The ends of the destination first: what the flow has below them is in the ledger that is read then."""
+    flow = asked.flow
+    async with (
+        open_spec(asked.source, flow.source) as source,
+        open_spec(asked.destination, flow.destination) as destination,
+    ):
+        opened = await ledger_of(destination)
+        if opened is None:
+            raise NoLedger(flow.destination)
+        keys = _chosen(asked, await _progress(flow.destination, opened, flow.name))
+        copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
+        there = await logs_of(destination, flow.destination, asked.destination, copies, asked.within_s)
+        progress = await _progress(flow.destination, opened, flow.name)
+        maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
+        with telling(flow.source):
+            originals = [TopicPartition(key.topic, key.partition) for key in keys]
+            here = await logs_of(source, flow.source, asked.source, originals, asked.within_s)
+            own = await _left_by_the_opposite(asked, source, progress)
+    return Ledgered({key: progress[key] for key in keys}, maps, orphans, own, here, there)
+
+
+async def _left_by_the_opposite(
+    asked: VerifyRequest, source: Cluster, progress: Mapping[PartitionKey, Progress]
+) -> dict[PartitionKey, list[tuple[int, int]]]:
+    """Offsets at the destination that the flow the other way gave up, or had not copied when it ended: they
+    are the destination's own. Its ledger is at the source.
+    """
+    opened = await ledger_of(source) if asked.opposite is not None else None
+    if opened is None or asked.opposite is None:
+        return {}
+    theirs = await _progress(asked.flow.source, opened, asked.opposite)
+    orphans = opened.ledger.orphans(asked.opposite)
+    found = {}
+    for key, one in progress.items():
+        other = PartitionKey(asked.opposite, one.destination_topic, key.partition)
+        orphaned = ranges(orphans.get(other, NONE), one.destination_topic_id)
+        found[key] = [(left.low, left.end) for left in orphaned]
+        if other in theirs and theirs[other].source_topic_id == one.destination_topic_id:
+            found[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
+    return found
+
+
+async def _progress(cluster: str, opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
+    try:
+        await opened.refresh(flow)
+        return opened.ledger.all_progress(flow)
+    except UnreadableRecord as error:
+        raise UnreadableLedger(cluster, str(error)) from error
+
+
+def _chosen(asked: VerifyRequest, progress: Mapping[PartitionKey, Progress]) -> dict[PartitionKey, Progress]:
+    flow = asked.flow
+    own = {key: one for key, one in progress.items() if not is_reserved(key.topic)}
+    if not own:
+        raise NothingCopied(flow.destination, flow.name)
+    if asked.topics is None:
+        return own
+    wanted = regex(asked.topics)
+    chosen = {key: one for key, one in own.items() if wanted.matches(key.topic)}
+    if not chosen:
+        there = ", ".join(sorted({key.topic for key in own})[:10])
+        what = f"{flow.name} copied no topic {asked.topics}"
+        raise AuditFailure(flow.destination, what, f"it copied {there}")
+    return chosen
+
+
+class _Partition:
+    def __init__(self, asked: VerifyRequest, number: int, key: PartitionKey, read: Ledgered) -> None:
+        self._asked, self._number, self._key = asked, number, key
+        self._progress, self._map = read.progress[key], read.maps[key]
+        self._here, self._there = read.here, read.there
+        orphaned = ranges(read.orphans.get(key, NONE), self._progress.source_topic_id)
+        given_up = [(gap.low, gap.end, gap.why) for gap in self._progress.gaps]
+        self._gaps = [*((one.low, one.end, one.why) for one in orphaned), *given_up]
+        self._own = tuple(read.own.get(key, ()))
+        self._replayed = [
+            (low, one.end, one.records)
+            for low, one in sorted(read.orphans.get(key, NONE).replayed, key=itemgetter(0))
+            if (one.source_topic_id, one.topic)
+            == (self._progress.source_topic_id, self._progress.destination_topic)
+        ]
+        self._at = TopicPartition(key.topic, key.partition)
+        self._at_copy = TopicPartition(self._progress.destination_topic, key.partition)
+
+    def planned(self) -> Planned:
+        planned = Planned(self._key, self._progress.destination_topic, self._map.low, self._map.low)
+        planned.unread = self._unreadable()
+        if not planned.unread:
+            self._bounds(planned)
+            planned.pieces = self._pieces(planned.low, planned.end)
+            planned.replayed = [one for one in self._replayed if self._all_seen(one[0], planned)]
+        return planned
+
+    def _all_seen(self, low: int, planned: Planned) -> bool:
+        """Whether all that was replayed from this source offset on must be in the pieces: it lies behind what
+        the flow had copied before.
+        """
+        if not planned.pieces or self._asked.sample < 100 or planned.pieces[-1].high < self._map.end:
+            return False
+        first = planned.pieces[0]
+        return not first.compacted and first.destination_low <= self._map.destination_behind(low)
+
+    def _unreadable(self) -> str:
+        progress, flow = self._progress, self._asked.flow
+        sides = (
+            (self._at, progress.source_topic_id, self._here, flow.source),
+            (self._at_copy, progress.destination_topic_id, self._there, flow.destination),
+        )
+        for at, known, logs, cluster in sides:
+            if at.topic not in logs.ids:
+                return f"there is no topic {at.topic} at {cluster}"
+            if logs.ids[at.topic] != known:
+                return f"{at.topic} at {cluster} is not the topic that was copied: it was recreated"
+            if at not in logs.starts or at not in logs.ends:
+                return f"{at.topic}-{at.partition} at {cluster} has no leader that answers"
+        return ""
+
+    def _bounds(self, planned: Planned) -> None:
+        asked, offsets, flow = self._asked, self._map, self._asked.flow
+        start = self._here.starts[self._at]
+        high = asked.high if asked.high is not None else offsets.end
+        low = asked.low if asked.low is not None else min(start, offsets.low)
+        if asked.last is not None:
+            low = max(offsets.end - asked.last, 0)
+        why = f"below the offset map, which begins at {offsets.low}"
+        planned.leave_out(max(low, start), min(offsets.low, high), why)
+        planned.leave_out(max(low, offsets.end), high, f"not replicated yet by {flow.name}")
+        low, end = max(low, offsets.low), min(high, offsets.end)
+        for first, cluster in ((start, flow.source), (self._kept_from(), flow.destination)):
+            planned.leave_out(low, min(first, end), f"retention passed at {cluster}")
+            low = max(low, first)
+        planned.low, planned.end = min(low, max(end, 0)), end
+
+    def _kept_from(self) -> int:
+        """The source offset of the first copied record that the destination still has."""
+        start, offsets = self._there.starts[self._at_copy], self._map
+        if start <= offsets.destination_low:
+            return offsets.low
+        origin = offsets.origin(start)
+        return origin.offset if isinstance(origin, Mapped) else offsets.end
+
+    def _pieces(self, low: int, end: int) -> list[Piece]:
+        if low > end:
+            return []
+        if self._asked.sample >= 100:
+            cuts = [*range(low, end, PIECE), end] if low < end else [low, end]
+            return [self._piece(begin, behind) for begin, behind in itertools.pairwise(cuts)]
+        begins = range(low, end, SAMPLED)
+        count = min(len(begins), max(1, round(len(begins) * self._asked.sample / 100)))
+        chosen = sorted(random.Random().sample(begins, count))  # noqa: S311 - no secret
+        return [self._piece(begin, min(begin + SAMPLED, end)) for begin in chosen]
+
+    def _piece(self, low: int, high: int) -> Piece:
+        progress = self._progress
+        begin, behind = self._copied_to(low), self._copied_to(high)
+        if high == self._map.end and (self._alone or self._replayed) and self._asked.high is None:
+            behind = max(behind, self._there.ends[self._at_copy])
+        runs = self._runs(low, high)
+        return Piece(
+            number=self._number,
+            topic=self._key.topic,
+            partition=self._key.partition,
+            source_id=progress.source_topic_id,
+            destination_topic=progress.destination_topic,
+            destination_id=progress.destination_topic_id,
+            low=low,
+            high=high,
+            destination_low=begin,
+            destination_high=behind,
+            owned_end=self._map.destination_end,
+            runs=encode_runs(runs, low, begin),
+            gaps=tuple(gap for gap in self._gaps if gap[0] <= high and low <= gap[1]),
+            compacted=self._key.topic in self._here.compacted
+            or progress.destination_topic in self._there.compacted,
+            alone=self._alone,
+            replayed=tuple(self._replayed),
+            own=self._own,
+        )
+
+    @property
+    def _alone(self) -> bool:
+        """Whether nobody else may write behind what was copied: a promoted topic is its readers' own."""
+        promoted = Names(self._asked.flow.promoted).match(self._key.topic)
+        return self._asked.tail and not promoted
+
+    def _copied_to(self, offset: int) -> int:
+        """Where at the destination a stretch from this source offset on begins."""
+        offsets = self._map
+        answer = offsets.translate(offset)
+        found = answer.offset if isinstance(answer, Mapped | AtEnd) else offsets.destination_low
+        if offset == offsets.low:
+            found = offsets.destination_low
+        return max(found, self._there.starts[self._at_copy])
+
+    def _runs(self, low: int, high: int) -> Iterator[Run]:
+        """Those between, cut at both ends."""
+        for span in self._map.spans:
+            if span.low < high and low < span.end:
+                for run in span.runs:
+                    begin, end = max(run.source, low), min(run.source_end, high)
+                    if begin < end:
+                        yield Run(begin, run.destination + begin - run.source, end - begin)
+
+
+def grouped(planned: Sequence[Planned]) -> list[list[Piece]]:
+    """One group a task: a whole piece, or many stretches of a sample."""
+    whole = [[piece] for one in planned for piece in one.pieces if piece.high - piece.low > SAMPLED]
+    small = [piece for one in planned for piece in one.pieces if piece.high - piece.low <= SAMPLED]
+    return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]

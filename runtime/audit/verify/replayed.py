@@ -1,0 +1,86 @@
+"""Records at the destination that salvage replayed: known by the ledger, held against their originals. Pure.
+
+A record counts as replayed where three things agree: the producer id that wrote it is registered as the
+flow's replayer for this topic, its last `__repl` header names a place of this partition at the source, and
+the ledger has that source offset in a replayed range. A header alone proves nothing: any client can write it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import NamedTuple
+
+from runtime.audit.read.records_fetch import Found
+from runtime.audit.verify.compare import Edit, Print, condensed
+from runtime.audit.verify.origin import own_headers
+from runtime.audit.verify.request import Piece
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.provenance import Place, origins
+
+
+class Replay(NamedTuple):
+    """A record at the destination and its original's source offset; `low` is the range's in the ledger."""
+
+    record: Found
+    original: int
+    low: int
+
+
+class ReplayedRecords:
+    """`replay_of` each unmapped record, then `compare` those that are replays with their originals."""
+
+    def __init__(self, piece: Piece, flow: str, source_id: str, producers: Mapping[int, Producer]) -> None:
+        self.found: Counter[int] = Counter()
+        self._place = Place(source_id, piece.topic, piece.partition)
+        self._flow, self._mirror = flow, piece.destination_topic
+        self._ranges = sorted(piece.replayed)
+        self._producers = producers
+        self._passed: dict[int, int] = {}  # the last original of each range: a replay keeps their order
+
+    def holds(self, source_offset: int) -> bool:
+        """Whether the ledger has this source offset in a replayed range."""
+        return self._range(source_offset) is not None
+
+    def replay_of(self, record: Found) -> Replay | None:
+        original = original_of(record, self._producers, self._flow, self._mirror, self._place)
+        low = self._range(original) if original is not None else None
+        return Replay(record, original, low) if original is not None and low is not None else None
+
+    def compare(self, replay: Replay, original: Found | None) -> Edit | None:
+        """The difference there is; None for a replay that is equal, or whose original the source lost."""
+        record, at, low = replay
+        if at <= self._passed.get(low, -1):
+            return Edit("extra", at, None, None, record.offset, None, print_of(record), at)
+        self._passed[low] = at
+        self.found[low] += 1
+        if original is None or print_of(original) == print_of(record):
+            return None
+        return Edit("changed", at, at, None, record.offset, print_of(original), print_of(record))
+
+    def _range(self, source_offset: int) -> int | None:
+        at = bisect_right(self._ranges, source_offset, key=itemgetter(0)) - 1
+        if at < 0 or source_offset >= self._ranges[at][1]:
+            return None
+        return self._ranges[at][0]
+
+
+def original_of(
+    record: Found, producers: Mapping[int, Producer], flow: str, mirror: str, place: Place
+) -> int | None:
+    """The offset at `place` that a replayer of the flow says the record is from; None for any other record.
+    `mirror` is the flow's own topic at the destination, whichever topic was replayed into.
+    """
+    producer = producers.get(record.producer_id)
+    if producer is None or (producer.flow, producer.only) != (flow, mirror):
+        return None
+    hops = origins(record.headers)
+    return hops[-1].offset if hops and Place(*hops[-1][:3]) == place else None
+
+
+def print_of(one: Found) -> Print:
+    """All of a record that must be equal at both sides."""
+    headers = tuple((name, condensed(value)) for name, value in own_headers(one))
+    return Print(one.timestamp, condensed(one.key), condensed(one.value), headers)

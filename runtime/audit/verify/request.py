@@ -1,0 +1,106 @@
+"""What the verifying application is told, and what it tells: files of JSON, and bytes for its tasks. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from runtime.audit.verify.compare import Edit
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.views.verify_view import Verified
+
+
+class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """No secret is in it: clusters hold references, as in a job's spec.
+
+    `topics`: a regex for whole names at the source. `low` and `high` bound the source offsets of every
+    partition; `last` takes so many before the end instead. `sample`: a share in percent. `rate`: bytes a
+    second, both sides and all tasks together. `tail`: behind the last copied record, the destination is still
+    the flow's alone. `opposite`: the flow the other way, in whose place this one runs, and the reverse.
+    """
+
+    flow: FlowSpec
+    source: ClusterSpec
+    destination: ClusterSpec
+    topics: str | None = None
+    low: int | None = None
+    high: int | None = None
+    last: int | None = None
+    sample: float = 100.0
+    rate: int | None = None
+    tail: bool = True
+    within_s: float = 10.0
+    opposite: str | None = None
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """Source offsets `low … high-1` of one partition and what lies beside them at the destination.
+
+    `runs` is the map between them, `gaps` what was given up. From `owned_end` on, what the flow itself wrote
+    at the destination is newer than the map, and where it is not `alone`, others may write. `replayed` are
+    source offsets that salvage replayed into the destination's topic: low, end, records. `own` are offsets at
+    the destination that the flow the other way left there.
+    """
+
+    number: int  # of the partition in the plan
+    topic: str
+    partition: int
+    source_id: bytes
+    destination_topic: str
+    destination_id: bytes
+    low: int
+    high: int
+    destination_low: int
+    destination_high: int
+    owned_end: int
+    runs: bytes
+    gaps: tuple[tuple[int, int, str], ...]  # low, end, why
+    compacted: bool
+    alone: bool = True
+    replayed: tuple[tuple[int, int, int], ...] = ()
+    own: tuple[tuple[int, int], ...] = ()
+
+
+class PieceVerified(msgspec.Struct, frozen=True, array_like=True):
+    """`unread`: why it stopped at the source offset `end`; `passed`: retention took what lies there.
+    `replayed`: the records found of each range of the ledger, by the range's first source offset.
+    """
+
+    number: int
+    low: int
+    end: int
+    compared: int
+    kept_back: int
+    given_up: int
+    others: int
+    compacted: int
+    edits: list[Edit]
+    more: bool
+    unread: str = ""
+    passed: bool = False
+    replayed: dict[int, int] = {}
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Either what was seen, or which cluster could not be read, why, and the way out."""
+
+    verified: Verified | None = None
+    cluster: str = ""
+    why: str = ""
+    way_out: str = ""
+
+
+encode_request = msgspec.json.encode
+_request = msgspec.json.Decoder(VerifyRequest)
+_outcome = msgspec.json.Decoder(Outcome)
+
+
+def decode_request(text: bytes) -> VerifyRequest:
+    return _request.decode(text)
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    return msgspec.json.encode(outcome)
+
+
+def decode_outcome(text: bytes) -> Outcome:
+    return _outcome.decode(text)

@@ -1,0 +1,73 @@
+"""From compared pieces to what a person is told, partition by partition. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from runtime.audit.verify.name import named
+from runtime.audit.verify.plan import Planned
+from runtime.audit.verify.request import PieceVerified
+from runtime.contract.views.verify_view import Difference, NotComparable, PartitionVerified
+
+
+def results(planned: Sequence[Planned], pieces: Iterable[PieceVerified]) -> list[PartitionVerified]:
+    by_partition: dict[int, list[PieceVerified]] = {}
+    for piece in pieces:
+        by_partition.setdefault(piece.number, []).append(piece)
+    return [
+        _partition(one, sorted(by_partition.get(number, ()), key=lambda piece: piece.low))
+        for number, one in enumerate(planned)
+    ]
+
+
+def _partition(planned: Planned, pieces: Sequence[PieceVerified]) -> PartitionVerified:
+    edits = [edit for piece in pieces for edit in piece.edits]
+    stopped = [piece for piece in pieces if piece.unread]
+    not_comparable = list(planned.not_comparable)
+    behind = {piece.low: high for piece, high in _highs(planned, pieces)}
+    for piece in stopped:
+        if piece.passed:
+            gone = NotComparable(low=piece.end, end=behind[piece.low], why=piece.unread)
+            not_comparable.append(gone)
+    unread = [piece for piece in stopped if not piece.passed]
+    cut = bool(stopped) or any(piece.more for piece in pieces)
+    limits = [planned.end, *(edit.near for edit in edits), *(piece.end for piece in stopped)]
+    return PartitionVerified(
+        topic=planned.key.topic,
+        partition=planned.key.partition,
+        destination_topic=planned.destination_topic,
+        low=planned.low,
+        end=planned.end,
+        equal_up_to=max(min(limits), planned.low),
+        compared=sum(piece.compared for piece in pieces),
+        kept_back=sum(piece.kept_back for piece in pieces),
+        given_up=sum(piece.given_up for piece in pieces),
+        others=sum(piece.others for piece in pieces),
+        compacted=sum(piece.compacted for piece in pieces),
+        replayed=sum(sum(piece.replayed.values()) for piece in pieces),
+        differences=[*named(edits), *(() if cut else _not_replayed(planned, pieces))],
+        more=any(piece.more for piece in pieces),
+        not_comparable=sorted(not_comparable, key=lambda one: one.low),
+        unread=planned.unread or (f"from offset {unread[0].end} on: {unread[0].unread}" if unread else ""),
+    )
+
+
+def _not_replayed(planned: Planned, pieces: Sequence[PieceVerified]) -> Iterator[Difference]:
+    """What the ledger has as replayed and the destination does not hold; the ledger counts, it names none."""
+    for low, end, records in planned.replayed:
+        found = sum(piece.replayed.get(low, 0) for piece in pieces)
+        if found < records:
+            yield Difference(
+                kind="missing",
+                source_offset=low,
+                expected=None,
+                destination_offset=None,
+                key="",
+                why=f"of {records:,} records that salvage replayed from source offsets {low} to {end - 1}, "
+                f"{found:,} are there",
+            )
+
+
+def _highs(planned: Planned, pieces: Sequence[PieceVerified]) -> Iterable[tuple[PieceVerified, int]]:
+    highs = {piece.low: piece.high for piece in planned.pieces}
+    return ((piece, highs[piece.low]) for piece in pieces)

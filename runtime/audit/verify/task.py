@@ -1,0 +1,240 @@
+"""What runs in a Spark task's Python worker: some pieces, each compared with the wire's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+import uvloop
+
+from runtime.audit.ledger import AuditFailure, producers_at
+from runtime.audit.read.records_fetch import Found, fetch_places
+from runtime.audit.verify.compare import Comparer, Line
+from runtime.audit.verify.logs import open_spec
+from runtime.audit.verify.origin import Filter
+from runtime.audit.verify.replayed import Replay, ReplayedRecords, print_of
+from runtime.audit.verify.request import Piece, PieceVerified, VerifyRequest, decode_request
+from runtime.audit.verify.side import Passed, Side, Stalled
+from runtime.batch import BatchFailure
+from runtime.contract.records.offset_map import decode_runs
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.provenance import Home
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.slot.read.budget import TokenBucket
+
+_pieces = msgspec.msgpack.Decoder(list[Piece])
+_verified = msgspec.msgpack.Decoder(list[PieceVerified])
+
+
+def encode_pieces(pieces: Sequence[Piece]) -> bytes:
+    return msgspec.msgpack.encode(pieces)
+
+
+def decode_verified(text: bytes) -> list[PieceVerified]:
+    return _verified.decode(text)
+
+
+def run_task(request: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[bytes]:
+    """For mapPartitions. `tasks`: how many run at once and share the rate."""
+    asked = decode_request(request)
+    for group in groups:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            yield msgspec.msgpack.encode(runner.run(_verify(asked, tasks, _pieces.decode(group))))
+
+
+async def _verify(asked: VerifyRequest, tasks: int, pieces: Sequence[Piece]) -> list[PieceVerified]:
+    try:
+        async with (
+            open_spec(asked.source, asked.flow.source) as source,
+            open_spec(asked.destination, asked.flow.destination) as destination,
+        ):
+            bucket = TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic)
+            producers = await producers_at(source), await producers_at(destination)
+            work = _Work(asked, source, destination, *producers, bucket)
+            found = [await work.compare(piece) for piece in pieces]
+            await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
+            return found
+    except AuditFailure as error:
+        return [
+            PieceVerified(one.number, one.low, one.low, 0, 0, 0, 0, 0, [], False, str(error))
+            for one in pieces
+        ]
+
+
+class _Work:
+    def __init__(
+        self,
+        asked: VerifyRequest,
+        source: Cluster,
+        destination: Cluster,
+        at_source: Mapping[int, Producer],
+        at_destination: Mapping[int, Producer],
+        bucket: TokenBucket,
+    ) -> None:
+        self._asked = asked
+        self._source, self._destination = source, destination
+        self._at_source, self._at_destination = at_source, at_destination
+        self._bucket = bucket
+
+    async def compare(self, piece: Piece) -> PieceVerified:
+        replayed = ReplayedRecords(
+            piece, self._asked.flow.name, self._source.cluster_id, self._at_destination
+        )
+        pair = Pair(piece, self._filter(piece), self._asked, self._at_destination, replayed)
+        within = self._asked.within_s
+        at = TopicPartition(piece.topic, piece.partition)
+        here = Side(self._source, at, piece.source_id, piece.low, piece.high, self._bucket, within)
+        at = TopicPartition(piece.destination_topic, piece.partition)
+        low, high = piece.destination_low, piece.destination_high
+        there = Side(self._destination, at, piece.destination_id, low, high, self._bucket, within)
+        why, passed = "", False
+        try:
+            while not pair.comparer.done:
+                await asyncio.gather(_feed_here(pair, here), self._feed_there(pair, there, piece))
+                pair.comparer.advance()
+        except Passed as error:
+            why, passed = str(error), True
+        except (WireError, BatchFailure, Stalled) as error:
+            why = str(error)
+        return pair.seen(why, passed)
+
+    async def _feed_there(self, pair: Pair, side: Side, piece: Piece) -> None:
+        """Originals of replayed records are read from the source, wherever in the partition they lie."""
+        while pair.comparer.wants_there:
+            if side.ended:
+                pair.comparer.there_ended()
+                return
+            pair.there(await side.next())
+            replays = pair.replays()
+            if not replays:
+                continue
+            at = TopicPartition(piece.topic, piece.partition)
+            wanted = [one.original for one in replays]
+            originals = await fetch_places(self._source, at, piece.source_id, wanted, self._bucket.take)
+            pair.compare(replays, originals)
+
+    def _filter(self, piece: Piece) -> Filter:
+        home = Home(self._destination.cluster_id, piece.destination_topic)
+        return Filter(self._asked.flow, piece.topic, home, self._at_source)
+
+
+async def _feed_here(pair: Pair, side: Side) -> None:
+    while pair.comparer.wants_here:
+        if side.ended:
+            pair.comparer.here_ended()
+        else:
+            pair.here(await side.next())
+
+
+class Pair:
+    """A piece's records as lines, less those that are not to be compared."""
+
+    def __init__(
+        self,
+        piece: Piece,
+        filter_: Filter,
+        asked: VerifyRequest,
+        producers: Mapping[int, Producer],
+        replayed: ReplayedRecords,
+    ) -> None:
+        self.comparer = Comparer(piece.low, compacted=piece.compacted)
+        self._piece = piece
+        self._filter = filter_
+        self._flow = asked.flow
+        self._producers = producers
+        self._replayed = replayed
+        self._replays: list[Replay] = []
+        runs = decode_runs(piece.runs, piece.low, piece.destination_low)
+        self._to = Way([(run.source, run.destination, run.records) for run in runs])
+        self._from = Way([(run.destination, run.source, run.records) for run in runs])
+        self._kept_back = self._given_up = self._others = 0
+
+    def here(self, found: Iterable[Found]) -> None:
+        lines = []
+        for one in found:
+            at = self._to.other(one.offset)
+            if at is not None:
+                lines.append(Line(one.offset, at, print_of(one)))
+            elif self._replayed.holds(one.offset):
+                continue  # it is compared with its replay, when that is found
+            elif any(low <= one.offset < end for low, end, _ in self._piece.gaps):
+                self._given_up += 1
+            elif self._filter.keeps_back(one):
+                self._kept_back += 1
+            else:
+                lines.append(Line(one.offset, at, print_of(one)))
+        self.comparer.here(lines)
+
+    def there(self, found: Iterable[Found]) -> None:
+        lines = []
+        for one in found:
+            at = self._from.other(one.offset)
+            replay = self._replayed.replay_of(one) if at is None else None
+            if replay is not None:
+                self._replays.append(replay)
+            elif at is None and (self._by_design(one) or self._is_its_own(one)):
+                self._others += 1
+            else:
+                lines.append(Line(one.offset, at, print_of(one)))
+        self.comparer.there(lines)
+
+    def replays(self) -> list[Replay]:
+        """Those that came since the last call."""
+        found, self._replays = self._replays, []
+        return found
+
+    def compare(self, replays: Iterable[Replay], originals: Mapping[int, Found]) -> None:
+        edits = (self._replayed.compare(one, originals.get(one.original)) for one in replays)
+        self.comparer.edits += (edit for edit in edits if edit is not None)
+
+    def _by_design(self, one: Found) -> bool:
+        """Not by this flow through its map, and nothing is wrong with that."""
+        producer = self._producers.get(one.producer_id)
+        if producer is None:
+            return self._flow.shared
+        return producer.flow != self._flow.name or one.offset >= self._piece.owned_end
+
+    def _is_its_own(self, one: Found) -> bool:
+        """Written while the destination was free to be written, and left there by the flow the other way."""
+        if one.offset >= self._piece.owned_end and not self._piece.alone:
+            return True
+        return any(low <= one.offset < end for low, end in self._piece.own)
+
+    def seen(self, why: str, passed: bool) -> PieceVerified:
+        comparer = self.comparer
+        stopped = comparer.full or bool(why)
+        return PieceVerified(
+            self._piece.number,
+            self._piece.low,
+            comparer.through if stopped else self._piece.high,
+            comparer.matched + sum(edit.what == "changed" for edit in comparer.edits),
+            self._kept_back,
+            self._given_up,
+            self._others,
+            comparer.one_sided,
+            comparer.edits,
+            comparer.full,
+            why,
+            passed,
+            dict(self._replayed.found),
+        )
+
+
+class Way:
+    """Offsets that ascend → the other side's, by the runs."""
+
+    def __init__(self, runs: Sequence[tuple[int, int, int]]) -> None:
+        self._runs = runs
+        self._at = 0
+
+    def other(self, offset: int) -> int | None:
+        while self._at < len(self._runs) and offset >= self._runs[self._at][0] + self._runs[self._at][2]:
+            self._at += 1
+        if self._at == len(self._runs) or offset < self._runs[self._at][0]:
+            return None
+        begin, other, _ = self._runs[self._at]
+        return other + offset - begin

@@ -1,0 +1,191 @@
+"""A cluster's `client:` settings with every reference replaced, as far as the operator allows it.
+
+This is the one place that reads what a reference names, in the planner and in a job's processes alike. Before
+anything is read, the names of the settings, the addresses and the references are checked: against the
+allow-list of `client_keys` and against what the operator allows (`allowances`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runtime.contract.client import keys as client_keys
+from runtime.contract.client.allowances import (
+    ALLOW_BOOTSTRAP,
+    ALLOW_ENV,
+    ALLOW_FILES,
+    USUAL_FOLDERS,
+    Allowances,
+)
+from runtime.contract.client.redaction import remember
+from runtime.contract.client.token_endpoint import token_endpoint_problem
+from runtime.contract.client.values import ClientSettingsError, parse_bootstrap
+
+Value = str | int | float | bool | Mapping[str, str]
+
+MAX_BYTES = 2**20
+_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+_PORTS = {"https": 443, "http": 80}
+# Strict, so that every client finds the same host in it: no user, no backslash, no spaces.
+_URL = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(?P<port>\d{1,5}))?(?:[/?][!-\[\]-~]*)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class ClientSecrets:
+    """Reads the settings of clusters for one process.
+
+    `folders` are where files may be read if REPL_ALLOW_FILES is not set; None allows every folder. A planner
+    gives the topology's own folder, so that its author can name no other file. A job gives None: its spec was
+    checked when it was planned.
+    """
+
+    def __init__(self, environ: Mapping[str, str], folders: Sequence[Path] | None = None) -> None:
+        self._environ = environ
+        self._allowed = Allowances.of(environ)
+        self._folders = None if folders is None else (*folders, *(Path(one) for one in USUAL_FOLDERS))
+
+    def resolve(self, bootstrap: str, client: Mapping[str, Value]) -> dict[str, str]:
+        """Text for every setting. Raises ClientSettingsError for the first that can't be had."""
+        self.check_all(bootstrap, client)
+        return {key: self.text(key, value) for key, value in client.items()}
+
+    def check_all(self, bootstrap: str, client: Mapping[str, Value]) -> None:
+        """Raises ClientSettingsError for the first that is not allowed; reads nothing."""
+        self.check_addresses(bootstrap, client)
+        for key, value in client.items():
+            self.check(key, value)
+
+    def check_addresses(self, bootstrap: str, client: Mapping[str, Value]) -> None:
+        """Where credentials go: the brokers to ask first, and the endpoint that gives tokens for them."""
+        for host, port in parse_bootstrap(bootstrap):
+            self._check_address("bootstrap.servers", host, port)
+        endpoint = client.get(_ENDPOINT)
+        if isinstance(endpoint, str):
+            url = _URL.fullmatch(endpoint)
+            if url is None:
+                raise ClientSettingsError(_ENDPOINT, "is no web address", "write it as https://host/path")
+            problem = token_endpoint_problem(endpoint, self._environ)
+            if problem is not None:
+                raise ClientSettingsError(_ENDPOINT, *problem)
+            port = int(url["port"]) if url["port"] else _PORTS[url["scheme"].lower()]
+            self._check_address(_ENDPOINT, url["host"].strip("[]"), port)
+
+    def _check_address(self, key: str, host: str, port: int) -> None:
+        if not self._allowed.allows_address(host, port):
+            raise ClientSettingsError(
+                key,
+                f"{host}:{port} is not among the addresses that this machine allows",
+                f"the operator adds it to {ALLOW_BOOTSTRAP}",
+            )
+
+    def check(self, key: str, value: Value) -> None:
+        """Raises ClientSettingsError where a setting or its reference is not allowed; reads nothing."""
+        refused = client_keys.refusal(key)
+        if refused is not None:
+            raise ClientSettingsError(key, refused.why, refused.way_out)
+        match value:
+            case str() if key in client_keys.LOCATIONS:
+                self._check_location(key, Path(value))
+            case bool() | str() | int() | float():
+                return
+            case _ if key not in client_keys.CREDENTIALS:
+                raise not_a_credential(key)
+            case {"env": str(name)} if len(value) == 1:
+                if not self._allowed.allows_variable(name):
+                    raise ClientSettingsError(
+                        key,
+                        f"the environment variable {name} is not among those that a topology may use here",
+                        f"the operator adds it to {ALLOW_ENV}",
+                    )
+            case {"file": str(path)} if len(value) == 1:
+                if not self._allowed.allows_file(Path(path), self._folders):
+                    raise ClientSettingsError(
+                        key,
+                        f"the file {path} is in no folder that a topology may read here",
+                        f"the operator adds its folder to {ALLOW_FILES}",
+                    )
+            case _:
+                raise ClientSettingsError(key, "a reference is {env: VARIABLE} or {file: path}")
+
+    def _check_location(self, key: str, path: Path) -> None:
+        """The client reads this file itself, and none of it is sent: without a list, any folder will do."""
+        if not self._allowed.allows_file(path, None):
+            raise ClientSettingsError(
+                key,
+                f"{path} is in no folder that a topology may read here",
+                f"the operator adds its folder to {ALLOW_FILES}",
+            )
+        try:
+            mode = path.stat().st_mode
+        except OSError:
+            return  # the client says what is wrong with it
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ClientSettingsError(key, f"{path} is neither a file nor a folder", "name another")
+
+    def text(self, key: str, value: Value) -> str:
+        """The setting's text. Secrets, and what references came to, are remembered. Call `check` first."""
+        match value:
+            case bool():
+                return "true" if value else "false"
+            case str() | int() | float():
+                text = str(value)
+                if key in client_keys.SECRETS:
+                    remember(text)
+                return text
+            case {"env": name}:
+                text = self._variable(key, name)
+            case {"file": path}:
+                text = _contents(key, Path(path))
+            case _:
+                raise ClientSettingsError(key, "a reference is {env: VARIABLE} or {file: path}")
+        remember(text)
+        return text
+
+    def _variable(self, key: str, name: str) -> str:
+        text = self._environ.get(name)
+        if text is None:
+            raise ClientSettingsError(
+                key, f"the environment variable {name} is not set", f"set {name} before running repl"
+            )
+        if not text:
+            raise ClientSettingsError(key, f"the environment variable {name} is empty", f"set {name}")
+        return text
+
+    def token_command(self, cluster: str) -> str | None:
+        """The operator's command that prints OAUTHBEARER tokens for this cluster."""
+        found = (self._environ.get(name) for name in client_keys.token_command_variables(cluster))
+        return next((command for command in found if command), None)
+
+
+def not_a_credential(key: str) -> ClientSettingsError:
+    """References are for credentials alone: an error may quote the value of any other setting."""
+    return ClientSettingsError(key, "takes no reference: it carries no credential", "write its value out")
+
+
+def _contents(key: str, path: Path) -> str:
+    """The text of a regular file without the newline at its end."""
+    try:
+        # Opened without waiting: a named pipe would hold the process until something writes to it.
+        descriptor = os.open(path.resolve(), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise ClientSettingsError(key, f"{path} is not a regular file", "name another")
+            content = opened.read(MAX_BYTES + 1)
+        text = content[:MAX_BYTES].decode("utf-8")
+    except OSError as wrong:
+        why = f"the file {path} can't be read: {wrong.strerror}"
+        raise ClientSettingsError(key, why, "make it readable, or name another") from None
+    except UnicodeDecodeError:
+        raise ClientSettingsError(key, f"the file {path} is not text in UTF-8", "name another") from None
+    if len(content) > MAX_BYTES:
+        raise ClientSettingsError(key, f"the file {path} is larger than 1 MiB", "name another")
+    stripped = text.removesuffix("\n").removesuffix("\r")
+    if not stripped:
+        raise ClientSettingsError(key, f"the file {path} is empty", "write the secret into it")
+    return stripped

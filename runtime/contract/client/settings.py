@@ -1,0 +1,194 @@
+"""A cluster's `client:` settings, turned into what each Kafka client wants. Pure; this is the one place.
+
+The names are librdkafka's, those that `client_keys` allows. confluent-kafka gets them all. The wire, the
+client of the data path, gets a frozen value of what it understands, and notes on what it does not.
+
+A value may refer to a secret: `{env: VAR}` or `{file: path}`. References travel, in a topology or a job spec.
+They are resolved where a client is made, by `client_secrets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from runtime.contract.client.keys import TOKEN_COMMAND_VARIABLE, refusal
+from runtime.contract.client.values import (
+    ClientSettingsError,
+    Password,
+    Sasl,
+    SecurityProtocol,
+    Tls,
+    TokenCommand,
+    TokenEndpoint,
+    UnsecuredToken,
+    WireSettings,
+    bootstrap_text,
+    parse_bootstrap,
+)
+
+BEARER = "OAUTHBEARER"
+
+
+def confluent_config(bootstrap: str, resolved: Mapping[str, str]) -> dict[str, Any]:
+    """For confluent-kafka: librdkafka's own names. A token command is added where a client is made."""
+    _check_names(resolved)
+    return {**resolved, "bootstrap.servers": bootstrap_text(parse_bootstrap(bootstrap))}
+
+
+def speaks_bearer(resolved: Mapping[str, str]) -> bool:
+    """Whether clients log in with tokens, so that a token command is of use to them."""
+    mechanism = resolved.get("sasl.mechanism") or resolved.get("sasl.mechanisms") or ""
+    return mechanism.upper() == BEARER
+
+
+def _check_names(resolved: Mapping[str, str]) -> None:
+    for name in resolved:
+        if (refused := refusal(name)) is not None:
+            raise ClientSettingsError(name, refused.why, refused.way_out)
+
+
+def wire_settings(
+    bootstrap: str, resolved: Mapping[str, str], token_command: str | None = None
+) -> WireSettings:
+    """For the wire; raises `ClientSettingsError` for what it can't do, and notes what it leaves out."""
+    _check_names(resolved)
+    reader = _Reader(resolved, token_command)
+    security = reader.security()
+    settings = WireSettings(
+        bootstrap=parse_bootstrap(bootstrap),
+        client_id=reader.text("client.id") or "repl",
+        security=security,
+        tls=reader.tls() if security.tls else None,
+        sasl=reader.sasl() if security.sasl else None,
+        request_timeout_s=reader.milliseconds("socket.timeout.ms", 60_000),
+        connect_timeout_s=reader.milliseconds("socket.connection.setup.timeout.ms", 30_000),
+        reconnect_backoff_s=reader.milliseconds("reconnect.backoff.ms", 100),
+        reconnect_backoff_max_s=reader.milliseconds("reconnect.backoff.max.ms", 10_000),
+        metadata_max_age_s=reader.milliseconds("topic.metadata.refresh.interval.ms", 300_000),
+        max_response_bytes=reader.integer("receive.message.max.bytes", 100_000_000),
+        send_buffer_bytes=reader.integer("socket.send.buffer.bytes", 0),
+        receive_buffer_bytes=reader.integer("socket.receive.buffer.bytes", 0),
+        keepalive=reader.boolean("socket.keepalive.enable", True),
+    )
+    return replace(settings, notes=reader.notes())
+
+
+class _Reader:
+    """Reads the settings by name and remembers which were read: the rest is noted."""
+
+    def __init__(self, settings: Mapping[str, str], token_command: str | None) -> None:
+        self._settings = settings
+        self._token_command = token_command
+        self._read: set[str] = set()
+
+    def text(self, *names: str) -> str | None:
+        self._read.update(names)
+        return next((self._settings[name] for name in names if self._settings.get(name)), None)
+
+    def need(self, name: str, why: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise ClientSettingsError(name, f"is missing; {why}")
+        return value
+
+    def integer(self, name: str, default: int) -> int:
+        value = self.text(name)
+        try:
+            return default if value is None else int(value)
+        except ValueError:
+            raise ClientSettingsError(name, f"{value!r} is not a whole number") from None
+
+    def milliseconds(self, name: str, default: int) -> float:
+        return self.integer(name, default) / 1000
+
+    def boolean(self, name: str, default: bool) -> bool:
+        match (self.text(name) or "").lower():
+            case "":
+                return default
+            case "true" | "t" | "1":
+                return True
+            case "false" | "f" | "0":
+                return False
+            case other:
+                raise ClientSettingsError(name, f"{other!r} is neither true nor false")
+
+    def security(self) -> SecurityProtocol:
+        name = self.text("security.protocol") or "PLAINTEXT"
+        try:
+            return SecurityProtocol(name.upper())
+        except ValueError:
+            known = ", ".join(protocol.value for protocol in SecurityProtocol)
+            raise ClientSettingsError("security.protocol", f"{name!r} is none of {known}") from None
+
+    def tls(self) -> Tls:
+        algorithm = (self.text("ssl.endpoint.identification.algorithm") or "https").lower()
+        if algorithm not in ("https", "none"):
+            raise ClientSettingsError("ssl.endpoint.identification.algorithm", "is https or none")
+        return Tls(
+            ca_location=self.text("ssl.ca.location"),
+            ca_pem=self.text("ssl.ca.pem"),
+            certificate_location=self.text("ssl.certificate.location"),
+            certificate_pem=self.text("ssl.certificate.pem"),
+            key_location=self.text("ssl.key.location"),
+            key_pem=self.text("ssl.key.pem"),
+            key_password=self.text("ssl.key.password"),
+            ciphers=self.text("ssl.cipher.suites"),
+            verify=self.boolean("enable.ssl.certificate.verification", True),
+            check_hostname=algorithm == "https",
+        )
+
+    def sasl(self) -> Sasl:
+        mechanism = (self.text("sasl.mechanism", "sasl.mechanisms") or "GSSAPI").upper()
+        match mechanism:
+            case "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512":
+                why = f"sasl.mechanism {mechanism} needs it"
+                return Password(mechanism, self.need("sasl.username", why), self.need("sasl.password", why))
+            case "OAUTHBEARER":
+                return self._oauthbearer()
+            case _:
+                why = (
+                    f"{mechanism} is not spoken by the data path; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 "
+                    "and OAUTHBEARER are"
+                )
+                raise ClientSettingsError("sasl.mechanism", why)
+
+    def _oauthbearer(self) -> Sasl:
+        extensions = _pairs("sasl.oauthbearer.extensions", self.text("sasl.oauthbearer.extensions") or "")
+        if self._token_command:
+            return TokenCommand(self._token_command, extensions)
+        if (self.text("sasl.oauthbearer.method") or "default").lower() == "oidc":
+            why = "sasl.oauthbearer.method oidc needs it"
+            return TokenEndpoint(
+                self.need("sasl.oauthbearer.token.endpoint.url", why),
+                self.need("sasl.oauthbearer.client.id", why),
+                self.need("sasl.oauthbearer.client.secret", why),
+                self.text("sasl.oauthbearer.scope"),
+                self.text("https.ca.location"),
+                extensions,
+            )
+        if self.boolean("enable.sasl.oauthbearer.unsecure.jwt", False):
+            given = dict(_pairs("sasl.oauthbearer.config", self.text("sasl.oauthbearer.config") or ""))
+            if "principal" not in given:
+                raise ClientSettingsError("sasl.oauthbearer.config", "names no principal=…")
+            lifetime = given.get("lifeSeconds", "3600")
+            if not lifetime.isdecimal():
+                raise ClientSettingsError("sasl.oauthbearer.config", "lifeSeconds is not a whole number")
+            return UnsecuredToken(given["principal"], int(lifetime), extensions)
+        why = (
+            f"OAUTHBEARER needs the environment variable {TOKEN_COMMAND_VARIABLE}, or "
+            "sasl.oauthbearer.method oidc with its endpoint"
+        )
+        raise ClientSettingsError("sasl.mechanism", why)
+
+    def notes(self) -> tuple[str, ...]:
+        ignored = sorted(set(self._settings) - self._read)
+        return tuple(f"{key} is not used by the data path, only by the control plane" for key in ignored)
+
+
+def _pairs(name: str, text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [tuple(part.split("=", 1)) for part in text.replace(",", " ").split()]
+    if not all(len(pair) == 2 for pair in pairs):
+        raise ClientSettingsError(name, "is a list of name=value")
+    return tuple((pair[0], pair[1]) for pair in pairs)

@@ -1,0 +1,132 @@
+"""Where a group goes on at the destination, by the offset map (R6). Pure.
+
+For a committed source offset g: the destination offset of the first copied record at or after g; where all up
+to g is decided and nothing at or after it was copied, the position behind the last copied record; else the
+group waits. A wrong number is never an answer.
+
+Where both sides write one topic (an identity merge), a source offset has no exact counterpart: the records
+below it came from several clusters, each of which stands elsewhere at the destination. Then the smallest
+position over the origins is taken: some records are read again, none is skipped.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from runtime.contract.records.offset_map import AtEnd, Mapped, NotYet, OffsetMap, Unmapped
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A position at the destination. `settled`: translating the same source offset later gives it again.
+    `by_time`: found by the time of a record, not by the map; some records may be read again, none is skipped.
+    """
+
+    offset: int
+    clamped: bool = False
+    settled: bool = True
+    by_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Not known yet: the flow has not come that far, or something is in its way."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """Below the map: the flow never copied what lies there, or did before it kept a map."""
+
+    why: str
+
+
+Position = At | Pending | Nowhere
+
+NOT_COPIED = "the flow has not come that far"
+BELOW_THE_MAP = "below the first offset that the flow copied with a map; mode: timestamp may place it"
+
+
+def position(offsets: OffsetMap, source: int, *, trimmed: bool = False) -> Position:
+    """`trimmed`: the map was longer once, and the destination no longer holds what the rest stood for."""
+    match offsets.translate(source):
+        case Mapped(offset=offset) | AtEnd(offset=offset):
+            return At(offset)
+        case NotYet():
+            return Pending(NOT_COPIED)
+        case Unmapped() if trimmed:
+            return At(offsets.destination_low, clamped=True)
+        case Unmapped():
+            return Nowhere(BELOW_THE_MAP)
+        case other:
+            assert_never(other)
+
+
+def clamped(found: Position, log_start: int) -> Position:
+    """To what the destination still holds."""
+    if isinstance(found, At) and found.offset < log_start:
+        return replace(found, offset=log_start, clamped=True)
+    return found
+
+
+def unread(brought: OffsetMap | None, committed: int) -> int:
+    """Of records that another flow brought into the group's topic: where, at their own cluster, the first
+    one lies that the group may not have read. `committed` is the group's offset in that topic.
+
+    What was brought lately and is not in the map yet counts as not read. None: it brought nothing yet.
+    """
+    if brought is None:
+        return 0
+    match brought.origin(committed):
+        case Mapped(offset=offset):
+            return offset
+        case AtEnd() | NotYet():
+            return brought.end
+        case Unmapped():
+            return brought.low
+        case other:
+            assert_never(other)
+
+
+def arriving(brings: OffsetMap | None, source: int) -> int:
+    """The smallest destination offset where a record from `source` on is, or can still arrive."""
+    if brings is None:
+        return 0
+    match brings.translate(source):
+        case Mapped(offset=offset) | AtEnd(offset=offset):
+            return offset
+        case NotYet():
+            return brings.destination_end
+        case Unmapped():
+            return brings.destination_low
+        case other:
+            assert_never(other)
+
+
+def at_last(found: Position, destination_end: int, *, shared: bool, floor: int | None) -> Position:
+    """When nothing more arrives: a group that was further goes on behind the last copied record. In a topic
+    that both sides write (`shared`) not beyond `floor`, the smallest position over the other origins; where
+    that is not known, it keeps what it has.
+    """
+    if found != Pending(NOT_COPIED):
+        return found
+    if not shared:
+        return At(destination_end)
+    return merged(At(destination_end), [floor]) if floor is not None else found
+
+
+def by_time(found: int | None, first_mapped: int) -> At:
+    """Of an offset below the map. `found`: the first record at the destination that is as late as the group's
+    next one, None where there is none. From `first_mapped` on lies what the flow copied itself, all of it
+    behind the group: that is the latest place to go on.
+    """
+    return At(min(found, first_mapped) if found is not None else first_mapped, by_time=True)
+
+
+def merged(own: Position, others: Iterable[int]) -> Position:
+    """The smallest over the origins. It may grow while the other flows go on, so it is not settled."""
+    if not isinstance(own, At):
+        return own
+    offset = min((own.offset, *others))
+    return replace(own, offset=offset, settled=False)

@@ -1,0 +1,180 @@
+"""How progress moves: by what a transaction copied, by what is given up on purpose, by a side that was
+recreated.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from runtime.contract.records.ledger import Gap, Mark, Progress, Segment
+from runtime.contract.records.offset_map import Run, encode_runs
+
+SEAL_AT = 128  # runs that progress carries with it before they become a segment of the map
+LARGEST = 8_192  # runs in a segment: a heavily compacted topic has a run per record
+KEPT_GAPS = 16
+
+
+class Advance(NamedTuple):
+    """What one transaction did to a partition: new runs, and where it stands behind them."""
+
+    position: int
+    source_epoch: int
+    runs: tuple[Run, ...] = ()
+    destination_epoch: int = -1
+    records: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    last_timestamp: int = -1
+    mark: Mark | None = None
+
+
+def first_progress(
+    *,
+    generation: int,
+    source_topic_id: bytes,
+    destination_topic: str,
+    destination_topic_id: bytes,
+    position: int,
+    destination_end: int,
+    now_ms: int,
+) -> Progress:
+    """What the driver commits before a partition is copied for the first time (R1)."""
+    return Progress(
+        generation=generation,
+        source_topic_id=source_topic_id,
+        destination_topic=destination_topic,
+        destination_topic_id=destination_topic_id,
+        position=position,
+        source_epoch=-1,
+        destination_end=destination_end,
+        destination_epoch=-1,
+        open_low=position,
+        open_destination=destination_end,
+        open_end=position,
+        written_at=now_ms,
+    )
+
+
+def advance(
+    progress: Progress, step: Advance, generation: int, now_ms: int
+) -> tuple[Progress, list[Segment]]:
+    """Progress after a transaction, and the segments of the map that it seals when there are runs enough
+    (R6).
+    """
+    if step.position < progress.position:
+        raise ValueError(f"position {step.position} lies before {progress.position}")
+    if step.runs and step.runs[-1].source_end > step.position:
+        raise ValueError(f"{step.runs[-1]} reaches beyond the position {step.position}")
+    segments: list[Segment] = []
+    after, left = progress, step.runs
+    while after.open_runs + len(left) > LARGEST:
+        now, left = left[: LARGEST - after.open_runs], left[LARGEST - after.open_runs :]
+        after, segment = seal(_with_runs(after, now, now[-1].source_end if now else after.position))
+        segments.append(segment)
+    after = replace(
+        _with_runs(after, left, step.position),
+        generation=generation,
+        source_epoch=max(step.source_epoch, progress.source_epoch),
+        destination_epoch=max(step.destination_epoch, progress.destination_epoch),
+        records=progress.records + step.records,
+        bytes=progress.bytes + step.bytes,
+        dropped=progress.dropped + step.dropped,
+        last_timestamp=max(progress.last_timestamp, step.last_timestamp),
+        mark=step.mark or progress.mark,
+        written_at=now_ms,
+    )
+    if after.open_runs >= SEAL_AT:
+        after, segment = seal(after)
+        segments.append(segment)
+    return after, segments
+
+
+def _with_runs(progress: Progress, runs: Sequence[Run], position: int) -> Progress:
+    last = runs[-1] if runs else None
+    return replace(
+        progress,
+        position=position,
+        destination_end=last.destination_end if last else progress.destination_end,
+        open=progress.open + encode_runs(runs, progress.open_end, progress.destination_end),
+        open_end=last.source_end if last else progress.open_end,
+        open_runs=progress.open_runs + len(runs),
+    )
+
+
+def seal(progress: Progress) -> tuple[Progress, Segment]:
+    """The open span as a segment, and progress with an empty one behind it."""
+    segment = Segment(
+        low=progress.open_low,
+        end=progress.position,
+        destination_low=progress.open_destination,
+        destination_end=progress.destination_end,
+        runs=progress.open,
+    )
+    after = replace(
+        progress,
+        open_low=progress.position,
+        open_destination=progress.destination_end,
+        open_end=progress.position,
+        open_runs=0,
+        open=b"",
+        segments=progress.segments + 1,
+    )
+    return after, segment
+
+
+def give_up(
+    progress: Progress,
+    position: int,
+    why: Literal["lost", "skipped"],
+    *,
+    generation: int,
+    now_ms: int,
+    source_epoch: int = -1,
+) -> Progress:
+    """Moves forward over source offsets that will not be copied, and remembers which and why (R4)."""
+    if position < progress.position:
+        raise ValueError(f"position {position} lies before {progress.position}")
+    gap = Gap(progress.position, position, why, now_ms)
+    return replace(
+        progress,
+        generation=generation,
+        position=position,
+        source_epoch=source_epoch,
+        gaps=(*progress.gaps, gap)[-KEPT_GAPS:],
+        written_at=now_ms,
+    )
+
+
+def start_over(
+    progress: Progress,
+    *,
+    position: int,
+    destination_end: int,
+    source_topic_id: bytes,
+    destination_topic_id: bytes,
+    generation: int,
+    now_ms: int,
+) -> Progress:
+    """After one side was recreated or truncated and someone said go on: a new map, older segments do not
+    count.
+    """
+    return replace(
+        progress,
+        generation=generation,
+        source_topic_id=source_topic_id,
+        destination_topic_id=destination_topic_id,
+        position=position,
+        source_epoch=-1,
+        destination_end=destination_end,
+        destination_epoch=-1,
+        open_low=position,
+        open_destination=destination_end,
+        open_end=position,
+        open_runs=0,
+        open=b"",
+        incarnation=progress.incarnation + 1,
+        mark=None,
+        restored=0,
+        written_at=now_ms,
+    )

@@ -1,0 +1,289 @@
+"""The ledger's records: what resumes, who may write, and the offset map, at the destination. See
+docs/ledger.md.
+
+All records of a flow lie in one partition of each topic (`partition_of`), so one scan up to a high watermark
+sees the flow's generation and its progress. Keys are JSON and never change; values begin with a version byte.
+"""
+
+import zlib
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from runtime.contract.records import record_values
+from runtime.contract.records.offset_map import Span
+from runtime.contract.records.record_values import Decoder, UnreadableValue
+
+_VERSION = b"\x01"
+_T = TypeVar("_T")
+
+
+class PartitionKey(NamedTuple):
+    """One copied partition, by its name at the source."""
+
+    flow: str
+    topic: str
+    partition: int
+
+
+class ProgressKey(NamedTuple):
+    of: PartitionKey
+
+
+class GenerationKey(NamedTuple):
+    flow: str
+
+
+class SegmentKey(NamedTuple):
+    of: PartitionKey
+    incarnation: int
+    number: int
+
+
+class OrphanedKey(NamedTuple):
+    """`low`: the first source offset of the range."""
+
+    of: PartitionKey
+    low: int
+
+
+class ReplayedKey(NamedTuple):
+    of: PartitionKey
+    low: int
+
+
+LedgerKey = ProgressKey | GenerationKey | SegmentKey | OrphanedKey | ReplayedKey
+
+
+class Gap(msgspec.Struct, frozen=True, array_like=True):
+    """Source offsets `low … end-1` were given up while the flow ran; `why` is `lost` or `skipped`."""
+
+    low: int
+    end: int
+    why: Literal["lost", "skipped"]
+    at_ms: int
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """Whose the last batch at the destination is: no other batch ever has the same three numbers."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """Where a partition resumes (R1), what it must find there (R4), and the end of its offset map (R6).
+
+    `position`: the next source offset. `source_epoch`: the leader epoch of what was last read before it.
+    `destination_end`: behind the last acknowledged record. `destination_epoch`: the leader epoch it was
+    written in. `open_*`: the runs since the last sealed segment; they cover the source offsets `open_low …
+    position-1`, the last of them ends at the source offset `open_end`. `incarnation` grows when one side was
+    recreated and someone said how to go on: older segments no longer count. Source offsets below `restored`
+    are copied even where they came from the destination, which lost them. Fields are only ever added, at the
+    end, with a default.
+    """
+
+    generation: int
+    source_topic_id: bytes
+    destination_topic: str
+    destination_topic_id: bytes
+    position: int
+    source_epoch: int
+    destination_end: int
+    destination_epoch: int
+    open_low: int
+    open_destination: int
+    open_end: int
+    open_runs: int = 0
+    open: bytes = b""
+    segments: int = 0
+    incarnation: int = 0
+    records: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    last_timestamp: int = -1
+    written_at: int = 0
+    gaps: tuple[Gap, ...] = ()
+    mark: Mark | None = None
+    restored: int = 0
+
+    def open_span(self) -> Span:
+        return Span(self.open_low, self.position, self.open_destination, self.destination_end, self.open)
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True):
+    """A sealed span of a partition's offset map. It never changes; a tombstone trims it."""
+
+    low: int
+    end: int
+    destination_low: int
+    destination_end: int
+    runs: bytes
+
+    def span(self) -> Span:
+        return Span(self.low, self.end, self.destination_low, self.destination_end, self.runs)
+
+
+class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who may copy a flow: the slots of generation `number`, and nobody when it is not `active` (R3).
+
+    `transactional_ids` are all that its slots may ever use; whoever comes next fences every one of them.
+    `restarted` is the spec's last `restart_from` that was carried out. `promoted` are the spec's patterns of
+    topics that nobody copies any more, whatever the state; of `promoting` the groups are still to be moved.
+    `begun` names the selection whose topics have their first positions, all but those that are `awaited`.
+
+    `life` counts how often the flow came back after it had ended. `after` is the life of its opposite by
+    whose end its positions began; they are still to be taken from there while it is `turning`.
+    """
+
+    number: int
+    job: str
+    state: Literal["active", "paused", "promoted", "failed_over", "stopped"]
+    driver: str
+    transactional_ids: list[str]
+    source_cluster_id: str
+    destination_cluster_id: str
+    written_at: int
+    note: str = ""
+    restarted: str = ""
+    promoted: list[str] = []
+    promoting: list[str] = []
+    life: int = 0
+    after: int = -1
+    turning: bool = False
+    begun: str = ""
+    awaited: list[str] = []
+
+    @property
+    def ended(self) -> bool:
+        """Promoted or failed over, and nothing of that is left to be done."""
+        return self.state in ("promoted", "failed_over") and not self.note
+
+
+class Orphaned(msgspec.Struct, frozen=True, array_like=True):
+    """Source offsets from the key's `low` to `end-1` stayed behind when the flow had ended: in the same
+    transaction its position moved to `end`, so that it never sends them later, behind newer values.
+    """
+
+    end: int
+    source_topic_id: bytes
+    at_ms: int
+    why: str
+
+
+class Replayed(msgspec.Struct, frozen=True, array_like=True):
+    """Of source offsets from the key's `low` to `end-1`, `records` were copied on an operator's word, in the
+    same transaction, into the same partition of `topic` at the destination.
+    """
+
+    end: int
+    source_topic_id: bytes
+    topic: str
+    records: int
+    at_ms: int
+
+
+LedgerValue = Progress | Generation | Segment | Orphaned | Replayed
+
+
+class UnreadableRecord(UnreadableValue):
+    """A ledger record that this version cannot read; guessing would break R1."""
+
+
+def partition_of(flow: str, partitions: int) -> int:
+    """The partition of the ledger, and of the offset map, that holds a flow."""
+    return zlib.crc32(flow.encode()) % partitions
+
+
+def encode_key(key: LedgerKey) -> bytes:
+    match key:
+        case ProgressKey(of):
+            parts: list[object] = ["progress", *of]
+        case GenerationKey(flow):
+            parts = ["generation", flow]
+        case SegmentKey(of, incarnation, number):
+            parts = ["segment", *of, incarnation, number]
+        case OrphanedKey(of, low):
+            parts = ["orphaned", *of, low]
+        case ReplayedKey(of, low):
+            parts = ["replayed", *of, low]
+    return msgspec.json.encode(parts)
+
+
+def decode_key(key: bytes | None) -> LedgerKey:
+    """Raises UnreadableRecord."""
+    found = _key_of(record_values.key_parts(key))
+    if found is None:
+        raise UnreadableRecord(f"ledger: unknown key {key!r}")
+    return found
+
+
+def decode_key_of(key: bytes | None, flow: str) -> LedgerKey | None:
+    """Returns the key where it is the flow's. Flows share a partition: what no reader can read of another
+    flow is passed over. Raises UnreadableRecord for an unknown key of the flow itself.
+    """
+    match parts := record_values.key_parts(key):
+        case [_, str(of), *_] if of == flow:
+            found = _key_of(parts)
+            if found is None:
+                raise UnreadableRecord(f"ledger: unknown key {key!r}")
+            return found
+    return None
+
+
+def _key_of(parts: object) -> LedgerKey | None:
+    match parts:
+        case ["progress", str(flow), str(topic), int(partition)]:
+            return ProgressKey(PartitionKey(flow, topic, partition))
+        case ["generation", str(flow)]:
+            return GenerationKey(flow)
+        case ["segment", str(flow), str(topic), int(partition), int(incarnation), int(number)]:
+            return SegmentKey(PartitionKey(flow, topic, partition), incarnation, number)
+        case ["orphaned", str(flow), str(topic), int(partition), int(low)]:
+            return OrphanedKey(PartitionKey(flow, topic, partition), low)
+        case ["replayed", str(flow), str(topic), int(partition), int(low)]:
+            return ReplayedKey(PartitionKey(flow, topic, partition), low)
+    return None
+
+
+def encode_value(value: LedgerValue) -> bytes:
+    if isinstance(value, Generation):
+        return _VERSION + msgspec.json.encode(value)
+    return _VERSION + msgspec.msgpack.encode(value)
+
+
+_progress = msgspec.msgpack.Decoder(Progress)
+_segment = msgspec.msgpack.Decoder(Segment)
+_generation = msgspec.json.Decoder(Generation)
+_orphaned = msgspec.msgpack.Decoder(Orphaned)
+_replayed = msgspec.msgpack.Decoder(Replayed)
+
+
+def decode_progress(value: bytes) -> Progress:
+    return _read(_progress, value)
+
+
+def decode_segment(value: bytes) -> Segment:
+    return _read(_segment, value)
+
+
+def decode_generation(value: bytes) -> Generation:
+    return _read(_generation, value)
+
+
+def decode_orphaned(value: bytes) -> Orphaned:
+    return _read(_orphaned, value)
+
+
+def decode_replayed(value: bytes) -> Replayed:
+    return _read(_replayed, value)
+
+
+def _read(decoder: Decoder[_T], value: bytes) -> _T:
+    if value[:1] != _VERSION:
+        raise UnreadableRecord(f"ledger: value of version {value[:1].hex() or 'none'}, this runtime reads 01")
+    try:
+        return record_values.decode(decoder, value[1:])
+    except UnreadableValue as error:
+        raise UnreadableRecord(f"ledger: {error}") from error

@@ -1,0 +1,128 @@
+"""Orphans: records of a source that never reached the other side, by the ledger. Pure.
+
+Three records tell of them: progress (what lies beyond its position, and what it gave up on the way),
+`Orphaned` (what stayed behind when the flow had ended) and `Replayed` (what was copied after all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from runtime.contract.records.ledger import (
+    LedgerKey,
+    LedgerValue,
+    Orphaned,
+    OrphanedKey,
+    PartitionKey,
+    Progress,
+    ProgressKey,
+    Replayed,
+)
+from runtime.contract.records.offset_map import OffsetMap
+
+BEYOND = "not copied"
+ORPHANED = "orphaned"
+
+
+class Stretch(NamedTuple):
+    """Source offsets `low … end-1`, and why they were not copied."""
+
+    low: int
+    end: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """What the ledger tells of a partition beside its progress, by the first source offset of each range."""
+
+    orphaned: tuple[tuple[int, Orphaned], ...] = ()
+    replayed: tuple[tuple[int, Replayed], ...] = ()
+
+
+NONE = Orphans()
+
+
+def orphan(
+    key: PartitionKey, progress: Progress, end: int, why: str, *, generation: int, now_ms: int
+) -> dict[LedgerKey, LedgerValue]:
+    """The flow has ended and its source goes on to `end`: "orphaned from X to Y, position Y", to be committed
+    together. Nothing where nothing is left.
+
+    The offset map goes on over the range as over everything that was decided not to be copied: an offset in
+    it is that of the first record copied behind it, or the end of what was copied (R6).
+    """
+    if end <= progress.position:
+        return {}
+    moved = replace(progress, generation=generation, position=end, source_epoch=-1, written_at=now_ms)
+    left = Orphaned(end, progress.source_topic_id, now_ms, why)
+    return {ProgressKey(key): moved, OrphanedKey(key, progress.position): left}
+
+
+def ranges(orphans: Orphans, source_topic_id: bytes) -> list[Stretch]:
+    """The orphaned ranges of the topic as it is now, replayed or not, in order and joined where they
+    overlap.
+    """
+    return _disjoint(
+        Stretch(low, one.end, ORPHANED)
+        for low, one in orphans.orphaned
+        if one.source_topic_id == source_topic_id
+    )
+
+
+def left(
+    progress: Progress | None, orphans: Orphans, offsets: OffsetMap | None, source_topic_id: bytes, end: int
+) -> list[Stretch]:
+    """What a source that ends at `end` holds and the other side never got, in order, each offset once. All of
+    it where the flow never came.
+    """
+    found = [] if progress is None else [Stretch(gap.low, gap.end, gap.why) for gap in progress.gaps]
+    beyond = Stretch(progress.position if progress is not None else 0, end, BEYOND)
+    cut = _disjoint(
+        Stretch(one.low, min(one.end, end), one.why)
+        for one in (*ranges(orphans, source_topic_id), *found, beyond)
+    )
+    if not cut:
+        return []
+    replayed = [(low, one.end) for low, one in orphans.replayed if one.source_topic_id == source_topic_id]
+    return _without(cut, sorted([*replayed, *_copied(offsets, cut[0].low)]))
+
+
+def _copied(offsets: OffsetMap | None, low: int) -> list[tuple[int, int]]:
+    """A range from before the flow started over says nothing of offsets that were copied since."""
+    spans = offsets.spans if offsets is not None else ()
+    return [(run.source, run.source_end) for span in spans if span.end > low for run in span.runs]
+
+
+def _disjoint(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """In order; of two that overlap the one that begins first keeps what both have."""
+    found: list[Stretch] = []
+    for one in sorted(stretches):
+        low = max(one.low, found[-1].end) if found else one.low
+        if low >= one.end:
+            continue
+        if found and found[-1].end == low and found[-1].why == one.why:
+            found[-1] = found[-1]._replace(end=one.end)
+        else:
+            found.append(one._replace(low=low))
+    return found
+
+
+def _without(stretches: Sequence[Stretch], taken: Sequence[tuple[int, int]]) -> list[Stretch]:
+    """Both in order."""
+    found: list[Stretch] = []
+    for one in stretches:
+        low = one.low
+        for begin, behind in taken:
+            if behind <= low or begin >= one.end:
+                continue
+            if low < begin:
+                found.append(one._replace(low=low, end=begin))
+            low = behind
+        if low < one.end:
+            found.append(one._replace(low=low))
+    return found

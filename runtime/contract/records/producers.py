@@ -1,0 +1,74 @@
+"""Which producer id belongs to which flow: batch provenance. Written before the id's first data, read by the
+way back.
+
+A producer id writes for one flow only, so what it wrote to a topic came from the one topic that the flow's
+rename rule leads back to. That makes "going home" a question of names and ids (R5), asked once per id and
+topic.
+"""
+
+import msgspec
+
+from runtime.contract.records import record_values
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.records.provenance import Home
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec import rename
+from runtime.contract.spec.jobspec import RenameRule
+from runtime.contract.spec.jobspec import rename as as_rename
+
+_VERSION = b"\x01"
+
+
+class Producer(msgspec.Struct, frozen=True):
+    """The flow that a producer id writes for, and where that flow's records come from. `only`: the one topic
+    in which they are what the flow would have brought there. `undoes`: the cluster that it brings home to,
+    where the rule is the one of the flow that it brings home.
+    """
+
+    flow: str
+    source: str  # the cluster's name in the topology, as the rename rule may use it
+    source_cluster_id: str
+    rename: RenameRule
+    only: str | None = None
+    undoes: str | None = None
+
+    def home(self, topic: str) -> Home | None:
+        """Where what this id wrote to `topic` came from; None when the flow does not write such a topic."""
+        if self.only not in (None, topic):
+            return None
+        rule = as_rename(self.rename)
+        origin: str | None = (
+            rename.backward(rule, topic, self.source)
+            if self.undoes is None
+            else rename.forward(rule, topic, self.undoes)
+        )
+        return Home(self.source_cluster_id, origin) if origin is not None else None
+
+
+def encode_key(producer_id: int) -> bytes:
+    return msgspec.json.encode(["producer", producer_id])
+
+
+def decode_key(key: bytes | None) -> int:
+    match record_values.key_parts(key):
+        case ["producer", int(producer_id)]:
+            return producer_id
+    raise UnreadableRecord(f"producers: unknown key {key!r}")
+
+
+def encode(producer: Producer) -> bytes:
+    return _VERSION + msgspec.json.encode(producer)
+
+
+def decode(value: bytes) -> Producer:
+    if value[:1] != _VERSION:
+        raise UnreadableRecord(
+            f"producers: value of version {value[:1].hex() or 'none'}, this runtime reads 01"
+        )
+    try:
+        return record_values.decode(_producer, value[1:])
+    except UnreadableValue as error:
+        raise UnreadableRecord(f"producers: {error}") from error
+
+
+_producer = msgspec.json.Decoder(Producer)

@@ -1,0 +1,1 @@
+"""The job spec and what follows from it: names, routes, settings of mirrors, assignments. Pure."""

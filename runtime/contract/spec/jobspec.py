@@ -1,0 +1,380 @@
+"""The job spec: the one JSON file a job is started with. The planner writes it, the driver reads it.
+
+It holds no secret: a client setting is text, or `{"env": VAR}` / `{"file": path}`, resolved where the job
+runs. Durations are milliseconds, sizes are bytes, rates are bytes per second. A duty that is off has null as
+its interval.
+
+A file that was written as a relative path stands as `FOLDER/./WRITTEN`: behind `/./` stands what was
+written, as in rsync. It opens the same file, and tells a planner in another checkout what was meant.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from runtime.contract.records import record_values
+from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec import rename_match
+from runtime.contract.spec.rename import Match, Rename, Table, Template
+from runtime.contract.spec.selection import Names
+
+VERSION = 1
+LARGEST = 2**63 - 1
+_CENTURY_MS = 100 * 365 * 24 * 3_600_000
+_PIECE_BYTES = 1 << 30  # of what a slot holds in memory
+
+Setting = str | dict[str, str]  # text, or {"env": VAR}, or {"file": path}
+ProvenanceMode = Literal["off", "batch", "headers"]
+State = Literal["active", "paused", "promoted", "failed_over"]
+
+# What a number may be, wherever a spec is read from: a file, a command, a status record.
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Several = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Duration = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Interval = Annotated[int, msgspec.Meta(ge=1, le=_CENTURY_MS)]
+Size = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+Held = Annotated[int, msgspec.Meta(ge=1, le=_PIECE_BYTES)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+PartitionText = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,10}$")]
+Regex = Annotated[str, msgspec.Meta(max_length=65_536)]
+
+
+FROM_HERE = "/./"
+
+
+def written_path(path: str) -> str:
+    """Returns a file reference as the topology writes it; the whole path where that was absolute."""
+    _, mark, written = path.partition(FROM_HERE)
+    return written if mark else path
+
+
+class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`id` pins the cluster: a job refuses to touch any other that answers there."""
+
+    bootstrap: str
+    id: str | None = None
+    client: dict[str, Setting] = {}
+
+
+class TemplateRule(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="template"
+):
+    text: str
+
+
+class MatchRule(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="match"
+):
+    match: Regex
+    to: Regex
+
+
+class TableRule(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="table"
+):
+    names: dict[str, str]
+
+
+RenameRule = TemplateRule | MatchRule | TableRule
+
+
+class Earliest(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="earliest"
+):
+    pass
+
+
+class Latest(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="latest"
+):
+    pass
+
+
+class AtTimestamp(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="timestamp"
+):
+    timestamp_ms: Offset
+
+
+class AtOffsets(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="offsets"
+):
+    """Offsets by source topic and partition (as text, as JSON wants keys); others start at earliest, and with
+    restart_from stay where they are.
+    """
+
+    offsets: dict[str, dict[PartitionText, Offset]]
+
+
+Start = Earliest | Latest | AtTimestamp | AtOffsets
+
+
+class SelectionSpec(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Whole-name regexes: include, less exclude, less the default denials where they are on."""
+
+    include: list[Regex]
+    exclude: list[Regex] = []
+    default_exclude: bool = True
+
+
+class GroupsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    selection: SelectionSpec = SelectionSpec(include=[".*"])
+    sync: bool = True
+    every_ms: Interval = 5_000
+    mode: Literal["exact", "timestamp"] = "exact"
+
+
+class ConfigsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    sync: Literal["off", "set", "all"] = "set"
+    exclude: list[Regex] = []
+
+
+class OriginCommitsSpec(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    group: str
+    every_ms: Interval = 5_000
+
+
+class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`provenance` is what `auto` came to. `native_only` copies no record that any flow wrote at the source.
+
+    `shared` says that others write to the destination's topics by design (a two-way flow, an identity merge),
+    so foreign writers are no news there. `rename` of a way home (`reverse_of`) is the rule that it undoes.
+    """
+
+    name: str
+    source: str
+    destination: str
+    topics: SelectionSpec
+    rename: RenameRule = TemplateRule(text="{topic}")
+    provenance: ProvenanceMode = "off"
+    native_only: bool = False
+    shared: bool = False
+    start: Start = Earliest()
+    restart_from: Start | None = None
+    state: State = "active"
+    reverse_of: str | None = None
+    promoted: list[Regex] = []
+    configs: ConfigsSpec = ConfigsSpec()
+    groups: GroupsSpec = GroupsSpec()
+    acls_sync: bool = False
+    rpo_ms: Duration | None = None
+    rate_limit: Size | None = None
+    follow_every_ms: Interval | None = 5_000
+    heartbeats_every_ms: Interval | None = 1_000
+    checkpoints_every_ms: Interval | None = 60_000
+    origin_commits: OriginCommitsSpec | None = None
+    on_source_delete: Literal["keep", "delete"] = "keep"
+    on_data_loss: Literal["stop", "skip"] = "stop"
+
+
+class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A flow of the topology as far as names go. `undoes`: what the flow that it brings home, `reverse_of`,
+    takes.
+    """
+
+    name: str
+    source: str
+    destination: str
+    topics: SelectionSpec
+    rename: RenameRule = TemplateRule(text="{topic}")
+    undoes: SelectionSpec | None = None
+    reverse_of: str | None = None
+
+
+class TimestampsSpec(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Consumer timestamps. None is what the other internal topics have. `max_per_partition`: how many commits
+    of one group are remembered of each partition.
+    """
+
+    replication: Several | None = None
+    retention_ms: Duration | None = None
+    partitions: Several = 1
+    max_per_partition: Several = 10
+
+
+class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The product's own topics. None means: what the cluster can."""
+
+    replication: Several | None = None
+    retention_ms: Duration | None = None
+    timestamps: TimestampsSpec = TimestampsSpec()
+
+
+class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a slot copies. The defaults are for a slot of 1 GB with one core.
+
+    `buffer_bytes` bounds what is fetched and not yet acknowledged (R8); a single larger batch may exceed
+    it. Where little comes, the next fetch waits for `linger_ms`. A transaction is committed when nothing is
+    left to send and never later than `transaction_ms`, or half of a flow's rpo; brokers give up on one after
+    `transaction_timeout_ms`.
+    """
+
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
+    spare_lanes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 2
+    buffer_bytes: Size = 96 << 20
+    fetch_bytes: Held = 16 << 20
+    partition_fetch_bytes: Held = 4 << 20
+    fetch_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=_CENTURY_MS)] = 500
+    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=_CENTURY_MS)] = 5
+    transaction_ms: Interval = 2_000
+    transaction_bytes: Size = 256 << 20
+    transaction_timeout_ms: Interval = 30_000
+    request_bytes: Held = 8 << 20
+    tail_every_ms: Interval = 1_000
+    retry_ms: Interval = 200
+    retry_max_ms: Interval = 5_000
+    stop_retry_ms: Interval = 60_000
+
+
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where and how the Spark application runs. What differs here can't be changed without a new start.
+
+    `memory` is one slot's and the driver's, in Spark's own words; `options` are the launcher's own.
+    """
+
+    launcher: Literal["local", "standalone", "yarn", "kubernetes"] = "local"
+    master: str = "local[2]"
+    memory: str = "1g"
+    conf: dict[str, str] = {}
+    options: dict[str, str] = {}
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All flows of a job go into `destination`. `slots` is a number or 0 for: as many as there are cores.
+
+    `routes`: every flow of the topology, because what one takes depends on the others; empty when the job's
+    own are all there are. `declared`: topics of the destination with the settings that the topology declares
+    itself, which no flow may touch. `metrics_partitions`: with more of them, metrics are summed by topic.
+    """
+
+    version: int = VERSION
+    job: str
+    topology: str
+    destination: str
+    clusters: dict[str, ClusterSpec]
+    flows: list[FlowSpec]
+    slots: Count = 0
+    launch: LaunchSpec = LaunchSpec()
+    copy: CopySettings = CopySettings()
+    internal: InternalSpec = InternalSpec()
+    routes: list[RouteSpec] = []
+    declared: dict[str, list[str]] = {}
+    metrics_host: str = "127.0.0.1"
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = 9404
+    metrics_partitions: Count = 2_000
+
+    def flow(self, name: str) -> FlowSpec:
+        return next(flow for flow in self.flows if flow.name == name)
+
+
+class BadJobSpec(ValueError):
+    """The file is no job spec of this version; the text says where it goes wrong."""
+
+
+def encode(spec: JobSpec) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(spec), indent=2)
+
+
+_decoder = msgspec.json.Decoder(JobSpec)
+
+
+def decode(text: bytes | str) -> JobSpec:
+    """Raises BadJobSpec for all that no job could start with."""
+    try:
+        spec = record_values.decode(_decoder, text.encode() if isinstance(text, str) else text)
+    except UnreadableValue as error:
+        raise BadJobSpec(f"not a job spec: {error}") from error
+    check(spec)
+    return spec
+
+
+def check(spec: JobSpec) -> None:
+    """Raises BadJobSpec for another version, a cluster that is named and not there, a regex that is none."""
+    if spec.version != VERSION:
+        raise BadJobSpec(f"job spec version {spec.version}: this runtime reads version {VERSION}")
+    for flow in spec.flows:
+        if flow.source not in spec.clusters:
+            raise BadJobSpec(f"flow {flow.name}: cluster {flow.source} is not in clusters")
+        if flow.destination != spec.destination:
+            raise BadJobSpec(
+                f"flow {flow.name} goes to {flow.destination}, the job's destination is {spec.destination}"
+            )
+    if spec.destination not in spec.clusters:
+        raise BadJobSpec(f"the destination {spec.destination} is not in clusters")
+    for where, patterns in _patterns(spec):
+        try:
+            Names(patterns)
+        except (re.error, ValueError, RecursionError, OverflowError) as error:
+            raise BadJobSpec(f"{where}: not a regular expression: {error}") from error
+    renames = [(flow.name, flow.rename) for flow in spec.flows]
+    renames += [(route.name, route.rename) for route in spec.routes]
+    for name, rule in renames:
+        if isinstance(rule, MatchRule) and (why := rename_match.problem(rule.match, rule.to)):
+            raise BadJobSpec(f"{name}: rename: {why}")
+
+
+def _patterns(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
+    """Every list of regexes, with the place where it stands."""
+    for flow in spec.flows:
+        for key, selection in (("topics", flow.topics), ("groups", flow.groups.selection)):
+            yield f"flow {flow.name}: {key}", (*selection.include, *selection.exclude)
+        yield f"flow {flow.name}: promoted", flow.promoted
+        yield f"flow {flow.name}: configs.exclude", flow.configs.exclude
+    for route in spec.routes:
+        undoes = route.undoes
+        more = (*undoes.include, *undoes.exclude) if undoes is not None else ()
+        yield f"route {route.name}: topics", (*route.topics.include, *route.topics.exclude, *more)
+
+
+def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[str]:
+    """What of a spec only a new start of the job brings, because it says whom the job trusts: by key.
+
+    `known` are the clusters of the spec that the job was started with. A cluster that is not among them is
+    such, and so is another address, pin or client setting of one that is.
+    """
+    found: list[str] = []
+    for name, cluster in sorted(spec.clusters.items()):
+        before = known.get(name)
+        if before is None:
+            found.append(f"clusters.{name}")
+            continue
+        found += [
+            f"clusters.{name}.{key}"
+            for key in ("bootstrap", "id")
+            if getattr(before, key) != getattr(cluster, key)
+        ]
+        keys = sorted({*before.client, *cluster.client})
+        found += [
+            f"clusters.{name}.client.{key}"
+            for key in keys
+            if before.client.get(key) != cluster.client.get(key)
+        ]
+    return found
+
+
+def rename_rule(rename: Rename) -> RenameRule:
+    match rename:
+        case Template(text):
+            return TemplateRule(text=text)
+        case Match(pattern, to):
+            return MatchRule(match=pattern, to=to)
+        case Table(names):
+            return TableRule(names=dict(names))
+
+
+def rename(rule: RenameRule) -> Rename:
+    match rule:
+        case TemplateRule(text=text):
+            return Template(text)
+        case MatchRule(match=pattern, to=to):
+            return Match(pattern, to)
+        case TableRule(names=names):
+            return Table(tuple(sorted(names.items())))

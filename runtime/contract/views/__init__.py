@@ -1,0 +1,1 @@
+"""What the audit commands found, as values that are shown and nothing else. Pure."""

@@ -1,0 +1,174 @@
+"""What `repl status` sees of jobs and flows: made by runtime.audit, shown by planner.render. Pure data.
+
+The field names are those of `repl status --json`: they are only ever added. Times are ms since 1970,
+durations are ms, None is what is not known or never was.
+"""
+
+import msgspec
+
+from runtime.contract.records.status import OpenTransaction
+
+# Beside the states that a job tells of itself (`status.PartitionState`):
+DOWN = "down"  # nobody copies it: the job is dead, was stopped, or never ran
+STALLED = "stalled"  # the job says that it copies, and the ledger does not move
+UNKNOWN = "unknown"  # the destination does not answer
+
+
+class ClusterSeen(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    answers: bool
+    id: str | None = None
+    why: str = ""
+
+
+class SlotSeen(msgspec.Struct, frozen=True, kw_only=True):
+    slot: int
+    state: str
+    since_ms: int | None
+    attempts: int
+    partitions: int
+    why: str
+    report_age_ms: int | None = None
+    process: int | None = None
+    host: str = ""
+    rss_bytes: int | None = None
+    buffered_bytes: int | None = None
+
+
+class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """`up` by its heartbeat alone. `generation` is the newest of its flows."""
+
+    name: str
+    destination: str
+    up: bool
+    state: str
+    why: str
+    generation: int | None = None
+    heartbeat_ms: int | None = None
+    heartbeat_age_ms: int | None = None
+    started_ms: int | None = None
+    driver: str = ""
+    application: str = ""
+    master: str = ""
+    host: str = ""
+    process: int | None = None
+    trouble: str = ""
+    flows: list[str] = []
+    slots: list[SlotSeen] = []
+
+    @property
+    def slots_running(self) -> int:
+        return sum(slot.state == "running" for slot in self.slots)
+
+
+class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """`source_end` is the last stable offset. `source_end_seen_ms`: the source does not answer, this is its
+    end as the job last saw it, then. `position`: replicated through. Totals are the ledger's. `blocked_by`
+    is the transaction of the state `blocked_at_source`. `next` is the next step, a command alone where one is
+    enough; "" where nothing is to be done.
+    """
+
+    topic: str
+    partition: int
+    destination_topic: str | None
+    state: str
+    since_ms: int | None
+    why: str
+    needs_someone: bool
+    foreign_writes: bool
+    slot: int | None
+    source_start: int | None
+    source_end: int | None
+    source_end_seen_ms: int | None
+    source_high_watermark: int | None
+    destination_start: int | None
+    destination_end: int | None
+    position: int | None
+    lag_records: int | None
+    lag_ms: int | None
+    last_fetch_ms: int | None
+    last_commit_ms: int | None
+    last_timestamp_ms: int | None
+    caught_up_since_ms: int | None
+    records: int
+    bytes: int
+    dropped: int
+    given_up: int
+    records_per_s: float | None
+    bytes_per_s: float | None
+    blocked_by: OpenTransaction | None = None
+    next: str = ""
+
+
+class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that stands still until the topology or an operator says how it goes on."""
+
+    flow: str
+    topic: str
+    partition: int
+    state: str
+    why: str
+    next: str
+
+
+class TopicSeen(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    destination_topic: str | None
+    state: str
+    lag_records: int | None
+    lag_ms: int | None
+    records_per_s: float | None
+    bytes_per_s: float | None
+    partitions: list[PartitionSeen]
+
+
+class FlowSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """`declared` is the state in the topology, `state` what the data says. `link_age_ms`: how old the
+    newest heartbeat is that crossed. `next` are the next steps of its partitions, each once. Latencies are
+    of what was committed in the last `latency_over_ms`; where that is None, of all since the slots began.
+    """
+
+    name: str
+    source: str
+    destination: str
+    job: str
+    state: str
+    declared: str
+    why: str
+    notes: list[str]
+    source_cluster_id: str | None
+    destination_cluster_id: str | None
+    source_answers: bool
+    destination_answers: bool
+    generation: int | None
+    lag_records: int | None
+    lag_ms: int | None
+    rpo_ms: int | None
+    rpo_met: bool | None
+    records_per_s: float | None
+    bytes_per_s: float | None
+    latency_p50_ms: float | None
+    latency_p99_ms: float | None
+    latency_over_ms: int | None
+    dropped: int
+    throttled_ms: int
+    stuck_lanes: list[str]
+    link_age_ms: int | None
+    states: dict[str, int]
+    topics: list[TopicSeen]
+    next: list[str] = []
+
+    @property
+    def partitions(self) -> list[PartitionSeen]:
+        return [one for topic in self.topics for one in topic.partitions]
+
+
+class StatusSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """`over_ms`: between the two looks that rates come from, 0 where there was one look."""
+
+    topology: str
+    at_ms: int
+    over_ms: int
+    clusters: list[ClusterSeen]
+    jobs: list[JobSeen]
+    flows: list[FlowSeen]

@@ -1,1 +1,0 @@
-"""The slot: fetch, produce, transact, write the ledger."""

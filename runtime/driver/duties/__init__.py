@@ -1,0 +1,1 @@
+"""What a driver does beside copying: heartbeats, origin commits, group sync."""

@@ -1,0 +1,143 @@
+"""Groups of a flow that ends, translated a last time: after this the destination is where they go on.
+
+What the source says counts where it answers; of what does not answer, the checkpoints know what groups had
+committed there when it was last heard of. Nothing more arrives, so a group that was further than what
+arrived goes on behind the last copied record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from contextlib import suppress
+from dataclasses import replace
+
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.groups.decisions import Item, group_selector, own_groups
+from runtime.contract.groups.translate import Pending, at_last
+from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.spec_routes import router_of
+from runtime.driver.duties.groups_book import Book
+from runtime.driver.duties.groups_write import Bringing
+from runtime.driver.flows.takeover import Shared
+from runtime.groups.sides import Placed, Sides
+from runtime.groups.translator import SEALING
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.queries.groups import Read, committed_by, list_groups
+from runtime.ledger.checkpoints import Checkpoints
+from runtime.ledger.consumer_times import Times
+from runtime.ledger.scan import TopicReplaced
+
+_SOURCE_S = 5.0  # a source that is given up is not waited for
+_BROKER_S = 2.0
+_PLACING_S = 10.0
+_SEALING_S = 0.2
+
+Offsets = Mapping[Item, CommittedOffset]
+Taken = Callable[[Iterable[str]], Collection[str]]
+
+
+class LastSync:
+    """`taken`: which topics of these it is about."""
+
+    def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared, taken: Taken) -> None:
+        self._flow = flow
+        self._shared = shared
+        self._router = router_of(job)
+        self._selector = group_selector(flow.groups)
+        self._own = own_groups(job)
+        self._takes = taken
+
+    async def run(self) -> tuple[str, ...]:
+        """What could not be done, for people. Raises WireError: then again. DriverFenced."""
+        if not self._flow.groups.sync:
+            return ()
+        offsets, read = await self._checkpoints(), Read()
+        source = await self._source(read, {item.group for item in offsets})
+        offsets |= self._committed(read)
+        try:
+            async with asyncio.timeout(_PLACING_S):
+                sides, placed = await self._placed(offsets, source)
+        except (WireError, ClientSettingsError, TopicReplaced, TimeoutError):
+            sides, placed = await self._placed(offsets, None)
+        return await self._bring(offsets, sides, placed)
+
+    async def _source(self, read: Read, known: Set[str]) -> Cluster | None:
+        """None where none of its brokers answers. One may be dead, or hang: what the others tell before
+        patience ends goes into `read`.
+        """
+        answers = None
+        with suppress(WireError, ClientSettingsError, TimeoutError):
+            async with asyncio.timeout(_SOURCE_S):
+                source = await self._shared.clusters.cluster(self._flow.source)
+                listed = (await list_groups(source, _BROKER_S)).groups
+                answers = source
+                groups = {group for group in listed if self._selects(group)}
+                await committed_by(source, groups, _BROKER_S, read)
+                await committed_by(source, known - groups, _BROKER_S, read)
+        return answers
+
+    async def _checkpoints(self) -> dict[Item, CommittedOffset]:
+        """As the source was last heard of."""
+        checkpoints = Checkpoints(self._shared.destination)
+        await checkpoints.refresh()
+        found = {
+            Item(key.group, key.topic, key.partition): CommittedOffset(one.source)
+            for key, one in checkpoints.of_flow(self._flow.name).items()
+            if one.state is not State.OURS and self._selects(key.group)
+        }
+        return self._taken(found)
+
+    def _committed(self, read: Read) -> dict[Item, CommittedOffset]:
+        found = {
+            Item(group, *at): offset
+            for group, offsets in read.offsets.items()
+            for at, offset in offsets.items()
+        }
+        return self._taken(found)
+
+    def _taken(self, found: Mapping[Item, CommittedOffset]) -> dict[Item, CommittedOffset]:
+        taken = self._takes({item.topic for item in found})
+        return {item: offset for item, offset in found.items() if item.topic in taken}
+
+    def _selects(self, group: str) -> bool:
+        return group not in self._own and self._selector.answer(group).taken
+
+    async def _placed(self, offsets: Offsets, source: Cluster | None) -> tuple[Sides, dict[Item, Placed]]:
+        """A map that is being written at this moment is there in the next."""
+        by_time = self._flow.groups.mode == "timestamp"
+        times = Times(self._flow.name, source, self._shared.destination) if by_time else None
+        sides = Sides(self._flow.name, source, self._shared.destination, times)
+        while True:
+            await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
+            news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}
+            placed = await sides.place(news)
+            if not any(place.position == Pending(SEALING) for place in placed.values()):
+                return sides, {item: _last(sides, item, place) for item, place in placed.items()}
+            await asyncio.sleep(_SEALING_S)
+
+    async def _bring(self, offsets: Offsets, sides: Sides, placed: Mapping[Item, Placed]) -> tuple[str, ...]:
+        """Never cut short in the middle: it writes."""
+        book, notes = Book(self._flow.name), dict[str, str]()
+        await Bringing(self._flow, self._shared.pulse, sides, book, offsets, notes).bring(placed)
+        refused = sorted({item.group for item in placed if _state(book, item, offsets) is State.REFUSED})
+        if refused:
+            some = ", ".join(refused[:3]) + (" and more" if len(refused) > 3 else "")
+            notes[some] = "left alone, a member is connected at the destination"
+        return tuple(f"{what}: {why}" for what, why in notes.items())
+
+
+def _last(sides: Sides, item: Item, place: Placed) -> Placed:
+    progress = sides.progress(item)
+    if progress is None:
+        return place
+    shared = sides.merged(item.topic)
+    position = at_last(place.position, progress.destination_end, shared=shared, floor=place.floor)
+    return replace(place, position=position)
+
+
+def _state(book: Book, item: Item, offsets: Offsets) -> State | None:
+    return book.seen(item, offsets[item].offset, 0.0).state

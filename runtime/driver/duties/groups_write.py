@@ -1,0 +1,263 @@
+"""What one look of group sync does at the destination: decides, says it in a checkpoint, commits.
+
+What stands at the destination is read only for groups that may be written. The broker refuses a commit where
+a member is connected; groups that are seen to have one are not even tried. A checkpoint is written before the
+commit it tells of: whoever syncs the other way must know it for ours, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runtime.contract.groups.decisions import Item, Keep, Seen, Write, decide
+from runtime.contract.groups.translate import At
+from runtime.contract.records import checkpoint
+from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
+from runtime.contract.records.checkpoint import CheckpointState as State
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.driver.duties.groups_book import Book, Entry
+from runtime.driver.leadership import Pulse
+from runtime.driver.slots.channel import post
+from runtime.groups.sides import Placed, Sides
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries.groups import (
+    NO_MEMBERS,
+    Committed,
+    Outcome,
+    commit_many,
+    committed_by,
+    list_groups,
+)
+from runtime.ledger.records import Record
+
+NOTE = "groups"
+ACTIVE = "a member of the group is connected at the destination"
+_ACTIVE_CODES = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One offset that is to be written. `said`: its checkpoint; `last`: the one before."""
+
+    item: Item
+    place: Placed
+    write: Write
+    said: Checkpoint
+    last: Checkpoint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """At the destination: groups with members, what the others have committed, and of whom it is not known,
+    with the reason.
+    """
+
+    active: frozenset[str] = frozenset()
+    offsets: Mapping[str, Committed] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+class Bringing:
+    def __init__(
+        self,
+        flow: FlowSpec,
+        pulse: Pulse,
+        sides: Sides,
+        book: Book,
+        offsets: Mapping[Item, CommittedOffset],
+        notes: dict[str, str],
+    ) -> None:
+        self._flow = flow
+        self._pulse = pulse
+        self._sides = sides
+        self._book = book
+        self._offsets = offsets
+        self._notes = notes
+
+    async def bring(self, placed: Mapping[Item, Placed]) -> list[Item]:
+        """What was written. Raises WireError, DriverFenced."""
+        if not placed:
+            return []
+        standing = await self._standing(placed)
+        wanted: list[Wanted] = []
+        kept: dict[Item, Checkpoint] = {}
+        for item, place in placed.items():
+            decided = self._decided(item, place, standing)
+            if isinstance(decided, Wanted):
+                wanted.append(decided)
+            else:
+                kept[item] = decided
+        await self._say(kept)
+        return await self._write(wanted) if wanted else []
+
+    async def _standing(self, placed: Mapping[Item, Placed]) -> Standing:
+        groups = {item.group for item, place in placed.items() if isinstance(place.position, At)}
+        if not groups:
+            return Standing()
+        listed = (await list_groups(self._sides.destination)).groups
+        active = {group for group in groups if group in listed and listed[group].state not in NO_MEMBERS}
+        read = await committed_by(self._sides.destination, groups - active)
+        if read.failed:
+            group, why = next(iter(read.failed.items()))
+            self._notes[NOTE] = f"offsets of {group} can't be read at {self._flow.destination}: {why}"
+        return Standing(frozenset(active), read.offsets, read.failed)
+
+    def _decided(self, item: Item, place: Placed, standing: Standing) -> Wanted | Checkpoint:
+        last = self._sides.last(item)
+        source = self._offsets[item].offset
+        if isinstance(place.position, At) and item.group in standing.unknown:
+            # Nothing is written over what is not known.
+            return _kept(last, place, source, Keep(State.PENDING, why=standing.unknown[item.group]))
+        there = standing.offsets.get(item.group, {})
+        stands = there[place.at].offset if place.at in there else None
+        wrote = self._sides.wrote(item.group, place.at)
+        decision = decide(place.position, Seen(source, stands, wrote, last), _now_ms())
+        if isinstance(decision, Keep):
+            return _kept(last, place, source, decision)
+        if item.group in standing.active:
+            return _kept(last, place, source, _refusal(decision, ACTIVE))
+        now_ms = _now_ms()
+        said = Checkpoint(
+            source=source,
+            destination=decision.offset,
+            at_ms=now_ms,
+            state=State.TRANSLATED,
+            destination_topic=place.at.topic,
+            clamped=decision.clamped,
+            written=decision.offset,
+            written_source=source,
+            written_ms=now_ms,
+            before=stands if stands is not None and stands in wrote else -1,
+            by_time=_by_time(place),
+            floor=_floor(place),
+        )
+        return Wanted(item, place, decision, said, last)
+
+    async def _write(self, wanted: list[Wanted]) -> list[Item]:
+        await self._pulse.still()
+        await self._post({one.item: one.said for one in wanted})
+        by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        for one in wanted:
+            offset = CommittedOffset(one.write.offset, metadata=self._offsets[one.item].metadata)
+            by_group.setdefault(one.item.group, {})[one.place.at] = offset
+        await self._pulse.still()
+        outcomes = await commit_many(self._sides.destination, by_group)
+        refused: dict[Item, Checkpoint] = {}
+        done = []
+        for one in wanted:
+            code = self._code(outcomes[one.item.group], one)
+            if code is ErrorCode.NONE:
+                self._wrote(one)
+                done.append(one.item)
+            elif code is not None:
+                why = ACTIVE if code in _ACTIVE_CODES else code.name
+                source = self._offsets[one.item].offset
+                refused[one.item] = _kept(one.last, one.place, source, _refusal(one.write, why))
+        await self._said(refused)
+        return done
+
+    def _code(self, outcome: Outcome, one: Wanted) -> ErrorCode | None:
+        """None where no answer came: it may have been done. The next look finds out, and until then the
+        checkpoint stays as it was said.
+        """
+        where = f"{one.item.group} can't be written at {self._flow.destination}"
+        if isinstance(outcome, WireError):
+            self._notes[NOTE] = f"{where}: {outcome}"
+            self._entry(one.item).state = None
+            return None
+        code = outcome.get(one.place.at, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if code and code not in _ACTIVE_CODES:
+            self._notes[NOTE] = f"{where}: {code.name}"
+        return code
+
+    def _wrote(self, one: Wanted) -> None:
+        entry = self._entry(one.item)
+        entry.state = entry.posted_state = State.TRANSLATED
+        entry.posted_ms = one.said.at_ms
+        self._book.wrote(one.item, entry, clamped=one.write.clamped, now_s=_now_s())
+
+    async def _say(self, kept: Mapping[Item, Checkpoint]) -> None:
+        """What is not written: at once when it becomes so, and what moves on again every now and then."""
+        every_ms = self._flow.checkpoints_every_ms
+        due: dict[Item, Checkpoint] = {}
+        for item, one in kept.items():
+            entry = self._entry(item)
+            entry.state = one.state
+            new = entry.posted_state is not one.state or one.state is State.PENDING
+            if every_ms is not None and (new or one.at_ms - entry.posted_ms >= every_ms):
+                due[item] = one
+        await self._said(due)
+
+    async def _said(self, due: Mapping[Item, Checkpoint]) -> None:
+        if not due:
+            return
+        await self._pulse.still()
+        await self._post(due)
+        for item, one in due.items():
+            entry = self._entry(item)
+            entry.state = entry.posted_state = one.state
+            entry.posted_ms = one.at_ms
+
+    async def _post(self, said: Mapping[Item, Checkpoint]) -> None:
+        records = [
+            Record(checkpoint.encode_key(CheckpointKey(self._flow.name, *item)), checkpoint.encode(one))
+            for item, one in said.items()
+        ]
+        await post(self._sides.destination, naming.CHECKPOINTS, records, purpose=NOTE)
+
+    def _entry(self, item: Item) -> Entry:
+        return self._book.seen(item, self._offsets[item].offset, _now_s())
+
+
+def _refusal(write: Write, why: str) -> Keep:
+    return Keep(State.REFUSED, write.offset, write.clamped, why)
+
+
+def _kept(last: Checkpoint | None, place: Placed, source: int, keep: Keep) -> Checkpoint:
+    """What was written before stays known."""
+    return Checkpoint(
+        source=source,
+        destination=keep.destination,
+        at_ms=_now_ms(),
+        state=keep.state,
+        destination_topic=place.at.topic,
+        clamped=keep.clamped,
+        why=keep.why,
+        written=last.written if last is not None else -1,
+        written_source=last.written_source if last is not None else -1,
+        written_ms=last.written_ms if last is not None else 0,
+        before=last.before if last is not None else -1,
+        by_time=_by_time(place),
+        floor=_floor(place),
+    )
+
+
+def _by_time(place: Placed) -> bool:
+    return isinstance(place.position, At) and place.position.by_time
+
+
+def _floor(place: Placed) -> int:
+    return place.floor if place.floor is not None else -1
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,237 @@
+"""A flow that comes back begins where its opposite ended: by the opposite's ledger, before it copies.
+
+First the opposite lets go of what its own source still holds, then positions and maps are committed, and with
+the last of them that it is done: a crash in between does it again, from the same facts, for the opposite
+copies no more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from runtime.contract.records.failback import Begun, Here, begin, may_turn, single_before, strangers, turned
+from runtime.contract.records.ledger import (
+    Generation,
+    GenerationKey,
+    LedgerKey,
+    LedgerValue,
+    Orphaned,
+    OrphanedKey,
+    PartitionKey,
+    Progress,
+    ProgressKey,
+    SegmentKey,
+)
+from runtime.contract.records.offset_map import OffsetMap
+from runtime.contract.spec import naming
+from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.route import is_reserved
+from runtime.contract.spec.selection import Names
+from runtime.driver.flows.orphans import orphan_before
+from runtime.driver.flows.takeover import Shared, wish
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.fetch.once import holds_record
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.queries.partitions import offsets_of
+from runtime.ledger.ledger import Ledger, Undecided
+from runtime.ledger.maps import Maps
+from runtime.ledger.orphans import NotEnded
+
+STRANGER = "written there while the flow had ended"
+_TRANSACTION_BYTES = 4 << 20
+
+Records = dict[LedgerKey, LedgerValue | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Opposite:
+    """What the ledger at the flow's source says of the flow the other way, by the flow's own partitions.
+    `topics` are the opposite's own: what each is called at the flow's destination.
+    """
+
+    generation: Generation | None
+    progress: Mapping[PartitionKey, Progress]
+    maps: Mapping[PartitionKey, OffsetMap]
+    topics: Mapping[PartitionKey, str]
+
+    def knows(self, one: AssignedPartition) -> bool:
+        return one.key in self.maps
+
+
+async def turn(
+    spec: FlowSpec,
+    opposite: str | None,
+    shared: Shared,
+    source: Cluster,
+    wanted: Mapping[PartitionKey, AssignedPartition],
+) -> None:
+    """Before any of it is assigned under this generation. Raises WireError: then again."""
+    mine = shared.ledger.generation(spec.name)
+    if mine is None or not mine.turning:
+        return
+    theirs = await read_opposite(spec, opposite, source) if opposite is not None else None
+    anew = spec.restart_from is not None and mine.restarted != wish(spec)
+    if theirs is None or theirs.generation is None or anew:
+        await _commit(shared, spec.name, {GenerationKey(spec.name): turned(mine, None)})
+        return
+    assert opposite is not None
+    if not may_turn(mine, theirs.generation):
+        raise WireError(f"{opposite}, the way it comes back by, is {_why_not(theirs.generation)}")
+    try:
+        await orphan_before(opposite, spec.destination, spec.source, shared)
+    except NotEnded as waits:
+        raise WireError(str(waits)) from waits
+    theirs = await read_opposite(spec, opposite, source)
+    names = Names(spec.promoted)
+    promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
+    known = [one for one in wanted.values() if theirs.knows(one)]
+    known += await _at_both(source, shared.destination, theirs, promoted)
+    await _begin(spec, shared, source, theirs, known, mine)
+    done: Records = {
+        ProgressKey(key): None
+        for key in shared.ledger.all_progress(spec.name)
+        if key in theirs.maps and key not in wanted and key not in promoted
+    }
+    done[GenerationKey(spec.name)] = turned(mine, theirs.generation)
+    await _commit(shared, spec.name, done)
+
+
+async def begin_late(
+    spec: FlowSpec, opposite: str | None, shared: Shared, source: Cluster, new: list[AssignedPartition]
+) -> list[AssignedPartition]:
+    """Partitions that could not be copied yet when the flow came back; those that its opposite never had are
+    the answer. Raises WireError.
+    """
+    mine = shared.ledger.generation(spec.name)
+    if opposite is None or mine is None or mine.after < 0 or not new:
+        return new
+    theirs = await read_opposite(spec, opposite, source)
+    known = [one for one in new if theirs.knows(one)]
+    await _begin(spec, shared, source, theirs, known, mine)
+    return [one for one in new if not theirs.knows(one)]
+
+
+async def read_opposite(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
+    """Reads what the ledger at the flow's source says of the flow the other way. Raises WireError."""
+    if (await source.topics([naming.LEDGER]))[naming.LEDGER].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return Opposite(None, {}, {}, {})
+    ledger = await Ledger.open(source)
+    maps = Maps(source, ledger)
+    await maps.refresh(opposite)
+    progress: dict[PartitionKey, Progress] = {}
+    found: dict[PartitionKey, OffsetMap] = {}
+    topics: dict[PartitionKey, str] = {}
+    for theirs in ledger.all_progress(opposite):
+        state = ledger.progress(theirs)
+        if isinstance(state, Undecided) or state is None or maps.sealing(theirs, state):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {opposite} ended")
+        offsets = maps.get(theirs)
+        if offsets is not None and not is_reserved(theirs.topic):
+            mine = PartitionKey(spec.name, state.destination_topic, theirs.partition)
+            progress[mine], found[mine], topics[mine] = state, offsets, theirs.topic
+    return Opposite(ledger.generation(opposite), progress, found, topics)
+
+
+async def _at_both(
+    source: Cluster, destination: Cluster, theirs: Opposite, keys: Collection[PartitionKey]
+) -> list[AssignedPartition]:
+    """Of topics that were promoted on their own. Nobody copies them, and what came home of them has its place
+    in the ledger all the same. One that a side no longer has stays as it stood.
+    """
+    here = await source.topics({key.topic for key in keys}, fresh=True)
+    there = await destination.topics({theirs.topics[key] for key in keys}, fresh=True)
+    return [
+        AssignedPartition(*key, destination_topic=theirs.topics[key])
+        for key in keys
+        if key.partition in here[key.topic].partitions
+        and key.partition in there[theirs.topics[key]].partitions
+    ]
+
+
+def _why_not(opposite: Generation) -> str:
+    if opposite.ended:
+        return f"{opposite.state}, but has not run since this flow ended"
+    return opposite.state + (f": {opposite.note}" if opposite.note else "")
+
+
+async def _begin(
+    spec: FlowSpec,
+    shared: Shared,
+    source: Cluster,
+    theirs: Opposite,
+    partitions: list[AssignedPartition],
+    mine: Generation,
+) -> None:
+    """In as many transactions as it takes: each partition is whole by itself."""
+    records: Records = {}
+    size = 0
+    now_ms = int(time.time() * 1000)
+    for one, here in (await _sides(source, shared.destination, partitions)).items():
+        before = shared.ledger.progress(one.key)
+        if isinstance(before, Undecided):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {one.topic}-{one.partition} stands")
+        begun = begin(
+            before,
+            theirs.progress[one.key],
+            theirs.maps[one.key],
+            here,
+            generation=mine.number,
+            now_ms=now_ms,
+        )
+        ranges = strangers(before, begun, here) if mine.life else []
+        single = single_before(before, begun, here) if mine.life else None
+        if single is not None and await holds_record(
+            source, TopicPartition(one.topic, one.partition), single
+        ):
+            ranges = [(single, single + 1), *ranges]
+        records |= _records(one.key, begun, ranges, now_ms)
+        size += sum(len(segment.runs) for segment in begun.segments)
+        if size > _TRANSACTION_BYTES:
+            await _commit(shared, spec.name, records)
+            records, size = {}, 0
+    if records:
+        await _commit(shared, spec.name, records)
+
+
+def _records(key: PartitionKey, begun: Begun, strangers: Iterable[tuple[int, int]], now_ms: int) -> Records:
+    """Nothing that was written at the flow's source by others meanwhile is passed over in silence (R4)."""
+    progress = begun.progress
+    records: Records = {ProgressKey(key): progress}
+    for number, segment in enumerate(begun.segments, begun.first):
+        records[SegmentKey(key, progress.incarnation, number)] = segment
+    for low, end in strangers:
+        records[OrphanedKey(key, low)] = Orphaned(end, progress.source_topic_id, now_ms, STRANGER)
+    return records
+
+
+async def _sides(
+    source: Cluster, destination: Cluster, partitions: Iterable[AssignedPartition]
+) -> dict[AssignedPartition, Here]:
+    listed = list(partitions)
+    there = {one: TopicPartition(one.topic, one.partition) for one in listed}
+    here = {one: TopicPartition(one.destination_topic, one.partition) for one in listed}
+    starts = await offsets_of(source, dict.fromkeys(there.values(), EARLIEST))
+    ends = await offsets_of(destination, dict.fromkeys(here.values(), LATEST))
+    source_topics = await source.topics({one.topic for one in listed}, fresh=True)
+    mirrors = await destination.topics({one.destination_topic for one in listed}, fresh=True)
+    return {
+        one: Here(
+            source_topic_id=source_topics[one.topic].id,
+            source_start=starts[there[one]],
+            destination_topic=one.destination_topic,
+            destination_topic_id=mirrors[one.destination_topic].id,
+            destination_end=ends[here[one]],
+        )
+        for one in listed
+    }
+
+
+async def _commit(shared: Shared, flow: str, records: Records) -> None:
+    await shared.pulse.still()
+    await shared.writer.commit(records)
+    await shared.ledger.decided(flow)

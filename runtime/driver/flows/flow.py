@@ -1,0 +1,318 @@
+"""One flow in the driver: taken over once (R3), then followed: topics, partitions, settings, positions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from runtime.contract.client.values import ClientSettingsError
+from runtime.contract.records import heartbeat
+from runtime.contract.records.failback import opposite_of
+from runtime.contract.records.job_status import FlowView
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.status import PartitionState
+from runtime.contract.spec import naming
+from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
+from runtime.contract.spec.route import Router
+from runtime.driver.flows.beginning import commit_begun, old_to_it, selection, starts
+from runtime.driver.flows.draining import Draining
+from runtime.driver.flows.failback import begin_late, turn
+from runtime.driver.flows.restart import restart
+from runtime.driver.flows.takeover import Shared, take_over
+from runtime.driver.slots.channel import pause
+from runtime.driver.topics.discovery import Mirror, discover, taken_by
+from runtime.driver.topics.mirrors import Mirrors
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.metadata import Topic
+from runtime.ledger.scan import READ_FAILURES
+from runtime.ledger.start_positions import first_positions
+from runtime.slot.log import log_event
+
+_RETRY_S, _LONGEST_S = 0.3, 10.0
+_NEVER_FOLLOW_S = 3600.0
+
+
+class FlowWork:
+    """`run` until cancelled. `generation` is set once the flow is this driver's; `partitions` are to be
+    copied.
+    """
+
+    def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: Shared) -> None:
+        self.spec = spec
+        self.generation: int | None = None
+        self.partitions: dict[PartitionKey, AssignedPartition] = {}
+        self.accepted: frozenset[PartitionKey] = frozenset()
+        self.draining = Draining()
+        self._router = router
+        self._opposite = opposite_of(job, spec)
+        self._shared = shared
+        self._mirrors = Mirrors(spec, job, router, shared.clusters, shared.pulse)
+        self._initial: frozenset[str] | None = None
+        self._look_now = asyncio.Event()
+        self._cluster_ids = ("", "")
+        self._answers = False
+        self._ledger_lost = False
+        self._superseded = ""
+        self._why = ""
+        self._notes: tuple[str, ...] = ()
+
+    def inherit(self, before: FlowWork) -> None:
+        """Goes on where an older version of the same flow stood: it is not taken over again."""
+        self.generation = before.generation
+        self.partitions = before.partitions
+        self.accepted = before.accepted
+        self.draining = before.draining
+        self._cluster_ids = before._cluster_ids
+        self._ledger_lost, self._superseded = before._ledger_lost, before._superseded
+        self._mirrors.done = before._mirrors.done
+        if selection(before.spec) == selection(self.spec):
+            self._initial = before._initial
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def shared(self) -> Shared:
+        """What its small duties need of the job."""
+        return self._shared
+
+    @property
+    def copies(self) -> bool:
+        """Whether slots are to copy it, once it is this driver's."""
+        return self.spec.state == "active"
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything is done that its end asks for."""
+        return False
+
+    @property
+    def promoted(self) -> Collection[PartitionKey]:
+        """What was promoted on its own."""
+        return ()
+
+    @property
+    def active(self) -> bool:
+        return self.copies and self.generation is not None and not self._superseded
+
+    @property
+    def actions(self) -> Mapping[str, int]:
+        """What was done to mirror topics, by kind: for metrics."""
+        return dict(self._mirrors.done)
+
+    def view(self) -> FlowView:
+        notes = [*self._notes, *(f"{name}: {why}" for name, why in self._mirrors.failed.items())]
+        return FlowView(
+            flow=self.name,
+            state=self.spec.state,
+            generation=self.generation or 0,
+            source_cluster_id=self._cluster_ids[0],
+            destination_cluster_id=self._cluster_ids[1],
+            source_answers=self._answers,
+            topics=len({key.topic for key in self.partitions}),
+            partitions=len(self.partitions),
+            why=self._why or self._superseded,
+            notes=notes[:50],
+            ended=self.ended,
+        )
+
+    def accept_loss(self, stopped: Iterable[PartitionKey]) -> None:
+        """An operator said: these go on over what R4 found. Once they do, the next loss stops them again."""
+        self.accepted = frozenset(stopped)
+        self._look_now.set()
+
+    def goes_on(self, keys: Iterable[PartitionKey]) -> None:
+        """These are copied: what was accepted for them is done with."""
+        left = self.accepted.difference(keys)
+        if left != self.accepted:
+            self.accepted = left
+            self._look_now.set()
+
+    async def run(self) -> None:
+        if self.generation is None:
+            await self._until_done(self._take_over)
+        if not self.copies:
+            return
+        every = self.spec.follow_every_ms
+        while not self._superseded:
+            await self._until_done(self._follow)
+            self._look_now.clear()
+            await pause(every / 1000 if every is not None else _NEVER_FOLLOW_S, self._look_now)
+
+    async def _until_done(self, duty: Callable[[], object]) -> None:
+        """Tries again: what one flow waits for is no other flow's matter (R7). DriverFenced ends it."""
+        failures = 0
+        while True:
+            try:
+                result = duty()
+                if asyncio.iscoroutine(result):
+                    await result
+            except (WireError, ClientSettingsError, *READ_FAILURES) as error:
+                unreadable = isinstance(error, READ_FAILURES)
+                self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if unreadable else str(error)
+                failures += 1
+                pause_s = min(_RETRY_S * 2 ** min(failures, 8), _LONGEST_S)
+                log_event(
+                    "flow_retry",
+                    key=self.name,
+                    flow=self.name,
+                    error=self._why,
+                    failures=failures,
+                    decision="retry",
+                    pause_s=pause_s,
+                )
+                await asyncio.sleep(pause_s)
+            else:
+                self._why = ""
+                return
+
+    async def _source(self) -> Cluster:
+        """A paused flow, or one that failed over, needs no source to be told so."""
+        try:
+            cluster = await self._shared.clusters.cluster(self.spec.source)
+        except WireError:
+            self._answers = False
+            raise
+        self._answers = True
+        return cluster
+
+    async def _take_over(self) -> None:
+        source_id = (await self._source()).cluster_id if self.copies else ""
+        await self._take("active" if self.copies else self.spec.state, source_id)
+
+    async def _take(self, state: State, source_id: str = "", note: str = "") -> None:
+        def waits(why: str) -> None:
+            self._why = why
+            log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="fence again")
+
+        taken = await take_over(self.spec, self._shared, source_id, waits, state=state, note=note)
+        self._cluster_ids = (taken.source_cluster_id, self._shared.destination.cluster_id)
+        self._ledger_lost = taken.ledger_lost
+        self.generation = taken.number
+        log_event(
+            "flow_taken_over",
+            key=self.name,
+            flow=self.name,
+            generation=taken.number,
+            state=state,
+            ledger_lost=taken.ledger_lost or None,
+        )
+        self._shared.changed()
+
+    async def _follow(self) -> None:
+        shared = self._shared
+        source = await self._source()
+        await shared.ledger.decided(self.name)
+        if self._taken_away():
+            return
+        there = _there(await shared.clusters.listing(self.spec.source))
+        here = _there(await shared.clusters.listing(self.spec.destination))
+        known = {key.topic for key in shared.ledger.all_progress(self.name)}
+        taken = self.taken(there)
+        self._ledger_lost = self._ledger_lost and not known
+        if self._initial is None or self._ledger_lost:
+            self._initial = old_to_it(self.spec, shared.ledger.generation(self.name), taken, known)
+        if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in there:
+            taken[naming.HEARTBEATS] = heartbeat.topic_there(self.name)
+        replace_lost = self.spec.on_data_loss == "skip" or bool(self.accepted)
+        found = discover(taken, there, here, known, replace_lost=replace_lost)
+        await self._mirrors.bring(found.create, found.grow, found.copy)
+        self._notes = found.notes
+        wanted = self._wanted(found.copy)
+        await turn(self.spec, self._opposite, shared, source, wanted)
+        if await restart(self.spec, shared, source, wanted.values(), ledger_lost=self._ledger_lost):
+            self._ledger_lost = False
+        await self._first(source, wanted)
+        if not self._ledger_lost:
+            await self._begun({}, wanted)
+        self._admit(wanted)
+
+    def taken(self, topics: Iterable[str]) -> dict[str, str]:
+        """The topics that are the flow's now, with their names at the destination."""
+        return taken_by(self.spec, self._router, topics, self.draining.topics)
+
+    def _taken_away(self) -> bool:
+        """Another job has the flow now: it is not this driver's any more. Raises WireError."""
+        generation = self._shared.ledger.generation(self.name)
+        if generation is None or generation.number < (self.generation or 0):
+            raise WireError(f"the ledger no longer has generation {self.generation} of it")
+        if generation.number == self.generation:
+            return False
+        self._superseded = f"job {generation.job} has it now, as generation {generation.number}"
+        log_event("flow_superseded", key=self.name, flow=self.name, error=self._superseded, decision="end")
+        self.partitions = {}
+        self._shared.changed()
+        return True
+
+    def _wanted(self, mirrors: tuple[Mirror, ...]) -> dict[PartitionKey, AssignedPartition]:
+        """Of mirrors whose limits are known; what could not be made or grown is tried again."""
+        wanted: dict[PartitionKey, AssignedPartition] = {}
+        unknown: set[str] = set()
+        for mirror in mirrors:
+            limits = self._mirrors.limits(mirror.there)
+            if mirror.there in self._mirrors.failed or limits is None:
+                unknown.add(mirror.topic)
+                continue
+            for number in range(mirror.partitions):
+                key = PartitionKey(self.name, mirror.topic, number)
+                wanted[key] = AssignedPartition(
+                    *key,
+                    destination_topic=mirror.there,
+                    max_message_bytes=limits.max_message_bytes,
+                    min_in_sync=limits.min_in_sync,
+                    accept_loss=key in self.accepted,
+                )
+        wanted.update((key, one) for key, one in self.partitions.items() if key.topic in unknown)
+        return wanted
+
+    async def _first(self, source: Cluster, wanted: Mapping[PartitionKey, AssignedPartition]) -> None:
+        """First positions of what has no progress yet, before any of it is copied (R1): all in one
+        transaction, or a crash would leave a flow half begun, and the rest would look like later arrivals.
+        """
+        shared = self._shared
+        new = [one for key, one in wanted.items() if shared.ledger.progress(key) is None]
+        if not new or self._ledger_lost:
+            return
+        assert self.generation is not None
+        await shared.pulse.still()
+        new = await begin_late(self.spec, self._opposite, shared, source, new)
+        first: dict[PartitionKey, Progress] = {}
+        copied = shared.ledger.all_progress(self.name)
+        for start, some in starts(self.spec, self._initial or (), new, copied):
+            if some:
+                first |= await first_positions(source, shared.destination, some, start, self.generation)
+        await self._begun(first, wanted)
+
+    async def _begun(
+        self, first: Mapping[PartitionKey, Progress], wanted: Mapping[PartitionKey, AssignedPartition]
+    ) -> None:
+        """A flow that finds nothing to begin has begun all the same."""
+        assert self.generation is not None
+        awaited = (self._initial or frozenset()).difference(key.topic for key in wanted)
+        await commit_begun(self.spec, self._shared, self.generation, first, awaited)
+
+    def _admit(self, wanted: dict[PartitionKey, AssignedPartition]) -> None:
+        """What vanished at the source stays: its slot says so (R4), until the flow no longer names it."""
+        kept = {
+            key: one for key, one in self.partitions.items() if key not in wanted and self.taken([key.topic])
+        }
+        after = {**kept, **wanted}
+        if after != self.partitions:
+            log_event(
+                "flow_partitions",
+                key=self.name,
+                flow=self.name,
+                partitions=len(after),
+                added=len(after.keys() - self.partitions.keys()),
+                removed=len(self.partitions.keys() - after.keys()),
+            )
+            self.partitions = after
+            self._shared.changed()
+
+
+def _there(topics: Mapping[str, Topic]) -> dict[str, int]:
+    return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is ErrorCode.NONE}

@@ -1,0 +1,76 @@
+"""The driver's heartbeat, which is also what allows it to act (R10)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.spec import naming
+from runtime.driver.slots.channel import at
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.ledger.records import Record
+from runtime.slot.log import log_event
+
+EVERY_S = 1.0
+FRESH_S = 3.0
+
+
+def awake() -> float:
+    """Seconds that go on while the process is stopped and while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Writes(Protocol):
+    """What a heartbeat needs of a `DriverWriter`."""
+
+    async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None: ...
+
+
+class Pulse:
+    """`still` before each duty: it returns only when this was the job's driver seconds ago."""
+
+    def __init__(
+        self, writer: Writes, status: Callable[[], JobStatus], clock: Callable[[], float] = awake
+    ) -> None:
+        self._writer = writer
+        self._status = status
+        self._clock = clock
+        self._beat_at = float("-inf")
+        self._beating = asyncio.Lock()
+        self.trouble = ""
+
+    @property
+    def age_s(self) -> float:
+        """Since the last heartbeat that was committed; infinite before the first."""
+        return self._clock() - self._beat_at
+
+    async def still(self) -> None:
+        """Raises DriverFenced for good, WireError when it can't be known now: then nothing is done."""
+        if self._clock() - self._beat_at > FRESH_S:
+            await self.beat()
+
+    async def beat(self) -> None:
+        status = self._status()
+        record = Record(job_status.encode_key(JobKey(status.job)), job_status.encode(status))
+        async with self._beating:
+            began = self._clock()
+            await self._writer.beat(at(naming.STATUS), [record])
+            self._beat_at = began
+
+    async def run(self) -> None:
+        """Until cancelled; raises DriverFenced."""
+        while True:
+            try:
+                await self.beat()
+                self.trouble = ""
+            except WireError as error:
+                self.trouble = str(error)
+                log_event(
+                    "heartbeat_failed", error=self.trouble, age_s=round(self.age_s, 1), decision="retry"
+                )
+            await asyncio.sleep(EVERY_S)

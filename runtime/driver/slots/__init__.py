@@ -1,0 +1,1 @@
+"""The slots of a job: submitted to Spark, assigned, told and heard."""

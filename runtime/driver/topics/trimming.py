@@ -1,0 +1,24 @@
+"""The offset map of a flow stays as small as what its destination still holds (R6)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from runtime.driver.flows.takeover import Shared
+from runtime.kafka.errors import WireError
+from runtime.ledger.maps import trim_map
+from runtime.ledger.scan import READ_FAILURES
+
+EVERY_S = 3_600.0
+
+
+async def keep_trimmed(flow: str, shared: Shared, notes: dict[str, str]) -> None:
+    """What fails is said in `notes`, and tried again at the next time."""
+    while True:
+        await asyncio.sleep(EVERY_S)
+        try:
+            await shared.pulse.still()
+            await trim_map(shared.destination, shared.writer, flow)
+            notes.pop("offset map", None)
+        except (WireError, *READ_FAILURES) as error:
+            notes["offset map"] = f"it was not trimmed: {error}"

@@ -1,0 +1,43 @@
+"""librdkafka's admin client for the runtime: quiet, with the operator's token command and safe errors."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from runtime.contract.client.redaction import without_quoted_value
+from runtime.contract.client.settings import confluent_config, speaks_bearer
+from runtime.contract.client.values import ClientSettingsError, TokenCommand
+from runtime.kafka.tokens import fetch_token
+
+# librdkafka writes its log lines to stderr unless a logger takes them.
+_SILENT = logging.getLogger("repl.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+def admin_client(bootstrap: str, resolved: Mapping[str, str], token_command: str | None) -> AdminClient:
+    """Raises ClientSettingsError for settings that are not allowed, or that librdkafka does not take."""
+    config: dict[str, Any] = {"client.id": "repl", **confluent_config(bootstrap, resolved), "logger": _SILENT}
+    command = token_command if speaks_bearer(resolved) else None
+    if command is not None:
+        config["oauth_cb"] = lambda _: _token(command)
+    try:
+        client = AdminClient(config)
+    except KafkaException as failure:
+        why = without_quoted_value(failure.args[0].str())
+        raise ClientSettingsError("client", f"librdkafka does not take it: {why}") from None
+    if command is not None:
+        client.poll(0)
+    return client
+
+
+def _token(command: str) -> tuple[str, float]:
+    """librdkafka asks for a token, and until when it holds."""
+    token = fetch_token(TokenCommand(command))
+    return token.text, time.time() + token.lifetime_s

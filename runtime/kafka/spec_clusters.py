@@ -1,0 +1,46 @@
+"""A cluster as a job spec names it, opened: secrets are resolved here, and the pin is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from runtime.contract.client import settings as client
+from runtime.contract.client.secrets import ClientSecrets
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+
+
+class WrongCluster(WireError):
+    """Another cluster answers than the one that is pinned: nothing is done there."""
+
+
+class UnknownCluster(WireError):
+    """A record names a cluster that is not in the spec that the job was started with."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the cluster {name!r} is not in the spec that this job was started with: it is not reached; "
+            "an apply that starts the job anew brings it"
+        )
+
+
+def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
+    """The cluster with a client id that tells who asks, unless the topology chose one."""
+    if "client.id" in spec.client:
+        return spec
+    return replace(spec, client={**spec.client, "client.id": client_id})
+
+
+async def opened(name: str, spec: ClusterSpec, environ: Mapping[str, str]) -> Cluster:
+    """Raises WireError, WrongCluster, ClientSettingsError."""
+    secrets = ClientSecrets(environ)
+    settings = secrets.resolve(spec.bootstrap, spec.client)
+    wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
+    cluster = await Cluster.open(wire)
+    if spec.id is not None and cluster.cluster_id != spec.id:
+        await cluster.close()
+        raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")
+    return cluster

@@ -1,0 +1,1 @@
+"""Brokers as processes: their ports, settings, storage and security."""

@@ -1,0 +1,112 @@
+"""Brokers as processes: started, and waited for until they answer or die with their own last words."""
+
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from runtime.lab.brokers import processes, ready
+from runtime.lab.cluster import Cluster
+from runtime.lab.errors import LabError
+from runtime.lab.kit.kit import Kit
+from runtime.lab.spec import Node
+
+SCRATCH = "scratch"  # for the native libraries that Java unpacks
+_SHOWN = 12  # lines of a dead broker's log
+
+
+class Broker(NamedTuple):
+    cluster: Cluster
+    node: Node
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.cluster.name, self.node.id
+
+    def __str__(self) -> str:
+        return self.cluster.name if len(self.cluster.nodes) == 1 else f"{self.cluster.name}:{self.node.id}"
+
+
+def launch(kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
+    """Start all side by side and wait for all; on any failure none of them is left running."""
+    beginnings = {broker.key: _log_size(broker) for broker in brokers}
+    try:
+        for cluster, node in brokers:
+            processes.spawn(
+                processes.mark(cluster, node), command(kit, cluster, node), cluster.log_file(node)
+            )
+        check = _Watch(brokers, beginnings)
+        late = ready.wait(brokers, timeout=timeout, check=check)
+        if late:
+            names = ", ".join(str(Broker(*each)) for each in late)
+            raise LabError(
+                f"{names} did not answer within {timeout:.0f} s: {_said(Broker(*late[0]), beginnings)}",
+                "is the machine very busy? Try again, or choose fewer brokers",
+                where=str(late[0][0].log_file(late[0][1])),
+            )
+    except BaseException:
+        kill(brokers)
+        raise
+
+
+def kill(brokers: Iterable[Broker]) -> None:
+    """SIGKILL, as a power cut would; returns when they are gone."""
+    brokers = list(brokers)
+    clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
+    keys = {broker.key for broker in brokers}
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        alive = [process for key, process in processes.find(clusters).items() if key in keys]
+        if not alive:
+            return
+        for process in alive:
+            processes.send(process, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def command(kit: Kit, cluster: Cluster, node: Node) -> list[str]:
+    home = cluster.home_of(node)
+    jvm = (
+        *("-XX:+ExitOnOutOfMemoryError", f"-XX:ErrorFile={home}/crash.log"),
+        *(f"-Djava.io.tmpdir={home / SCRATCH}", f"-Dlog4j2.configurationFile={cluster.logging_file()}"),
+        processes.mark(cluster, node),
+        *cluster.spec.jvm,
+    )
+    java = kit.command(*jvm, heap=cluster.spec.heap)
+    return [*cluster.spec.prefix, *java, "kafka.Kafka", str(cluster.properties_file(node))]
+
+
+class _Watch:
+    """Looks, between two questions, whether a broker died."""
+
+    def __init__(self, brokers: Sequence[Broker], beginnings: dict[tuple[str, int], int]) -> None:
+        self.brokers = brokers
+        self.beginnings = beginnings
+        self.clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
+
+    def __call__(self) -> None:
+        alive = processes.find(self.clusters)
+        for broker in self.brokers:
+            if broker.key not in alive:
+                raise LabError(
+                    f"{broker} died at its start. Its last words:\n{_said(broker, self.beginnings)}",
+                    "correct what was set with --set, or see the whole log",
+                    where=str(broker.cluster.log_file(broker.node)),
+                )
+
+
+def _log_size(broker: Broker) -> int:
+    with suppress(FileNotFoundError):
+        return broker.cluster.log_file(broker.node).stat().st_size
+    return 0
+
+
+def _said(broker: Broker, beginnings: dict[tuple[str, int], int]) -> str:
+    """The last errors of this start; earlier ones in the log are another story."""
+    with suppress(FileNotFoundError), broker.cluster.log_file(broker.node).open("rb") as log:
+        log.seek(beginnings[broker.key])
+        lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+        told = [line for line in lines if not line.lstrip().startswith("at ")]
+        return "\n".join(f"  {line[:300]}" for line in told[-_SHOWN:]) or "  (nothing)"
+    return "  (nothing)"

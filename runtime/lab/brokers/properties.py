@@ -1,0 +1,127 @@
+"""PURE: a cluster's spec → server.properties of each node."""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from runtime.lab.brokers.security import ADMIN, CONTROLLER, SCRAM, jaas, java_tls
+from runtime.lab.cluster import Cluster
+from runtime.lab.spec import Node, Security
+
+# A lab is small and impatient: few threads, little memory, and housekeeping that does not make a test wait.
+_SMALL = {
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "num.recovery.threads.per.data.dir": "2",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+    "log.retention.check.interval.ms": "2000",
+    "log.cleaner.backoff.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    # A broker that was killed may not come back under its number before this has passed.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "auto.create.topics.enable": "false",
+}
+
+
+def server_properties(cluster: Cluster, node: Node, passwords: Mapping[str, str]) -> dict[str, str]:
+    """Everything the broker is told; what the spec sets stands last and wins."""
+    return {
+        **_who_and_where(cluster, node),
+        **_replication(len(cluster.nodes)),
+        **_SMALL,
+        **_security(cluster, passwords),
+        **cluster.spec.properties,
+    }
+
+
+def render(properties: Mapping[str, str]) -> str:
+    return "".join(f"{key}={_escape(value)}\n" for key, value in properties.items())
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _who_and_where(cluster: Cluster, node: Node) -> dict[str, str]:
+    host, folder = cluster.spec.host, cluster.home_of(node)
+    protocol = {Security.PLAIN: "PLAINTEXT", Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL"}[
+        cluster.spec.security
+    ]
+    listeners = {"CLIENT": node.port, **node.listener_ports}
+    advertised = {"CLIENT": cluster.address(node)} | {
+        listener.name: listener.advertised[node.id] for listener in cluster.spec.listeners
+    }
+    names = [*listeners, "CONTROLLER"]
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "log.dirs": str(folder / "data"),
+        "controller.quorum.voters": ",".join(
+            f"{each.id}@{host}:{each.controller_port}" for each in cluster.nodes
+        ),
+        "listeners": ",".join(
+            f"{name}://{host}:{port}"
+            for name, port in [*listeners.items(), ("CONTROLLER", node.controller_port)]
+        ),
+        "advertised.listeners": ",".join(f"{name}://{address}" for name, address in advertised.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name in names),
+        "inter.broker.listener.name": "CLIENT",
+        "controller.listener.names": "CONTROLLER",
+    }
+
+
+def _replication(brokers: int) -> dict[str, str]:
+    """What a real cluster of this size would have: from three brokers on three copies, two in sync."""
+    copies, in_sync = str(min(3, brokers)), "2" if brokers >= 3 else "1"
+    return {
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }
+
+
+def _security(cluster: Cluster, passwords: Mapping[str, str]) -> dict[str, str]:
+    match cluster.spec.security:
+        case Security.PLAIN:
+            # Counts only once an authorizer is set; then the brokers themselves must not be shut out.
+            return {"super.users": "User:ANONYMOUS"}
+        case Security.SASL:
+            return _sasl(passwords)
+        case Security.TLS:
+            return _tls(cluster)
+        case never:
+            assert_never(never)
+
+
+def _sasl(passwords: Mapping[str, str]) -> dict[str, str]:
+    # SCRAM lives in the metadata, which a controller has to reach before it can read it: hence PLAIN there.
+    inner = jaas("PLAIN", CONTROLLER, passwords[CONTROLLER], **{CONTROLLER: passwords[CONTROLLER]})
+    return {
+        "sasl.enabled.mechanisms": SCRAM,
+        "sasl.mechanism.inter.broker.protocol": SCRAM,
+        f"listener.name.client.{SCRAM.lower()}.sasl.jaas.config": jaas(SCRAM, ADMIN, passwords[ADMIN]),
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": inner,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN};User:{CONTROLLER}",
+    }
+
+
+def _tls(cluster: Cluster) -> dict[str, str]:
+    return {
+        **java_tls(cluster.secret_file("ca.pem"), cluster.secret_file("broker.pem")),
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+        "super.users": f"User:{ADMIN};User:broker",
+    }

@@ -1,0 +1,1 @@
+"""What runs Kafka: Java, the jars, and Kafka's own tools."""

@@ -1,0 +1,105 @@
+"""Kafka's jars, resolved once through the Ivy that comes inside pyspark, and kept in the user's cache folder.
+
+A set of jars is whole or not there: it is made in a folder of its own, listed with sizes and checksums, and
+only then renamed to its name. A set that does not match its list is made again."""
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from runtime.lab.errors import LabError
+from runtime.lab.files import exclusive, explained, write
+from runtime.lab.kit.ivy import Dependency, Report, Request, resolve
+
+KAFKA_VERSION = "4.1.1"
+SCALA_VERSION = "2.13"
+MANIFEST = "manifest.json"
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    return None
+
+
+BROKER = Request(
+    f"kafka-{KAFKA_VERSION}",
+    (
+        Dependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION, transitive=True),
+        Dependency("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+        Dependency("org.apache.kafka", "kafka-shell", KAFKA_VERSION),
+        Dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+    ),
+    count=48,
+)
+# Not needed by the lab itself: MirrorMaker 2, to be measured against.
+MIRROR = Request(
+    f"connect-mirror-{KAFKA_VERSION}",
+    (
+        Dependency("org.apache.kafka", "connect-mirror", KAFKA_VERSION, transitive=True),
+        Dependency("org.apache.logging.log4j", "log4j-core", "2.24.3", transitive=True),
+        Dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+    ),
+    count=63,
+)
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "repl"
+
+
+def classpath(java: str, wanted: Request = BROKER, report: Report = silent) -> str:
+    """The class path of a set of jars, fetched first where it is missing or damaged."""
+    cache = cache_folder()
+    with explained(cache, "set XDG_CACHE_HOME to a folder with room that you may write to"):
+        folder = cache / wanted.name
+        if not whole(folder):
+            with exclusive(cache / f"{wanted.name}.lock", f"fetching {wanted.name}", patience=900):
+                # Somebody else may have fetched it while this one waited.
+                if not whole(folder):
+                    _fetch(java, wanted, folder, report)
+    return f"{folder}/*"
+
+
+def whole(folder: Path) -> bool:
+    """Whether the jars are exactly those of the list, byte for byte."""
+    try:
+        listed = json.loads((folder / MANIFEST).read_text())
+        return bool(listed) and listed == _listing(folder)
+    except (OSError, ValueError):
+        return False
+
+
+def _fetch(java: str, wanted: Request, folder: Path, report: Report) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{wanted.name}.", dir=folder.parent) as scratch:
+        made = Path(scratch) / "jars"
+        made.mkdir()
+        resolve(java, _ivy_jar(), wanted, Path(scratch), made, report)
+        write(made / MANIFEST, json.dumps(_listing(made), indent=1))
+        if folder.exists():
+            shutil.rmtree(folder)
+        made.rename(folder)
+
+
+def _listing(folder: Path) -> dict[str, list[object]]:
+    return {jar.name: [jar.stat().st_size, _checksum(jar)] for jar in sorted(folder.glob("*.jar"))}
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _ivy_jar() -> Path:
+    # Looked up without importing it: importing pyspark takes longer than everything else here.
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise LabError("pyspark is not installed, and its Ivy fetches Kafka", "install it: make setup")
+    jars = Path(next(iter(found.submodule_search_locations))) / "jars"
+    ivy = sorted(jars.glob("ivy-*.jar"))
+    if not ivy:
+        raise LabError("pyspark holds no Ivy, which fetches Kafka", "install pyspark again", where=str(jars))
+    return ivy[-1]

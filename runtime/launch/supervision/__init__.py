@@ -1,0 +1,1 @@
+"""Jobs that a process on this machine supervises: started again, watched, stopped."""

@@ -1,0 +1,243 @@
+"""Jobs with a supervisor on this machine: `local`, and clusters of Spark whose driver runs here.
+
+Detached from the terminal that starts them, found again from any other through their folder below `home`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.launch import log, processes, references
+from runtime.launch.command import ROOT, check_secret, spark_home, submission
+from runtime.launch.folder import Folder, Supervision, hold
+from runtime.launch.java import find_java
+from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState
+from runtime.launch.supervision.application import marked
+
+_LOOK_S = 0.05
+_BUSY_S = 1.0  # a lock that is only looked at is free again by then
+_UP_S = 60.0
+_KILLED_S = 20.0
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    home: Path
+    environ: dict[str, str] = field(default_factory=lambda: references.without_operator_keys(os.environ))
+
+    def launch(self, spec: JobSpec) -> Handle:
+        self._check(spec)
+        folder = self._folder(spec.job)
+        folder.make()
+        lock = self._hold(folder)
+        try:
+            self._refuse_elsewhere(folder)
+            self._clear(folder)
+            folder.write_spec(spec)
+            start = log.size(folder.log)
+            self._supervisor(folder, lock)
+        finally:
+            os.close(lock)  # the supervisor's copy goes on holding it
+        return self._await_up(folder, start)
+
+    def update(self, spec: JobSpec) -> None:
+        folder = self._folder(spec.job)
+        folder.make()
+        folder.write_spec(spec)
+
+    def find(self, job: str) -> Found:
+        folder = self._folder(job)
+        state = folder.supervision()
+        if state is None:
+            return Found(LaunchState.UNKNOWN, None, "never started from here")
+        handle = _handle(folder, state)
+        if state.host != _here():
+            why = f"started on {state.host}: look there"
+            return Found(LaunchState.UNKNOWN, handle, why)
+        return _found(state, handle)
+
+    def stop(self, job: str, grace_s: float) -> None:
+        folder = self._folder(job)
+        state = folder.supervision()
+        if state is None:
+            return
+        _refuse(folder, state)
+        if grace_s > 0:
+            _ask(folder, grace_s)
+        self._kill(folder)
+
+    def tail(self, job: str, lines: int = _SHOWN) -> list[str]:
+        return log.tail(self._folder(job).log, lines)
+
+    def _folder(self, job: str) -> Folder:
+        return Folder(self.home.absolute(), job)
+
+    def _check(self, spec: JobSpec) -> None:
+        """Everything that can be known before anything starts."""
+        if not hasattr(os, "pidfd_open"):
+            raise LaunchError("jobs run on Linux 5.4 or newer", "call repl there")
+        find_java(self.environ)
+        spark = spark_home(self.environ)
+        submission(spec, self._folder(spec.job), spark)
+        check_secret(spec.launch, spark, self.environ)
+        references.check(spec, self.environ)
+        _check_cluster(spec.launch, self.environ)
+
+    def _hold(self, folder: Folder) -> int:
+        try:
+            lock = hold(folder.lock, _BUSY_S)
+        except OSError as error:
+            raise LaunchError(f"{folder.lock} can't be locked: {error.strerror or error}") from error
+        if lock is None:
+            found = self.find(folder.job)
+            where = f" ({found.handle.where})" if found.handle is not None else ""
+            raise LaunchError(
+                f"the job {folder.job} runs already{where}",
+                "wait, if another apply is starting it; else kill that process: the job stops gracefully",
+            )
+        return lock
+
+    def _refuse_elsewhere(self, folder: Folder) -> None:
+        state = folder.supervision()
+        if state is not None and state.phase != "ended":
+            _refuse(folder, state)
+
+    def _clear(self, folder: Folder) -> None:
+        """Under the lock: nobody cares for what is left of a life before."""
+        state = folder.supervision()
+        if state is not None and state.mark and not processes.sweep(marked(state.mark)):
+            raise LaunchError(f"processes of an earlier start of {folder.job} can't be ended")
+        folder.state.unlink(missing_ok=True)
+
+    def _supervisor(self, folder: Folder, lock: int) -> None:
+        command = [sys.executable, "-m", "runtime.launch.supervision.supervisor"]
+        command += ["--home", str(folder.path.parent), "--job", folder.job, "--lock", str(lock)]
+        path = os.pathsep.join(filter(None, (str(ROOT), self.environ.get("PYTHONPATH"))))
+        try:
+            with folder.log.open("ab") as output:
+                folder.log.chmod(0o600)
+                subprocess.run(  # it forks, and ends: what it leaves is detached
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=folder.path,
+                    env={**self.environ, "PYTHONPATH": path},
+                    start_new_session=True,
+                    pass_fds=(lock,),
+                    check=True,
+                )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise LaunchError(f"its supervisor can't be started: {error}") from error
+
+    def _await_up(self, folder: Folder, start: int) -> Handle:
+        """Until the driver is up. On a slow machine that may take longer than anybody waits: not an error."""
+        deadline = time.monotonic() + _UP_S
+        while time.monotonic() < deadline:
+            state = folder.supervision()
+            if state is not None and state.phase == "ended":
+                self._failed(folder, state.why, start)
+            if state is not None and state.phase in ("running", "waiting"):
+                return _handle(folder, state)
+            if (lock := hold(folder.lock)) is not None:
+                os.close(lock)
+                self._failed(folder, "its supervisor died", start)
+            time.sleep(_LOOK_S)
+        return _handle(folder, folder.supervision())
+
+    def _failed(self, folder: Folder, why: str, start: int) -> None:
+        raise LaunchError(
+            f"the job {folder.job} did not start: {why}",
+            f"read {folder.log}",
+            log.last_words(folder.log, _SHOWN, start),
+        )
+
+    def _kill(self, folder: Folder) -> None:
+        """Until nobody holds the lock: a watchman that sees its supervisor die becomes the next one."""
+        deadline = time.monotonic() + _KILLED_S
+        while (lock := hold(folder.lock)) is None:
+            state = folder.supervision()
+            for process in (state.watchman, state.supervisor) if state is not None else ():
+                if process is not None:
+                    processes.send(process, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise LaunchError(f"the job {folder.job} can't be ended", f"end what {folder.state} names")
+            time.sleep(_LOOK_S)
+        try:
+            state = folder.supervision()
+            if state is None:
+                return
+            if state.mark and not processes.sweep(marked(state.mark)):
+                raise LaunchError(f"some processes of the job {folder.job} can't be ended")
+            if state.phase != "ended":
+                folder.note(_ended(state, "killed"))
+        finally:
+            os.close(lock)
+
+
+def _ended(state: Supervision, why: str) -> Supervision:
+    return Supervision(
+        host=state.host, phase="ended", attempt=state.attempt, since_ms=int(time.time() * 1000), why=why
+    )
+
+
+def _found(state: Supervision, handle: Handle) -> Found:
+    supervised, watched = processes.alive(state.supervisor), processes.alive(state.watchman)
+    if state.phase == "ended":  # the supervisor has nothing left to do but to go
+        return Found(LaunchState.ENDED, handle, state.why)
+    if supervised and state.phase == "waiting":
+        return Found(LaunchState.RESTARTING, handle, state.why)
+    if supervised:
+        return Found(LaunchState.RUNNING, handle)
+    if watched:
+        return Found(LaunchState.RESTARTING, handle, "its supervisor was killed; the watchman takes over")
+    return Found(
+        LaunchState.ENDED, handle, "its supervisor and watchman were killed, or the machine went down"
+    )
+
+
+def _ask(folder: Folder, grace_s: float) -> None:
+    """Whoever is the supervisor: it may be replaced meanwhile."""
+    deadline, asked = time.monotonic() + grace_s, None
+    while _cared_for(folder) and time.monotonic() < deadline:
+        state = folder.supervision()
+        supervisor = state.supervisor if state is not None else None
+        if supervisor is not None and supervisor != asked and processes.send(supervisor, signal.SIGTERM):
+            asked = supervisor
+        time.sleep(_LOOK_S)
+
+
+def _cared_for(folder: Folder) -> bool:
+    state = folder.supervision()
+    return state is not None and (processes.alive(state.supervisor) or processes.alive(state.watchman))
+
+
+def _handle(folder: Folder, state: Supervision | None) -> Handle:
+    supervisor = state.supervisor if state is not None else None
+    pid = f"pid {supervisor.pid} on " if supervisor is not None else ""
+    return Handle(folder.job, f"{pid}{state.host if state is not None else _here()}", str(folder.log))
+
+
+def _here() -> str:
+    return socket.gethostname()
+
+
+def _refuse(folder: Folder, state: Supervision) -> None:
+    if state.host != _here():
+        raise LaunchError(f"the job {folder.job} was started on {state.host}", "do it there")
+
+
+def _check_cluster(launch: LaunchSpec, environ: dict[str, str]) -> None:
+    if launch.launcher == "yarn" and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
+        raise LaunchError(
+            "neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set", "set it to the folder of yarn-site.xml"
+        )

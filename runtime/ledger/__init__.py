@@ -1,0 +1,1 @@
+"""The ledger at a destination: internal topics, offset maps, checkpoints, start positions."""

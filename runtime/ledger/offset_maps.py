@@ -1,0 +1,78 @@
+"""Offset maps of the flows into one cluster, for who asks again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.offset_map import OffsetMap
+from runtime.contract.spec import naming
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.maps import Maps
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """`trimmed`: its beginning was taken away, because the destination holds nothing of it any more."""
+
+    offsets: OffsetMap
+    trimmed: bool
+
+
+class Atlas:
+    """The maps of flows into one cluster. Maps are put together when they are asked for, and kept."""
+
+    def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._maps = Maps(cluster, ledger)
+        self._progress: dict[str, dict[PartitionKey, Progress]] = {}
+        self._drawn: dict[PartitionKey, tuple[Progress, Drawn]] = {}
+
+    async def refresh(self, flows: Iterable[str]) -> None:
+        """Raises WireError."""
+        for flow in flows:
+            await self._maps.refresh(flow)
+            self._progress[flow] = self._ledger.all_progress(flow)
+
+    def progress(self, flow: str) -> dict[PartitionKey, Progress]:
+        """By the last refresh."""
+        return self._progress.get(flow, {})
+
+    def map(self, key: PartitionKey) -> OffsetMap | None:
+        drawn = self.drawn(key)
+        return drawn.offsets if drawn is not None else None
+
+    def sealing(self, key: PartitionKey) -> bool:
+        """Whether its map is being written at this moment: what can be read of it may be too little."""
+        progress = self.progress(key.flow).get(key)
+        return progress is not None and self._maps.sealing(key, progress)
+
+    def drawn(self, key: PartitionKey) -> Drawn | None:
+        """None where there is no map, or none that can be read at this moment."""
+        progress = self.progress(key.flow).get(key)
+        if progress is None or self._maps.sealing(key, progress):
+            return None
+        known = self._drawn.get(key)
+        if known is not None and known[0] == progress:
+            return known[1]
+        sealed = self._maps.spans(key, progress)
+        numbers = [number.number for number, _ in sealed]
+        first = numbers[0] if numbers else progress.segments
+        whole = numbers == list(range(first, progress.segments))
+        drawn = Drawn(
+            OffsetMap([*(span for _, span in sealed), progress.open_span()]),
+            trimmed=whole and first > 0 and progress.incarnation == 0,
+        )
+        self._drawn[key] = (progress, drawn)
+        return drawn
+
+
+async def atlas_at(cluster: Cluster) -> Atlas | None:
+    """None where no job ever copied into the cluster."""
+    topics = await cluster.topics([naming.LEDGER, naming.OFFSET_MAP])
+    if any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):
+        return None
+    return Atlas(cluster, await Ledger.open(cluster))

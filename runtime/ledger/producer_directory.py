@@ -1,0 +1,98 @@
+"""Batch provenance: which producer ids at a source write for a flow, and whose batches are going home
+(R5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.records.producers import Producer, decode, decode_key, encode, encode_key
+from runtime.contract.records.provenance import Home
+from runtime.contract.spec import naming
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.ledger.ledger_writer import send
+from runtime.ledger.records import Record, build, plain
+from runtime.ledger.scan import Scan, TopicReplaced
+
+_NOBODYS = -1
+_REMEMBERED = 100_000
+_PARTITION = 0
+
+
+class ProducerDirectory:
+    """What `__repl.producers` of one cluster says. An id that is not in it is looked up once, up to a high
+    watermark taken after the fetch that showed it; then it is known to be nobody's flow. No answer: no
+    copy.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._scan: Scan | None = None
+        self._flows: dict[int, Producer] = {}
+        self._native: set[int] = set()
+        self._unreadable: dict[int | None, UnreadableRecord] = {}  # None: it may be any producer's
+
+    def unknown(self, producer_ids: Iterable[int]) -> bool:
+        return any(
+            one not in self._flows and one not in self._native for one in producer_ids if one != _NOBODYS
+        )
+
+    async def resolve(self, producer_ids: Iterable[int]) -> None:
+        """After this, each of them is known. Fails closed: raises WireError, TopicReplaced, BatchFailure, and
+        UnreadableRecord where the record of one of them can't be read.
+        """
+        topic = (await self._cluster.topics([naming.PRODUCERS], fresh=self._scan is None))[naming.PRODUCERS]
+        if topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if self._scan is None:
+                self._scan = Scan(self._cluster, naming.PRODUCERS, _PARTITION)
+            try:
+                await self._scan.refresh()
+            except TopicReplaced:
+                self._scan = None
+                raise
+            self._take_in(self._scan)
+        wanted = set(producer_ids)
+        for key, error in self._unreadable.items():
+            if key is None or key in wanted:
+                raise error
+        if len(self._native) > _REMEMBERED:
+            self._native.clear()
+        self._native.update(one for one in wanted if one not in self._flows)
+
+    def flow_of(self, producer_id: int) -> str | None:
+        """The flow that the id writes for; None for a producer that is no flow's. Resolve it first."""
+        producer = self._flows.get(producer_id)
+        return producer.flow if producer is not None else None
+
+    def going_home(self, producer_ids: Iterable[int], topic: str, home: Home, native_only: bool) -> set[int]:
+        """Those that wrote to `topic` what came from `home`; with `native_only`, those of any flow."""
+        return {
+            one
+            for one in producer_ids
+            if (flow := self._flows.get(one)) is not None and (native_only or flow.home(topic) == home)
+        }
+
+    def _take_in(self, scan: Scan) -> None:
+        for key, value in scan.fold.news():
+            if value is None:
+                continue
+            producer_id: int | None = None
+            try:
+                producer_id = decode_key(key)
+                self._flows[producer_id] = decode(value)
+            except UnreadableRecord as error:
+                self._unreadable[producer_id] = error
+            else:
+                self._native.discard(producer_id)
+                self._unreadable.pop(producer_id, None)
+
+
+async def register(cluster: Cluster, producer_id: int, producer: Producer, now_ms: int) -> None:
+    """Writes down whose id it is, before its first data. Not in a transaction: it is true whatever
+    commits.
+    """
+    batch = plain(build([Record(encode_key(producer_id), encode(producer))], now_ms))
+    await send(cluster, TopicPartition(naming.PRODUCERS, _PARTITION), batch)

@@ -1,0 +1,178 @@
+"""What slots reported, kept so that counters never lose what an ended slot had counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from runtime.contract.records.job_status import SlotReport
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
+from runtime.metrics.tally import Tally
+
+_MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCounts:
+    """What one slot did for one flow, in all its lives."""
+
+    records: float
+    bytes: float
+    dropped: float
+    commits: float
+    aborts: float
+    throttled_ms: float
+    latency_sum_ms: float
+    latency_counts: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A partition as it was last reported, by which life of which slot.
+
+    `caught_up_ms` is when it was last known to have all that its source had, 0 if that was never seen;
+    `first_ms` when it was first seen at all.
+    """
+
+    status: PartitionStatus
+    slot: int
+    attempt: int
+    at_ms: int
+    commits: float
+    aborts: float
+    caught_up_ms: int
+    first_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All of a book at one moment. `incidents`: how often partitions of a flow came into a state that needs
+    someone.
+    """
+
+    flows: Mapping[tuple[int, str], FlowCounts]
+    partitions: Mapping[PartitionKey, Seen]
+    incidents: Mapping[tuple[str, PartitionState], int]
+
+
+@dataclass(slots=True)
+class _Partition:
+    status: PartitionStatus
+    first_ms: int
+    slot: int = 0
+    attempt: int = 0
+    at_ms: int = 0
+    counts: Tally = field(default_factory=Tally)
+    caught_up_ms: int = 0
+    incident: PartitionState | None = None
+
+    def seen(self) -> Seen:
+        commits, aborts = self.counts.total()
+        return Seen(
+            self.status,
+            self.slot,
+            self.attempt,
+            self.at_ms,
+            commits,
+            aborts,
+            self.caught_up_ms,
+            self.first_ms,
+        )
+
+
+class Book:
+    """Written by the driver's loop, read by any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._flows: dict[tuple[int, str], Tally] = {}
+        self._partitions: dict[PartitionKey, _Partition] = {}
+        self._held: dict[int, set[PartitionKey]] = {}
+        self._incidents: dict[tuple[str, PartitionState], int] = {}
+
+    def take(self, report: SlotReport) -> None:
+        with self._lock:
+            self._take_flows(report)
+            held = {self._take_partition(report, one) for one in report.status.partitions}
+            slot = report.status.slot
+            for gone in self._held.get(slot, set()) - held:
+                partition = self._partitions.get(gone)
+                if partition is not None and partition.slot == slot:
+                    partition.counts.close()
+            self._held[slot] = held
+
+    def keep(self, wanted: Collection[PartitionKey]) -> None:
+        """Partitions that are not copied any more are forgotten."""
+        with self._lock:
+            if len(self._partitions) > len(wanted):
+                for key in self._partitions.keys() - set(wanted):
+                    del self._partitions[key]
+
+    def page(self) -> Page:
+        with self._lock:
+            return Page(
+                {key: _flow_counts(tally) for key, tally in self._flows.items()},
+                {key: partition.seen() for key, partition in self._partitions.items()},
+                dict(self._incidents),
+            )
+
+    def _take_flows(self, report: SlotReport) -> None:
+        slot = report.status.slot
+        told = {stats.flow: stats for stats in report.status.flows}
+        for (of, flow), tally in self._flows.items():
+            if of == slot and flow not in told:
+                tally.close()
+        for flow, stats in told.items():
+            self._flows.setdefault((slot, flow), Tally()).take(report.attempt, _counts(stats))
+
+    def _take_partition(self, report: SlotReport, status: PartitionStatus) -> PartitionKey:
+        key = PartitionKey(status.flow, status.topic, status.partition)
+        at_ms = report.status.at_ms
+        known = self._partitions.get(key)
+        if known is None:
+            known = self._partitions[key] = _Partition(status, at_ms)
+        known.status = _with_totals(status, known.status)
+        known.slot, known.attempt = report.status.slot, report.attempt
+        known.at_ms = at_ms
+        known.counts.take((known.slot, known.attempt), (status.transactions, status.aborts))
+        if status.state in _MOVES:
+            known.incident = None
+            if status.position >= status.source_end >= 0:
+                known.caught_up_ms = at_ms
+        elif status.state.needs_someone and status.state is not known.incident:
+            known.incident = status.state
+            counted = self._incidents.get((status.flow, status.state), 0)
+            self._incidents[status.flow, status.state] = counted + 1
+        return key
+
+
+def _with_totals(status: PartitionStatus, before: PartitionStatus) -> PartitionStatus:
+    """A new life of a slot has not read its ledger yet and knows no totals: those of before stand."""
+    if status.position >= 0:
+        return status
+    return replace(
+        status, records=before.records, bytes=before.bytes, dropped=before.dropped, lost=before.lost
+    )
+
+
+def _counts(stats: FlowStats) -> tuple[float, ...]:
+    latency = stats.latency_counts or [0] * (len(LATENCY_BOUNDS_MS) + 1)
+    return (
+        stats.records,
+        stats.bytes,
+        stats.dropped,
+        stats.commits,
+        stats.aborts,
+        stats.throttled_ms,
+        stats.latency_sum_ms,
+        *latency,
+    )
+
+
+def _flow_counts(tally: Tally) -> FlowCounts:
+    records, size, dropped, commits, aborts, throttled_ms, latency_sum_ms, *latency = tally.total()
+    return FlowCounts(records, size, dropped, commits, aborts, throttled_ms, latency_sum_ms, tuple(latency))

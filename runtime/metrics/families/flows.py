@@ -1,0 +1,118 @@
+"""The flows as wholes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import get_args
+
+from prometheus_client import Metric
+
+from runtime.contract.records.status import PartitionState
+from runtime.contract.spec.jobspec import State
+from runtime.metrics.book import Page
+from runtime.metrics.families.family import Family
+from runtime.metrics.families.partitions import Told
+from runtime.metrics.picture import Picture
+
+ACTIONS = ("topics", "partitions", "configs")
+_FLOW = ("flow",)
+_ALARMING = [state for state in PartitionState if state.needs_someone]
+
+INFO = Family(
+    "repl_flow_info",
+    "gauge",
+    ("flow", "source", "destination", "provenance", "source_cluster_id", "destination_cluster_id"),
+    "Always 1; the labels tell from where to where the flow goes.",
+)
+STATE = Family(
+    "repl_flow_state", "gauge", ("flow", "state"), "1 for the flow's declared state, 0 for the others."
+)
+GENERATION = Family(
+    "repl_flow_generation", "gauge", _FLOW, "The flow's generation; 0 until it is taken over."
+)
+SOURCE_UP = Family("repl_flow_source_up", "gauge", _FLOW, "1 while the flow's source answers.")
+RPO = Family("repl_flow_rpo_seconds", "gauge", _FLOW, "The declared rpo. No series without one.")
+RATE_LIMIT = Family(
+    "repl_flow_rate_limit_bytes",
+    "gauge",
+    _FLOW,
+    "The declared rate_limit, each second. No series without one.",
+)
+TOPICS = Family("repl_flow_topics", "gauge", _FLOW, "Topics that the flow copies.")
+PARTITIONS = Family("repl_flow_partitions", "gauge", ("flow", "state"), "The flow's partitions by state.")
+INCIDENTS = Family(
+    "repl_flow_incidents_total",
+    "counter",
+    ("flow", "state"),
+    "How often a partition came into a state that needs someone (data_loss, diverged, recreated, …).",
+)
+SYNCED = Family(
+    "repl_flow_sync_actions_total",
+    "counter",
+    ("flow", "what"),
+    "Mirror topics made (topics), grown (partitions) or with settings changed (configs) by the job.",
+)
+NOTES = Family("repl_flow_notes", "gauge", _FLOW, "What the flow could not do, as `repl status` tells it.")
+FAMILIES = (
+    INFO,
+    STATE,
+    GENERATION,
+    SOURCE_UP,
+    RPO,
+    RATE_LIMIT,
+    TOPICS,
+    PARTITIONS,
+    INCIDENTS,
+    SYNCED,
+    NOTES,
+)
+
+
+def flow_metrics(picture: Picture, page: Page, told: Sequence[Told]) -> Iterator[Metric]:
+    flows = picture.flows
+    yield INFO.of(
+        (
+            (
+                flow.spec.name,
+                flow.spec.source,
+                flow.spec.destination,
+                flow.spec.provenance,
+                flow.view.source_cluster_id,
+                flow.view.destination_cluster_id,
+            ),
+            1.0,
+        )
+        for flow in flows
+    )
+    yield STATE.of(
+        ((flow.spec.name, state), float(flow.spec.state == state))
+        for flow in flows
+        for state in get_args(State)
+    )
+    yield GENERATION.of(((flow.spec.name,), float(flow.view.generation)) for flow in flows)
+    yield SOURCE_UP.of(
+        ((flow.spec.name,), float(flow.view.source_answers)) for flow in flows if flow.spec.state == "active"
+    )
+    yield RPO.of(
+        ((flow.spec.name,), flow.spec.rpo_ms / 1000) for flow in flows if flow.spec.rpo_ms is not None
+    )
+    yield RATE_LIMIT.of(
+        ((flow.spec.name,), float(flow.spec.rate_limit)) for flow in flows if flow.spec.rate_limit is not None
+    )
+    yield TOPICS.of(((flow.spec.name,), float(flow.view.topics)) for flow in flows)
+    states = Counter((one.key.flow, one.state) for one in told)
+    yield PARTITIONS.of(
+        ((flow.spec.name, state.value), float(states[flow.spec.name, state]))
+        for flow in flows
+        for state in PartitionState
+    )
+    yield INCIDENTS.of(
+        ((flow.spec.name, state.value), float(page.incidents.get((flow.spec.name, state), 0)))
+        for flow in flows
+        for state in _ALARMING
+    )
+    yield SYNCED.of(
+        ((flow.spec.name, what), float(flow.actions.get(what, 0))) for flow in flows for what in ACTIONS
+    )
+    yield NOTES.of(((flow.spec.name,), float(len(flow.view.notes))) for flow in flows)

@@ -1,0 +1,68 @@
+"""Consumer groups that flows keep in step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import Metric
+
+from runtime.metrics.families.family import Family, Merge, merged
+from runtime.metrics.picture import GroupPicture, Picture
+
+_GROUP = ("flow", "group")
+
+TRANSLATED = Family(
+    "repl_group_translated_offsets_total",
+    "counter",
+    _GROUP,
+    "Offsets written for the group at the destination.",
+)
+CLAMPED = Family(
+    "repl_group_clamped_offsets_total",
+    "counter",
+    _GROUP,
+    "Offsets that had to be moved to what the destination still holds.",
+)
+REFUSED = Family(
+    "repl_group_refused_total",
+    "counter",
+    _GROUP,
+    "How often the group was not written because it has members at the destination.",
+)
+PENDING = Family(
+    "repl_group_pending_partitions", "gauge", _GROUP, "Partitions whose offset waits for data to be copied."
+)
+PENDING_SECONDS = Family(
+    "repl_group_pending_seconds", "gauge", _GROUP, "How long any partition has been pending; 0 when none is."
+)
+LATENCY = Family(
+    "repl_group_checkpoint_latency_seconds",
+    "gauge",
+    _GROUP,
+    "From the group's commit at the source being seen to its translation at the destination, the last time.",
+)
+FAMILIES = (TRANSLATED, CLAMPED, REFUSED, PENDING, PENDING_SECONDS, LATENCY)
+
+
+def group_metrics(picture: Picture, now_s: float) -> Iterator[Metric]:
+    """With more groups than partitions may be told one by one, theirs are added up by flow, too."""
+
+    def pending_s(one: GroupPicture) -> float:
+        return max(now_s - one.pending_since, 0.0) if one.pending_since is not None else 0.0
+
+    by_flow = len(picture.groups) > picture.spec.metrics_partitions
+    values: tuple[tuple[Family, Callable[[GroupPicture], float | None], Merge], ...] = (
+        (TRANSLATED, lambda one: one.translated, sum),
+        (CLAMPED, lambda one: one.clamped, sum),
+        (REFUSED, lambda one: one.refused, sum),
+        (PENDING, lambda one: one.pending, sum),
+        (PENDING_SECONDS, pending_s, max),
+        (LATENCY, lambda one: one.latency_s, max),
+    )
+    for family, value, merge in values:
+        samples = (
+            ((one.flow, "" if by_flow else one.group), float(found))
+            for one in picture.groups
+            if (found := value(one)) is not None
+        )
+        yield family.of(merged(samples, merge))

@@ -1,0 +1,212 @@
+"""The partitions of the flows; with more of them than the job's spec allows, summed by topic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import Metric
+
+from runtime.contract.records.job_status import SlotView
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.status import PartitionState
+from runtime.metrics.book import Page, Seen
+from runtime.metrics.families.family import Family, Labels, Sample, merged
+from runtime.metrics.picture import Picture
+
+_OLD_REPORT_MS = 15_000  # a slot reports at least every five seconds
+_LABELS = ("flow", "topic", "partition")
+
+RECORDS = Family(
+    "repl_partition_records_total", "counter", _LABELS, "Records copied and committed since the flow began."
+)
+BYTES = Family(
+    "repl_partition_bytes_total", "counter", _LABELS, "Bytes copied and committed since the flow began."
+)
+DROPPED = Family(
+    "repl_partition_dropped_records_total",
+    "counter",
+    _LABELS,
+    "Records that were not copied because provenance says they were going home.",
+)
+LOST = Family(
+    "repl_partition_lost_offsets_total",
+    "counter",
+    _LABELS,
+    "Source offsets that were given up because the topology or an operator said so.",
+)
+COMMITTED = Family(
+    "repl_partition_transactions_committed_total",
+    "counter",
+    _LABELS,
+    "Transactions with this partition that were committed. One transaction may hold many partitions.",
+)
+ABORTED = Family(
+    "repl_partition_transactions_aborted_total",
+    "counter",
+    _LABELS,
+    "Transactions with this partition that were aborted.",
+)
+LAG = Family(
+    "repl_partition_lag_records",
+    "gauge",
+    _LABELS,
+    "Source end offset (last stable) minus replicated-through offset.",
+)
+LAG_SECONDS = Family(
+    "repl_partition_lag_seconds",
+    "gauge",
+    _LABELS,
+    "How old what is not copied yet is at most: 0 when the partition has all that its source has.",
+)
+REPLICATED = Family(
+    "repl_partition_replicated_offset", "gauge", _LABELS, "The source offset up to which all is committed."
+)
+LAST_RECORD = Family(
+    "repl_partition_last_record_timestamp_seconds",
+    "gauge",
+    _LABELS,
+    "Timestamp of the last record that was copied.",
+)
+LAST_COMMIT = Family(
+    "repl_partition_last_commit_timestamp_seconds", "gauge", _LABELS, "When it was last committed."
+)
+FOREIGN = Family(
+    "repl_partition_foreign_writes",
+    "gauge",
+    _LABELS,
+    "1 when others than the flow were seen to write to the mirror.",
+)
+STATE = Family(
+    "repl_partition_state",
+    "gauge",
+    (*_LABELS, "state"),
+    "1 for the state that the partition is in; summed by topic, how many are in that state.",
+)
+FAMILIES = (
+    RECORDS,
+    BYTES,
+    DROPPED,
+    LOST,
+    COMMITTED,
+    ABORTED,
+    LAG,
+    LAG_SECONDS,
+    REPLICATED,
+    LAST_RECORD,
+    LAST_COMMIT,
+    FOREIGN,
+    STATE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A partition that is to be copied, or was promoted: its state now, and what was last reported of it, if
+    anything was.
+    """
+
+    key: PartitionKey
+    state: PartitionState
+    seen: Seen | None
+
+
+def partitions_told(picture: Picture, page: Page) -> list[Told]:
+    slots = {view.slot: view for view in picture.status.slots}
+    waiting = _without_slot(picture.status.slots)
+    found = []
+    for flow in picture.flows:
+        for key in flow.partitions:
+            seen = page.partitions.get(key)
+            found.append(Told(key, waiting if seen is None else state_now(seen, slots), seen))
+        found += [Told(key, PartitionState.PROMOTED, None) for key in flow.promoted]
+    return found
+
+
+def state_now(seen: Seen, slots: Mapping[int, SlotView]) -> PartitionState:
+    """What a slot last said holds while that life of it runs; what needs someone does so in any case."""
+    slot = slots.get(seen.slot)
+    if seen.status.state.needs_someone:
+        return seen.status.state
+    if slot is None or slot.state == "unscheduled":
+        return PartitionState.UNSCHEDULED
+    if slot.state == "waiting":
+        return PartitionState.RETRYING
+    if slot.state == "running" and slot.attempts == seen.attempt:
+        return seen.status.state
+    return PartitionState.STARTING
+
+
+def _without_slot(slots: Iterable[SlotView]) -> PartitionState:
+    states = {view.state for view in slots}
+    return PartitionState.UNSCHEDULED if states == {"unscheduled"} else PartitionState.STARTING
+
+
+def lag_seconds(one: Told, now_ms: int) -> float | None:
+    """None before the first report. Two bounds of the age of the oldest record that is not copied: the time
+    since nothing was missing, and the age of the last record that was copied. They are taken at the moment
+    of the report while its slot goes on reporting, and grow from then on when it does not.
+    """
+    seen = one.seen
+    if seen is None:
+        return None
+    status = seen.status
+    fresh = one.state is status.state and now_ms - seen.at_ms < _OLD_REPORT_MS
+    if fresh and one.state is PartitionState.CAUGHT_UP and status.position >= status.source_end:
+        return 0.0
+    known = [moment for moment in (seen.caught_up_ms, status.last_timestamp) if moment > 0]
+    since = max(known, default=seen.first_ms)
+    return max((seen.at_ms if fresh else now_ms) - since, 0) / 1000
+
+
+def _lag(one: Seen) -> float | None:
+    status = one.status
+    if status.source_end < 0 or status.position < 0:
+        return None
+    return float(max(status.source_end - status.position, 0))
+
+
+def _known(value: int, scale: int = 1) -> float | None:
+    return value / scale if value > 0 else None
+
+
+_Value = Callable[[Seen], float | None]
+_SUMMED: tuple[tuple[Family, _Value], ...] = (
+    (RECORDS, lambda one: one.status.records),
+    (BYTES, lambda one: one.status.bytes),
+    (DROPPED, lambda one: one.status.dropped),
+    (LOST, lambda one: one.status.lost),
+    (COMMITTED, lambda one: one.commits),
+    (ABORTED, lambda one: one.aborts),
+    (LAG, _lag),
+    (FOREIGN, lambda one: float(one.status.foreign_writes)),
+)
+_NEWEST: tuple[tuple[Family, _Value], ...] = (
+    (LAST_RECORD, lambda one: _known(one.status.last_timestamp, 1000)),
+    (LAST_COMMIT, lambda one: _known(one.status.last_commit_ms, 1000)),
+)
+
+
+def partition_metrics(told: list[Told], now_ms: int, *, by_topic: bool) -> Iterator[Metric]:
+    """By topic: counts are added up, of the rest the largest value stands."""
+
+    def labels(key: PartitionKey) -> Labels:
+        return key.flow, key.topic, "" if by_topic else str(key.partition)
+
+    def values(value: _Value) -> Iterator[Sample]:
+        for one in told:
+            found = None if one.seen is None else value(one.seen)
+            if found is not None:
+                yield labels(one.key), float(found)
+
+    for family, value in _SUMMED:
+        yield family.of(merged(values(value), sum))
+    for family, value in _NEWEST:
+        yield family.of(merged(values(value), max))
+    if not by_topic:
+        yield REPLICATED.of(values(lambda one: None if one.status.position < 0 else one.status.position))
+    lags = ((labels(one.key), lag_seconds(one, now_ms)) for one in told)
+    yield LAG_SECONDS.of(merged(((at, lag) for at, lag in lags if lag is not None), max))
+    states = Counter((*labels(one.key), one.state.value) for one in told)
+    yield STATE.of((key, float(count)) for key, count in states.items())

@@ -1,0 +1,78 @@
+"""Whether what was salvaged can go where it is meant to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from runtime.audit.verify.logs import open_spec, settings_of
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.route import is_reserved
+from runtime.contract.views.salvage_view import PartitionSalvaged
+from runtime.kafka.codes import ErrorCode
+from runtime.replay.request import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic of the destination. `appends`: it takes the broker's time for the record's."""
+
+    partitions: int
+    max_message_bytes: int
+    appends: bool
+
+
+async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) -> dict[str, Target]:
+    """Of the topics that are there. Raises AuditFailure."""
+    async with open_spec(destination, name) as cluster:
+        known = await cluster.topics(topics, fresh=True)
+    there = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
+    settings = await asyncio.to_thread(settings_of, destination, name, sorted(there))
+    return {
+        topic: Target(
+            len(one.partitions),
+            int(settings[topic]["max.message.bytes"]),
+            settings[topic]["message.timestamp.type"] == "LogAppendTime",
+        )
+        for topic, one in there.items()
+    }
+
+
+def unfit(found: Sequence[PartitionSalvaged], to: str | None, known: Mapping[str, Target]) -> dict[str, str]:
+    """Why it can't be done, and the way out; nothing where it can."""
+    problems: dict[str, str] = {}
+    if to is not None and is_reserved(to):
+        problems[f"{to} is not for records of a flow"] = "name a topic of your own"
+    for one in found:
+        into = to or one.destination_topic
+        needed = [into] if one.begun else [into, one.destination_topic]
+        for topic in dict.fromkeys(needed):
+            target = known.get(topic)
+            if target is None:
+                problems[f"there is no topic {topic}"] = (
+                    f"create it with {one.partition + 1} partitions or more"
+                )
+            elif target.partitions <= one.partition:
+                has = f"{topic} has {target.partitions} partitions"
+                what = f"{has}, and there is no {topic}-{one.partition} for {one.topic}-{one.partition}"
+                problems[what] = "give it more, or name another with --to"
+        if into in known and known[into].appends:
+            problems[f"{into} would take the time of the replay for the records' own"] = (
+                f"set message.timestamp.type=CreateTime for {into}, or name another with --to"
+            )
+    return problems
+
+
+def parts(found: Sequence[PartitionSalvaged], to: str | None, known: Mapping[str, Target]) -> list[Part]:
+    return [
+        Part(
+            topic=one.topic,
+            partition=one.partition,
+            mirror=one.destination_topic,
+            into=to or one.destination_topic,
+            max_message_bytes=known[to or one.destination_topic].max_message_bytes,
+            begun=one.begun,
+        )
+        for one in found
+    ]

@@ -1,0 +1,1 @@
+"""The slot: what one Spark task copies. Fetch, filter, stamp, produce, commit."""

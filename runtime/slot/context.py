@@ -1,0 +1,32 @@
+"""What the flows of a slot share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+from runtime.contract.spec.jobspec import CopySettings
+from runtime.kafka.cluster import Cluster
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.slot.failpoints import Passing
+from runtime.slot.read.budget import ByteBudget
+
+Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """`producers` are the destination's. `spawn` starts a task whose failure ends the slot."""
+
+    job: str
+    slot: int
+    settings: CopySettings
+    destination: Cluster
+    ledger: Ledger
+    producers: ProducerDirectory
+    map_partitions: int
+    budget: ByteBudget
+    passing: Passing
+    spawn: Spawn

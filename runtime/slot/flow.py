@@ -1,0 +1,351 @@
+"""One flow in one slot: its lanes, its reading, and what is done when either has news."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+
+from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord, partition_of
+from runtime.contract.records.producers import Producer
+from runtime.contract.records.status import FlowStats
+from runtime.contract.spec import naming
+from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, transactional_ids
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.ledger.ledger import Undecided
+from runtime.ledger.producer_directory import ProducerDirectory, register
+from runtime.ledger.scan import READ_FAILURES
+from runtime.slot.context import Surroundings
+from runtime.slot.health.foreign_writes import ForeignWrites
+from runtime.slot.health.supervisor import Care
+from runtime.slot.log import log_event
+from runtime.slot.partition import PartitionCopy, now_ms
+from runtime.slot.read.budget import TokenBucket
+from runtime.slot.read.reading import Reading
+from runtime.slot.settings import lane_settings
+from runtime.slot.stats import FlowCounters
+from runtime.slot.write.closing import Entry, LedgerPlace
+from runtime.slot.write.errors import Decision, Do
+from runtime.slot.write.lane import Lane
+from runtime.slot.write.lanes import LaneSet
+from runtime.slot.write.owner import SlotMustEnd
+from runtime.slot.write.transaction import Failure, Transaction
+
+_DECIDED_PAUSE_S = 0.02
+_DRAIN_S = 15.0
+_NO_PROGRESS = "the ledger has no progress of it; it does not start over"
+
+
+class Superseded(Exception):
+    """The ledger names another generation of the flow: this slot is not its writer (R3)."""
+
+
+class FlowCopy:
+    """`begin`, then `admit` partitions and `release` them; `drain` at the end.
+
+    `unreadable` is told when the flow can't go on because of what the ledger holds: it is to be drained then.
+    """
+
+    def __init__(
+        self,
+        assigned: AssignedFlow,
+        source: Cluster,
+        directory: ProducerDirectory | None,
+        around: Surroundings,
+        unreadable: Callable[[Exception], None],
+    ) -> None:
+        self.assigned = assigned
+        self.spec = assigned.spec
+        self.name = assigned.spec.name
+        self.copies: dict[PartitionKey, PartitionCopy] = {}
+        self.superseded = ""
+        self.counters = FlowCounters()
+        self._source = source
+        self._around = around
+        self._place = LedgerPlace(
+            TopicPartition(naming.LEDGER, around.ledger.partition(self.name)),
+            TopicPartition(naming.OFFSET_MAP, partition_of(self.name, around.map_partitions)),
+            assigned.generation,
+        )
+        loop = asyncio.get_running_loop()
+        self._bucket = TokenBucket(assigned.rate_limit, loop.time)
+        self._lanes = LaneSet(self._made_lanes(), around.settings.lanes, self._run_lane)
+        self._care = Care(source, around.destination, around.settings, assigned.generation, self)
+        self._reading = Reading(self.spec, source, directory, around, self._bucket, self._care, self.spawn)
+        self._foreign = ForeignWrites(self.name, around.destination, around.producers, self.copies)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lane_tasks: set[asyncio.Task[None]] = set()
+        self._unreadable = unreadable
+        self._missing: dict[PartitionKey, tuple[AssignedPartition, str]] = {}
+        self._undecided: dict[PartitionKey, AssignedPartition] = {}
+
+    # What the slot calls
+
+    async def begin(self) -> None:
+        """Fencing 3: ids first, then the generation, then progress.
+
+        Raises Superseded, WireError, and READ_FAILURES for a generation that can't be read.
+        """
+        await self._lanes.begin()
+        await self._around.ledger.decided(self.name)
+        self._check_generation()
+        log_event("flow_begun", key=self.name, flow=self.name, generation=self.assigned.generation)
+        self.spawn(self._care.run())
+        self.spawn(self._care.run_again())
+        if not self.spec.shared:
+            self.spawn(self._foreign.run())
+
+    def _check_generation(self) -> None:
+        generation = self._around.ledger.generation(self.name)
+        mine = self.assigned.generation
+        if generation is None or generation.number != mine or generation.state != "active":
+            found = f"{generation.number}, {generation.state}" if generation else "none"
+            self.superseded = f"the ledger's generation of {self.name} is {found}; this slot's is {mine}"
+            raise Superseded(self.superseded)
+
+    async def admit(self, partitions: Iterable[AssignedPartition]) -> None:
+        """Reads their progress, looks at both sides, starts copying. What has no progress stops."""
+        wanted = list(partitions)
+        await self._around.ledger.refresh(self.name)
+        self._check_generation()
+        for assigned in wanted:
+            try:
+                progress = self._around.ledger.progress(assigned.key)
+            except UnreadableRecord as error:
+                self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
+                continue
+            if isinstance(progress, Undecided):
+                self._undecided[assigned.key] = assigned
+                self.spawn(self._admit_later(assigned))
+            else:
+                self._admit(assigned, progress)
+
+    def _admit(self, assigned: AssignedPartition, progress: Progress | None) -> None:
+        if progress is None:
+            self._missing[assigned.key] = assigned, _NO_PROGRESS
+            return
+        copy = PartitionCopy(assigned, progress, shared=self.spec.shared)
+        self.copies[assigned.key] = copy
+        self._care.admit([copy])
+
+    async def _admit_later(self, assigned: AssignedPartition) -> None:
+        """An open transaction has written its progress: its former slot's, whose markers are still to
+        come.
+        """
+        try:
+            progress = await self.decided(assigned.key)
+        except READ_FAILURES as error:
+            if self._undecided.pop(assigned.key, None) is assigned:
+                self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
+            return
+        if self._undecided.pop(assigned.key, None) is assigned:
+            self._admit(assigned, progress)
+
+    async def release(self, keys: Iterable[PartitionKey]) -> None:
+        """Lets partitions go: the transactions they are in end first."""
+        copies = [copy for key in keys if (copy := self.copies.pop(key, None)) is not None]
+        for key in keys:
+            self._missing.pop(key, None)
+            self._undecided.pop(key, None)
+        for copy in copies:
+            copy.releasing = True
+            self._care.forget(copy)
+            self.halt(copy)
+        for copy in copies:
+            if copy.lane is not None:
+                await copy.lane.free(copy)
+            copy.rewind()
+
+    async def drain(self) -> None:
+        """Open transactions end, then nothing of the flow runs here any more."""
+        for task in self._tasks:
+            task.cancel()
+        self._care.close()
+        for lane in self._lanes.all:
+            lane.drain()
+        lanes = set(self._lane_tasks)
+        if lanes:
+            _, waiting = await asyncio.wait(lanes, timeout=_DRAIN_S)
+            for task in waiting:
+                task.cancel()
+        await asyncio.gather(*self._tasks, *lanes, return_exceptions=True)
+        for copy in self.copies.values():
+            copy.rewind()
+
+    def set_rate(self, rate_limit: int | None) -> None:
+        self._bucket.set_rate(rate_limit)
+
+    def missing(self) -> Mapping[PartitionKey, tuple[AssignedPartition, str]]:
+        """Without progress in the ledger that could be read, and why."""
+        return self._missing
+
+    def undecided(self) -> Mapping[PartitionKey, AssignedPartition]:
+        """Whose progress an open transaction has written."""
+        return self._undecided
+
+    def look_at(self, topics: Iterable[str]) -> None:
+        """The topics' ids are not the ledger's any more, at one side: their partitions are looked at now."""
+        changed = set(topics)
+        for copy in self.copies.values():
+            if copy.fetchable and (copy.key.topic in changed or copy.at.topic in changed):
+                self._care.look(copy, "a topic's id changed")
+
+    def stats(self) -> FlowStats:
+        throttled_ms = int(self._bucket.throttled_s * 1000)
+        return self.counters.stats(self.name, self._lanes.aborts(), throttled_ms, self._lanes.stuck())
+
+    # The lanes' owner
+
+    def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
+        self.counters.committed(tx, entries, now_ms())
+        self._foreign.committed(tx.parts)
+        for copy, _, _, part, step in entries:
+            copy.failures = 0
+            if copy.suspect and part is not None:
+                copy.suspect = False
+                self._lanes.place(copy)
+            if step is None:
+                self._care.admit([copy])
+            copy.settle()
+
+    def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
+        why = str(failure)
+        for copy in parts:
+            copy.aborts += 1
+            copy.trouble = why
+        for copy in failure.copies:
+            match decision.do:
+                case Do.STOP if decision.state is not None:
+                    copy.suspect = True
+                    self._care.stop(copy, decision.state, why)
+                case Do.SUSPECT:
+                    copy.suspect = True
+                    self._care.retry(copy, why)
+                case Do.LOOK:
+                    self._care.look(copy, why)
+
+    def rewound(self, copies: Iterable[PartitionCopy]) -> None:
+        for copy in copies:
+            self._reading.touch(copy)
+
+    def unfit(self, copy: PartitionCopy, why: str) -> None:
+        copy.rewind()
+        self._care.retry(copy, why)
+
+    def led_anew(self, copy: PartitionCopy) -> None:
+        leader = self._around.destination.leader(*copy.at)
+        log_event(
+            "leader_changed",
+            key=copy.label,
+            **copy.logged(),
+            side="destination",
+            leader=leader.leader if leader is not None else None,
+            leader_epoch=leader.leader_epoch if leader is not None else None,
+            decision="look",
+        )
+        copy.rewind()
+        self._care.look_now(copy)
+
+    def stuck(self, lane: Lane) -> None:
+        log_event(
+            "lane_stuck",
+            key=lane.transactional_id,
+            level=logging.WARNING,
+            flow=self.name,
+            transactional_id=lane.transactional_id,
+            decision="partitions go to other lanes",
+        )
+        self._reading.hold(copy for copy in lane.copies if copy.busy)
+        self._lanes.leave_stuck(lane)
+
+    def freed(self, lane: Lane) -> None:
+        log_event(
+            "lane_freed", key=lane.transactional_id, flow=self.name, transactional_id=lane.transactional_id
+        )
+        for copy in list(self.copies.values()):
+            if not copy.busy and copy.lane is not None and not copy.suspect and copy.lane.is_stuck:
+                self._lanes.place(copy)
+
+    def sent(self, copy: PartitionCopy) -> None:
+        self._reading.drained(copy)
+
+    async def register(self, identity: ProducerIdentity) -> None:
+        spec = self.spec
+        undoes = spec.destination if spec.reverse_of is not None else None
+        producer = Producer(self.name, spec.source, self._source.cluster_id, spec.rename, undoes=undoes)
+        await register(self._around.destination, identity.producer_id, producer, now_ms())
+
+    async def confirm(self, lane: Lane) -> None:
+        expected = {copy: copy.progress for copy in lane.copies if not copy.busy}
+        await self._around.ledger.refresh(self.name)
+        try:
+            self._check_generation()
+        except Superseded as outdated:
+            raise SlotMustEnd(str(outdated)) from outdated
+        for copy, progress in expected.items():
+            found = self._around.ledger.progress(copy.key)
+            if isinstance(found, Undecided):  # perhaps by its own last transaction, in another lane
+                found = await self.decided(copy.key)
+            if copy.lane is lane and copy.progress is progress and found != progress:
+                raise SlotMustEnd(f"someone else copies {copy.key.topic}-{copy.key.partition} of {self.name}")
+
+    async def decided(self, key: PartitionKey) -> Progress | None:
+        while True:
+            with contextlib.suppress(WireError):
+                await self._around.ledger.refresh(self.name)
+                found = self._around.ledger.progress(key)
+                if not isinstance(found, Undecided):
+                    return found
+            await asyncio.sleep(_DECIDED_PAUSE_S)
+
+    # The care's patient
+
+    def halt(self, copy: PartitionCopy) -> None:
+        self._reading.remove(copy)
+
+    def resume(self, copy: PartitionCopy) -> None:
+        self._lanes.place(copy)
+        self._reading.add(copy)
+
+    def replace(self, copy: PartitionCopy) -> None:
+        self._lanes.place(copy)
+        assert copy.lane is not None
+        copy.lane.advance_tails()
+
+    def accepts_loss(self, copy: PartitionCopy) -> bool:
+        return copy.assigned.accept_loss or self.spec.on_data_loss == "skip"
+
+    # Inside
+
+    def _made_lanes(self) -> list[Lane]:
+        around = self._around
+        ids = transactional_ids(around.job, around.slot, self.name, around.settings)
+        settings = lane_settings(around.settings, self.spec)
+        solo = around.settings.lanes
+        return [
+            Lane(around.destination, one, self._place, settings, self, around.passing, solo=number == solo)
+            for number, one in enumerate(ids)
+        ]
+
+    def _run_lane(self, lane: Lane) -> None:
+        async def life() -> None:
+            try:
+                if lane.is_stuck:
+                    await lane.begin_again()
+                await lane.run()
+            except READ_FAILURES as error:
+                self._unreadable(error)
+
+        task = self._around.spawn(life())
+        self._lane_tasks.add(task)
+        task.add_done_callback(self._lane_tasks.discard)
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """A task that ends with the flow."""
+        task = self._around.spawn(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

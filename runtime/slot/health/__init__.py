@@ -1,0 +1,1 @@
+"""Partitions that do not move, or are not what they should be: looked at, named, continued."""

@@ -1,0 +1,130 @@
+"""R4, decided in pure code: is what both sides show still what the ledger says, and how to go on if someone
+said so.
+"""
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from runtime.contract.records.advance import give_up, start_over
+from runtime.contract.records.ledger import Progress
+from runtime.contract.records.status import PartitionState as State
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """`diverged_at` is where the source's log parts from what was read: an older leader epoch ends before the
+    position."""
+
+    topic_id: bytes
+    log_start: int
+    log_end: int
+    diverged_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationFacts:
+    """`rewritten`: another batch stands where our last one was, so the log was cut below it and grew
+    again. `leader_epoch`: the leader's that was asked, or an older one.
+    """
+
+    topic_id: bytes
+    log_end: int
+    rewritten: bool = False
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    state: State
+    why: str
+
+
+def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
+    position = progress.position
+    if facts.topic_id != progress.source_topic_id:
+        return Finding(
+            State.RECREATED,
+            f"the source's topic was recreated: its id is {facts.topic_id.hex()}, copied was"
+            f" {progress.source_topic_id.hex()}",
+        )
+    if facts.log_start > position:
+        lost = facts.log_start - position
+        return Finding(
+            State.DATA_LOSS,
+            f"retention at the source passed the position: {lost} offsets, from {position} to"
+            f" {facts.log_start}, are gone and were not copied",
+        )
+    if facts.diverged_at is not None:
+        return Finding(
+            State.DIVERGED,
+            f"a leader change truncated the source to {facts.diverged_at}, copied was up to {position}",
+        )
+    if facts.log_end < position:
+        return Finding(
+            State.DIVERGED,
+            f"the source ends at {facts.log_end}, copied was up to {position}: it was truncated",
+        )
+    return None
+
+
+def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | None:
+    end = progress.destination_end
+    if facts.topic_id != progress.destination_topic_id:
+        return Finding(
+            State.RECREATED,
+            f"the destination's topic was recreated: its id is {facts.topic_id.hex()}, written was"
+            f" {progress.destination_topic_id.hex()}",
+        )
+    if facts.log_end < end:
+        return Finding(
+            State.DIVERGED,
+            f"the destination's partition ends at {facts.log_end}, the ledger says {end}: it was truncated",
+        )
+    if facts.rewritten:
+        return Finding(
+            State.DIVERGED,
+            f"a leader change truncated the destination below {end}, where the ledger says it ended, and"
+            " something else was written there since",
+        )
+    return None
+
+
+def go_on(
+    progress: Progress,
+    source: SourceFacts,
+    destination: DestinationFacts,
+    *,
+    generation: int,
+    now_ms: int,
+) -> Progress:
+    """What is committed when the topology or an operator says: go on over what is lost.
+
+    Nothing that is there is skipped: from the source's log start, from where it was truncated to, from the
+    beginning of a recreated topic. A destination that was recreated or truncated gets what comes from here
+    on.
+    """
+    recreated = source.topic_id != progress.source_topic_id
+    restarted = recreated or judge_destination(progress, destination) is not None
+    position = progress.position
+    if recreated:
+        position = source.log_start
+    elif source.diverged_at is not None or source.log_end < position:
+        parted = source.log_end if source.diverged_at is None else source.diverged_at
+        position = min(position, source.log_end, parted)
+        restarted = True
+    skipped = replace(progress, position=position) if position < progress.position else progress
+    if source.log_start > position:
+        skipped = give_up(skipped, source.log_start, "lost", generation=generation, now_ms=now_ms)
+        position = source.log_start
+    if not restarted:
+        return skipped
+    return start_over(
+        skipped,
+        position=position,
+        destination_end=destination.log_end,
+        source_topic_id=source.topic_id,
+        destination_topic_id=destination.topic_id,
+        generation=generation,
+        now_ms=now_ms,
+    )

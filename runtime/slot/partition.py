@@ -1,0 +1,252 @@
+"""One partition on its way through the slot: where it stands, what is queued, and why it is not moving."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+from runtime.batch import Outgoing, RewriteSpec
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.status import OpenTransaction, PartitionStatus
+from runtime.contract.records.status import PartitionState as State
+from runtime.contract.spec.assignment import AssignedPartition
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.slot.health.accounts import OffsetAccounts
+from runtime.slot.log import log_event
+from runtime.slot.read.budget import Held
+
+if TYPE_CHECKING:
+    from runtime.slot.read.intake import BrokerIntake
+    from runtime.slot.write.lane import Lane
+    from runtime.slot.write.transaction import Part
+
+
+class Cursor(NamedTuple):
+    """A position at the source, and the leader epoch of what lies right before it (-1: not known)."""
+
+    offset: int
+    epoch: int
+
+
+class Queued(NamedTuple):
+    """A batch that is ready to go out, and the memory it lies in."""
+
+    out: Outgoing
+    epoch: int
+    held: Held
+
+
+class PartitionFields(TypedDict):
+    """Which partition a line of the log is about, and where it stands in the ledger."""
+
+    flow: str
+    topic: str
+    partition: int
+    position: int
+    destination_end: int
+
+
+class Source(NamedTuple):
+    """The source's side as it was last answered."""
+
+    log_start: int = -1
+    stable_end: int = -1
+    high_watermark: int = -1
+
+
+_FLOWING = frozenset({State.COPYING, State.CAUGHT_UP})
+_MOVING = frozenset({State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCKED_AT_SOURCE})
+
+
+class PartitionCopy:
+    """Mutable on purpose: one asyncio process, one object per partition, no lock.
+
+    `cursor` is where to fetch next, `queue` what was fetched before it and not sent yet. A `rewind` throws
+    the queue away and goes back to what is committed; `turn` tells answers to older fetches apart.
+    """
+
+    def __init__(self, assigned: AssignedPartition, progress: Progress, *, shared: bool = False) -> None:
+        self.assigned = assigned
+        self.key: PartitionKey = assigned.key
+        self.at = TopicPartition(assigned.destination_topic, assigned.partition)
+        self.progress = progress
+        self.cursor = Cursor(progress.position, progress.source_epoch)
+        self.queue: deque[Queued] = deque()
+        self.queued_bytes = 0
+        self.dropped = 0
+        self.turn = 0
+        self.source = Source()
+        self.lane: Lane | None = None
+        self.intake: BrokerIntake | None = None
+        self.rewrite: RewriteSpec | None = None
+        self.part: Part | None = None
+        self.closing = False  # its tail is in the transaction that is being ended
+        self.accounts = OffsetAccounts(progress.destination_end)
+        self.looked_epoch = -1  # the destination's leader epoch when it was looked at
+        self.suspect = False
+        self.failures = 0
+        self.replacement: Progress | None = None
+        self.releasing = False
+        self.state = State.STARTING
+        self.since_ms = now_ms()
+        self.why = ""
+        self.blocked_by: OpenTransaction | None = None
+        self.trouble = ""
+        self.shared = shared
+        self.foreign_writes = False
+        self.last_fetch_ms = 0
+        self.last_commit_ms = 0
+        self.caught_up_since_ms = 0
+        self.transactions = 0
+        self.aborts = 0
+
+    @property
+    def label(self) -> str:
+        return f"{self.key.flow}/{self.key.topic}-{self.key.partition}"
+
+    @property
+    def heard_ms(self) -> int:
+        """When the source was last heard of the partition: idle partitions share their session's answers."""
+        return max(self.last_fetch_ms, self.intake.heard_ms(self) if self.intake is not None else 0)
+
+    def logged(self) -> PartitionFields:
+        flow, topic, partition = self.key
+        progress = self.progress
+        return {
+            "flow": flow,
+            "topic": topic,
+            "partition": partition,
+            "position": progress.position,
+            "destination_end": progress.destination_end,
+        }
+
+    @property
+    def fetchable(self) -> bool:
+        return not self.releasing and self.state in _MOVING
+
+    @property
+    def behind(self) -> bool:
+        """Whether the source is known to have more that is about to come: an end now would only cost time."""
+        return self.cursor.offset < self.source.stable_end and self.fetchable
+
+    @property
+    def busy(self) -> bool:
+        """Whether an open transaction may still commit something of it: till then it stays in its lane."""
+        return self.part is not None or self.closing
+
+    @property
+    def tail_moved(self) -> bool:
+        """Whether the ledger is to hear of a position without any batch."""
+        if self.busy or self.releasing:
+            return False
+        moved = not self.queue and self.cursor.offset > self.progress.position
+        return moved or self.replacement is not None
+
+    def enter(self, state: State, why: str = "") -> None:
+        if state is not self.state:
+            self.since_ms = now_ms()
+            if state is not State.RETRYING and not (state in _FLOWING and self.state in _FLOWING):
+                log_event(
+                    "partition_state",
+                    key=self.label,
+                    **self.logged(),
+                    state=state,
+                    before=self.state,
+                    why=why,
+                )
+        if state is State.CAUGHT_UP:
+            self.caught_up_since_ms = self.caught_up_since_ms or now_ms()
+        else:
+            self.caught_up_since_ms = 0
+        self.state, self.why = state, why
+        self.blocked_by = None
+
+    def block(self, by: OpenTransaction | None, why: str) -> None:
+        """A transaction at the source holds its readers back."""
+        self.enter(State.BLOCKED_AT_SOURCE, why)
+        self.blocked_by = by
+
+    def add(self, queued: Queued) -> None:
+        self.queue.append(queued)
+        self.queued_bytes += queued.out.batch.size
+
+    def take(self) -> Queued:
+        queued = self.queue.popleft()
+        self.queued_bytes -= queued.out.batch.size
+        return queued
+
+    def rewind(self) -> None:
+        """Back to what is committed: whatever was fetched since is fetched again."""
+        self.shed()
+        self.part = None
+        self.dropped = 0
+        self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
+
+    def shed(self) -> None:
+        """Gives back the memory of what is queued. It is not read on before a rewind."""
+        self.last_fetch_ms = self.heard_ms
+        self.turn += 1
+        for queued in self.queue:
+            queued.held.let_go()
+        self.queue.clear()
+        self.queued_bytes = 0
+
+    def committed(self, progress: Progress) -> None:
+        if progress.incarnation != self.progress.incarnation:  # what is in the new log from here on counts
+            self.accounts = OffsetAccounts(progress.destination_end)
+        self.progress = progress
+        self.trouble = ""
+        self.last_commit_ms = progress.written_at
+        self.transactions += 1
+
+    def backoff_s(self, first_ms: int, longest_ms: int) -> float:
+        """How long to wait after one more failure."""
+        self.failures += 1
+        grown: float = first_ms * 2.0 ** min(self.failures - 1, 16)
+        return min(grown, longest_ms) / 1000
+
+    def settle(self) -> None:
+        """`copying` or `caught_up`, by where it stands now."""
+        if self.state not in _MOVING:
+            return
+        end = self.source.stable_end
+        if end < 0:
+            return
+        if self.progress.position < end:
+            if self.state is not State.COPYING:
+                self.enter(State.COPYING)
+        elif self.state is not State.BLOCKED_AT_SOURCE and self.state is not State.CAUGHT_UP:
+            self.enter(State.CAUGHT_UP)
+
+    def status(self) -> PartitionStatus:
+        progress = self.progress
+        return PartitionStatus(
+            flow=self.key.flow,
+            topic=self.key.topic,
+            partition=self.key.partition,
+            state=State.RETRYING if self.trouble and self.state in _MOVING else self.state,
+            since_ms=self.since_ms,
+            why=self.why or self.trouble,
+            foreign_writes=self.foreign_writes and not self.shared,
+            position=progress.position,
+            destination_end=progress.destination_end,
+            source_start=self.source.log_start,
+            source_end=self.source.stable_end,
+            source_high_watermark=self.source.high_watermark,
+            last_fetch_ms=self.heard_ms,
+            last_commit_ms=self.last_commit_ms,
+            caught_up_since_ms=self.caught_up_since_ms,
+            last_timestamp=progress.last_timestamp,
+            records=progress.records,
+            bytes=progress.bytes,
+            dropped=progress.dropped,
+            transactions=self.transactions,
+            aborts=self.aborts,
+            lost=sum(gap.end - gap.low for gap in progress.gaps),
+            blocked_by=self.blocked_by,
+        )
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)

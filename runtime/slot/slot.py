@@ -1,0 +1,252 @@
+"""The slot: everything one process copies, from its first assignment to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
+from runtime.contract.spec import naming
+from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.spec_clusters import WrongCluster, named, opened
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.slot import failpoints
+from runtime.slot.callbacks import callback_failures
+from runtime.slot.context import Surroundings
+from runtime.slot.flow_run import FlowRun, moment_or
+from runtime.slot.log import log_event
+from runtime.slot.partition import now_ms
+from runtime.slot.read.budget import ByteBudget
+from runtime.slot.sources import Sources
+from runtime.slot.write.owner import SlotMustEnd
+
+_OPEN_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """As asked: open transactions were ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Someone else may be the writer now (47, 90), or no id works: end the process, then submit it again."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """The ledger names newer generations for all flows of the slot: whoever assigned them is not the
+    driver.
+    """
+
+    why: str
+
+
+SlotEnd = Stopped | Fenced | Outdated
+
+
+def why_of(end: SlotEnd) -> str:
+    return "" if isinstance(end, Stopped) else end.why
+
+
+class Slot:
+    """Made with its first assignment; `run` copies until `stop`, or until it must end.
+
+    All methods are for the event loop that runs it. One slot per process: errors 47 and 90 end the process,
+    because only one that was submitted again may initialise its ids again (R3).
+    """
+
+    def __init__(self, spec: SlotSpec, first: Assignment, environ: Mapping[str, str] | None = None) -> None:
+        self._spec = spec
+        self._environ = os.environ if environ is None else environ
+        self._assignment = first
+        self._runs: dict[str, FlowRun] = {}
+        self._destination: Cluster | None = None
+        self._sources = Sources(self._cluster, spec.sources)
+        self._budget = ByteBudget(spec.copy.buffer_bytes)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._around: Surroundings | None = None
+        self._stopping = asyncio.Event()
+        self._end: asyncio.Future[SlotEnd] | None = None
+
+    async def run(self) -> SlotEnd:
+        """Copies. Raises what it can't explain: the process should end then, too."""
+        self._end = asyncio.get_running_loop().create_future()
+        spec = self._spec
+        log_event("slot_started", job=spec.job, slot=spec.slot, destination=spec.destination)
+        with callback_failures(self._failed):
+            return await self._run(self._end)
+
+    async def _run(self, end: asyncio.Future[SlotEnd]) -> SlotEnd:
+        spec = self._spec
+        try:
+            if await self._opened():
+                self.assign(self._assignment)
+                stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stopping.wait())
+                await asyncio.wait([stopping, end], return_when=asyncio.FIRST_COMPLETED)
+                stopping.cancel()
+                if not end.done():
+                    await self._drained()
+            ended = end.result() if end.done() else Stopped()
+            log_event(
+                "slot_ended",
+                job=spec.job,
+                slot=spec.slot,
+                decision=type(ended).__name__.lower(),
+                error=why_of(ended),
+            )
+            return ended
+        finally:
+            await self._closed()
+
+    def assign(self, assignment: Assignment) -> None:
+        """What is copied from now on. What stays is not disturbed; `status` says when it is in force."""
+        if assignment.version < self._assignment.version or self._stopping.is_set():
+            return
+        self._assignment = assignment
+        log_event(
+            "assignment",
+            slot=self._spec.slot,
+            version=assignment.version,
+            flows=len(assignment.flows),
+            partitions=len(assignment.partitions),
+        )
+        if self._around is None:
+            return
+        for name in [*self._runs, *assignment.flows]:
+            partitions = {one.key: one for one in assignment.partitions if one.flow == name}
+            if name not in self._runs or self._runs[name].superseded:
+                self._runs[name] = FlowRun(name, self._around, self._sources)
+                self._spawn(self._runs[name].run())
+            self._runs[name].want(assignment.version, assignment.flows.get(name), partitions)
+
+    def stop(self) -> None:
+        """Open transactions end, then `run` returns Stopped."""
+        self._stopping.set()
+
+    def status(self) -> SlotStatus:
+        """`assignment` is the version that is in force: everything released before it is let go."""
+        runs = list(self._runs.values())
+        in_force = min((run.version for run in runs), default=self._assignment.version)
+        return SlotStatus(
+            slot=self._spec.slot,
+            at_ms=now_ms(),
+            assignment=in_force if self._around is not None else 0,
+            process=os.getpid(),
+            host=socket.gethostname(),
+            rss_bytes=_resident_bytes(),
+            buffered_bytes=self._budget.used,
+            flows=[run.flow.stats() for run in runs if run.flow is not None],
+            partitions=[status for run in runs for status in run.partitions()] + self._waiting(),
+        )
+
+    def _waiting(self) -> list[PartitionStatus]:
+        """Before the destination could be opened."""
+        if self._around is not None:
+            return []
+        moment = now_ms()
+        return [
+            PartitionStatus(one.flow, one.topic, one.partition, PartitionState.STARTING, moment)
+            for one in self._assignment.partitions
+        ]
+
+    async def _opened(self) -> bool:
+        """Waits for the destination as long as it takes; false when the slot is stopped meanwhile."""
+        while not self._stopping.is_set():
+            try:
+                if self._destination is None:
+                    self._destination = await self._cluster(self._spec.destination, self._spec.cluster)
+                destination = self._destination
+                ledger = await Ledger.open(destination)
+                topic = (await destination.topics([naming.OFFSET_MAP], fresh=True))[naming.OFFSET_MAP]
+                self._around = Surroundings(
+                    job=self._spec.job,
+                    slot=self._spec.slot,
+                    settings=self._spec.copy,
+                    destination=destination,
+                    ledger=ledger,
+                    producers=ProducerDirectory(destination),
+                    map_partitions=max(len(topic.partitions), 1),
+                    budget=self._budget,
+                    passing=failpoints.from_environment(self._environ),
+                    spawn=self._spawn,
+                )
+            except WrongCluster:
+                raise
+            except WireError as error:
+                log_event("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
+                await moment_or(self._stopping, _OPEN_PAUSE_S)
+            else:
+                return True
+        return False
+
+    async def _cluster(self, name: str, spec: ClusterSpec) -> Cluster:
+        return await opened(name, named(spec, client_id(self._spec.job, self._spec.slot)), self._environ)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _failed(self, error: BaseException) -> None:
+        if self._end is not None and not self._end.done():
+            self._end.set_exception(error)
+            self._stopping.set()
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        end = self._end
+        error = None if task.cancelled() else task.exception()
+        if end is None or end.done():
+            return
+        match error:
+            case None:
+                wanted = [run for run in self._runs.values() if run.wanted]
+                if wanted and all(run.superseded for run in wanted):
+                    end.set_result(Outdated("; ".join(run.superseded for run in wanted)))
+            case SlotMustEnd():
+                end.set_result(Fenced(str(error)))
+            case _:
+                self._failed(error)
+
+    async def _drained(self) -> None:
+        await asyncio.gather(*(run.drain() for run in self._runs.values()))
+
+    async def _closed(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._sources.close()
+        if self._destination is not None:
+            await self._destination.close()
+        if self._end is not None and self._end.done() and not self._end.cancelled():
+            self._end.exception()
+
+
+def _resident_bytes() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def run_slot(slot: Slot) -> SlotEnd:
+    """For a process that does nothing else: runs the slot on uvloop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(slot.run())

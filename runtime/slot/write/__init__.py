@@ -1,0 +1,1 @@
+"""The slot's destination side: lanes, their transactions, produce requests and recovery."""

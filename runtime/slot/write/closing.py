@@ -1,0 +1,104 @@
+"""The end of a transaction: what the ledger is told, from acknowledged base offsets alone (R1, R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from runtime.batch import stamp
+from runtime.contract.records.advance import Advance, advance
+from runtime.contract.records.ledger import (
+    LedgerKey,
+    LedgerValue,
+    Progress,
+    ProgressKey,
+    Segment,
+    SegmentKey,
+    encode_key,
+    encode_value,
+)
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.transactions import add_partitions
+from runtime.ledger.ledger_writer import BATCH_BYTES, send
+from runtime.ledger.records import Record, build, chunks
+from runtime.slot.partition import PartitionCopy, now_ms
+from runtime.slot.write.errors import Phase
+from runtime.slot.write.sender import Sender
+from runtime.slot.write.transaction import Failure, Part, Transaction, tail_step
+
+
+class LedgerPlace(NamedTuple):
+    """Where a flow's records lie, and the generation that writes them (R3)."""
+
+    ledger: TopicPartition
+    offset_map: TopicPartition
+    generation: int
+
+
+class Entry(NamedTuple):
+    """What a transaction commits for one partition. `part` is None where only its tail moved, `step` is None
+    where progress is replaced as a whole."""
+
+    copy: PartitionCopy
+    progress: Progress
+    segments: Sequence[Segment]
+    part: Part | None
+    step: Advance | None
+
+
+def entries_of(
+    tx: Transaction, tails: Iterable[PartitionCopy], generation: int, moment_ms: int
+) -> list[Entry]:
+    found: list[Entry] = []
+    for part in tx:
+        step = part.step()
+        if step.runs or step.position > part.copy.progress.position:
+            moved = advance(part.copy.progress, step, generation, moment_ms)
+            found.append(Entry(part.copy, *moved, part, step))
+    found.extend(_tail(copy, generation, moment_ms) for copy in tails)
+    return found
+
+
+def _tail(copy: PartitionCopy, generation: int, moment_ms: int) -> Entry:
+    if copy.replacement is not None:
+        return Entry(copy, copy.replacement, (), None, None)
+    step = tail_step(copy)
+    return Entry(copy, *advance(copy.progress, step, generation, moment_ms), None, step)
+
+
+async def write_ledger(
+    cluster: Cluster,
+    place: LedgerPlace,
+    sender: Sender,
+    transactional_id: str,
+    tx: Transaction,
+    entries: Sequence[Entry],
+) -> None:
+    """Progress into the ledger and sealed segments into the map, within the transaction."""
+    by_place: dict[TopicPartition, list[Record]] = {place.ledger: []}
+    for copy, progress, segments, _, _ in entries:
+        by_place[place.ledger].append(_record(ProgressKey(copy.key), progress))
+        for number, segment in enumerate(segments, start=progress.segments - len(segments)):
+            key = SegmentKey(copy.key, progress.incarnation, number)
+            by_place.setdefault(place.offset_map, []).append(_record(key, segment))
+    missing = [at for at in by_place if at != place.ledger or not tx.joined]
+    try:
+        if missing:
+            await add_partitions(cluster, transactional_id, sender.identity, missing)
+            tx.joined = True
+        for at, records in by_place.items():
+            for chunk in chunks(records, BATCH_BYTES):
+                batch = build(chunk, now_ms())
+                identity = sender.identity
+                stamped = stamp(
+                    batch, identity.producer_id, identity.epoch, sender.sequence(at, batch.records)
+                )
+                await send(cluster, at, stamped, transactional_id, f"produce {transactional_id}")
+    except WireError as error:
+        raise Failure(Phase.LEDGER, error) from error
+
+
+def _record(key: LedgerKey, value: LedgerValue) -> Record:
+    return Record(encode_key(key), encode_value(value))

@@ -1,0 +1,300 @@
+"""A lane: one transactional id, one transaction after the other, for the partitions that were put into it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import TimedOut, WireError
+from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.kafka.transactions import add_partitions, end_transaction
+from runtime.slot.failpoints import Passing
+from runtime.slot.partition import PartitionCopy
+from runtime.slot.settings import LaneSettings
+from runtime.slot.write.closing import Entry, LedgerPlace, entries_of, write_ledger
+from runtime.slot.write.errors import Phase
+from runtime.slot.write.joining import Joining
+from runtime.slot.write.owner import Owner
+from runtime.slot.write.recovery import STUCK_AFTER_S, Recovery
+from runtime.slot.write.sender import Sender
+from runtime.slot.write.transaction import Failure, Transaction, blamed
+
+_END_S = 10.0
+_MOST_RUNS = 50_000  # of a heavily compacted topic, kept until the transaction ends (R8)
+_ENDS_COST = 20  # the end of a transaction may take one part in so many of its time
+
+
+class Lane:
+    """`run` is its life. A partition is added with `take`, leaves with `free`, and offers itself when it has
+    something queued or its position moved over nothing to copy."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        place: LedgerPlace,
+        settings: LaneSettings,
+        owner: Owner,
+        passing: Passing,
+        solo: bool = False,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.solo = solo
+        self.is_stuck = False
+        self.copies: dict[PartitionCopy, None] = {}
+        self.aborts = 0
+        self._cluster = cluster
+        self._place = place
+        self._settings = settings
+        self._owner = owner
+        self._passing = passing
+        self._wake = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._sender = Sender(cluster, transactional_id, settings.request_bytes, self._wake.set, owner.sent)
+        self._joining = Joining(cluster, self._sender, owner, self._wake.set)
+        self._tails: dict[PartitionCopy, None] = {}
+        self._tails_due = 0.0
+        self._tx: Transaction | None = None
+        self._draining = False
+        self._hurry = False
+        self._close_s = 0.005
+        self.recovery = Recovery(cluster, transactional_id, settings.transaction_timeout_ms, owner)
+
+    # What the flow calls
+
+    async def begin(self) -> None:
+        """Initialises the id: fences whoever had it before, aborts what they had open. Raises WireError."""
+        self.begin_epoch(await self.recovery.begin())
+
+    async def begin_again(self) -> None:
+        """Tries until the id is no longer stuck."""
+        await self.recovery.begin_again(self)
+
+    def begin_epoch(self, identity: ProducerIdentity) -> None:
+        self._sender.begin_epoch(identity)
+
+    def take(self, copy: PartitionCopy) -> None:
+        """The partition is copied through this lane from now on."""
+        copy.lane = self
+        copy.accounts.change_lane()
+        self.copies[copy] = None
+        self.offer(copy)
+
+    def leave(self, copy: PartitionCopy) -> None:
+        """It is not any more. Only for a partition that is in no open transaction."""
+        assert not copy.busy, "a partition changes its lane between transactions"
+        self.copies.pop(copy, None)
+        self._joining.leave(copy)
+        self._tails.pop(copy, None)
+        copy.lane = None
+
+    async def free(self, copy: PartitionCopy) -> None:
+        """Waits until the partition is in no open transaction, which ends soon for it; then it has left."""
+        while copy.busy:
+            self._hurry = True
+            self.ended.clear()
+            self._wake.set()
+            await self.ended.wait()
+        self.leave(copy)
+
+    def offer(self, copy: PartitionCopy) -> None:
+        """The partition has something queued, or its tail moved."""
+        if copy.queue:
+            if copy.part is None:
+                self._joining.offer(copy)
+            elif self._tx is not None and not self._tx.closed:
+                self._sender.offer(copy.part)
+                self._wake.set()
+        elif copy.part is not None:  # perhaps it was all that its transaction waited for
+            self._wake.set()
+        elif copy.tail_moved and copy not in self._tails:
+            if not self._tails:
+                self._tails_due = self._now() + self._settings.tail_every_s
+                asyncio.get_running_loop().call_at(self._tails_due, self._wake.set)
+            self._tails[copy] = None
+
+    def advance_tails(self) -> None:
+        """Positions that moved over nothing go into the ledger now."""
+        self._tails_due = 0.0
+        self._wake.set()
+
+    def topics(self) -> set[str]:
+        """What every transaction writes to."""
+        return {self._place.ledger.topic, self._place.offset_map.topic}
+
+    def drain(self) -> None:
+        """No new transaction; `run` returns once the open one is ended."""
+        self._draining = True
+        self._wake.set()
+
+    # The cycle
+
+    async def run(self) -> None:
+        try:
+            while await self._something_to_do():
+                await self._one_transaction()
+        finally:
+            self._joining.close()
+
+    async def _one_transaction(self) -> None:
+        self._sender.begin()
+        tx = self._tx = Transaction(self._now())
+        try:
+            await self._carry(tx)
+            entries = await self._close(tx)
+        except Failure as failure:
+            await self._recover(tx, failure)
+        else:
+            self._finish(tx, entries)
+        self._tx = None
+        self._hurry = False
+        self.ended.set()
+
+    async def _something_to_do(self) -> bool:
+        while not self._draining:
+            self._wake.clear()
+            if self._joining or self._tails_are_due():
+                return True
+            await self._wake.wait()
+        return False
+
+    async def _carry(self, tx: Transaction) -> None:
+        """Sends until the transaction is due."""
+        window = self._window()
+        timer = asyncio.get_running_loop().call_at(tx.started + window, self._wake.set)
+        try:
+            while True:
+                self._wake.clear()
+                tx.check()
+                if self._due(tx, window):
+                    return
+                if self._joining and await self._join(tx):
+                    continue
+                await self._sender.connect()
+                self._sender.send(tx)
+                if not self._due(tx, window):
+                    await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    def _due(self, tx: Transaction, window: float) -> bool:
+        age = self._now() - tx.started
+        full = tx.bytes >= self._settings.transaction_bytes or tx.runs >= _MOST_RUNS
+        if self._draining or self._hurry or age >= window or full:
+            return True
+        if tx.in_flight or self._sender.has_ready() or (self._joining and not (self.solo and tx.parts)):
+            return False
+        return not any(copy.behind for copy in tx.parts)
+
+    def _window(self) -> float:
+        """Long enough that ends cost little of the time, never longer than the rpo allows."""
+        return min(max(_ENDS_COST * self._close_s, 0.05), self._settings.longest_s)
+
+    async def _join(self, tx: Transaction) -> bool:
+        """Adds the partitions that have their first batch."""
+        if self.solo and tx.parts:
+            return False
+        joining = self._joining.take(alone=self.solo)
+        if not joining:
+            return False
+        wanted = [part.copy.at for part in joining]
+        if not tx.parts:
+            wanted.append(self._place.ledger)
+        for part in joining:  # already now: whoever looks meanwhile must leave them here
+            tx.take(part)
+        try:
+            await add_partitions(
+                self._cluster, self.transactional_id, self._sender.identity, wanted, within=STUCK_AFTER_S
+            )
+        except WireError as error:
+            raise Failure(Phase.ADD, error, blamed(error, joining)) from error
+        tx.joined = True
+        for part in joining:
+            self._tails.pop(part.copy, None)
+            if part.copy.queue:
+                self._sender.offer(part)
+        return True
+
+    async def _close(self, tx: Transaction) -> list[Entry]:
+        """Flush, ledger, end (R1)."""
+        began = self._now()
+        try:
+            async with asyncio.timeout_at(tx.started + self._settings.late_s):
+                entries = await self._written(tx)
+        except TimeoutError:
+            why = f"not written in {self._settings.late_s:g} s: by a quota, or over a slow link?"
+            raise Failure(Phase.PRODUCE, TimedOut(self.transactional_id, why, sent=True)) from None
+        if not tx.joined:
+            return entries
+        tx.entries = entries
+        self._passing("before_end")
+        try:
+            identity = self._sender.identity
+            await end_transaction(self._cluster, self.transactional_id, identity, commit=True, within=_END_S)
+        except WireError as error:
+            raise Failure(Phase.END, error) from error
+        self._passing("after_end")
+        self._close_s += (self._now() - began - self._close_s) / 4
+        return entries
+
+    async def _written(self, tx: Transaction) -> list[Entry]:
+        """Everything is acknowledged, and the ledger's records, too."""
+        self._passing("before_flush")
+        while tx.in_flight and tx.unexpected is None:
+            self._wake.clear()
+            await self._wake.wait()
+        tx.check()
+        self._passing("after_flush")
+        tails = [copy for copy in self._tails if copy.tail_moved] if self._tails_are_due() or tx.parts else []
+        tx.take_tails(tails)
+        entries = entries_of(tx, tails, self._place.generation, int(time.time() * 1000))
+        if not entries and not tx.joined:
+            return entries
+        self._passing("before_ledger")
+        await write_ledger(self._cluster, self._place, self._sender, self.transactional_id, tx, entries)
+        self._passing("after_ledger")
+        return entries
+
+    def _tails_are_due(self) -> bool:
+        return bool(self._tails) and self._now() >= self._tails_due
+
+    def _finish(self, tx: Transaction, entries: list[Entry]) -> None:
+        """The transaction is committed."""
+        self.recovery.failures = 0
+        tx.closed = True
+        for copy in tx.parts:
+            copy.accounts.committed()
+        for entry in entries:
+            self.settle(entry)
+        tx.let_go()
+        self._owner.committed(self, tx, entries)
+        again = [*tx.parts, *self._tails]
+        self._tails.clear()
+        for copy in again:
+            if copy.lane is self:
+                self.offer(copy)
+
+    async def _recover(self, tx: Transaction, failure: Failure) -> None:
+        """All resume from what is committed (fencing 1, 5)."""
+        self._sender.close(tx)
+        self.aborts += 1
+        await self.recovery.after(self, tx, failure)
+        for copy in self.copies:
+            self.offer(copy)
+
+    def settle(self, entry: Entry) -> None:
+        """What the ledger says now holds."""
+        copy, progress, _, part, step = entry
+        if part is not None:
+            copy.part = None
+        copy.committed(progress)
+        if step is not None:
+            copy.dropped -= step.dropped
+        else:
+            copy.replacement = None
+            copy.rewind()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

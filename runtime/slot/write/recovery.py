@@ -1,0 +1,169 @@
+"""After a transaction failed: a new epoch, and back to what is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.kafka.transactions import init_producer_id
+from runtime.slot.log import log_event
+from runtime.slot.partition import PartitionCopy
+from runtime.slot.write.errors import Decision, Do, Phase, decide
+from runtime.slot.write.owner import Owner, SlotMustEnd
+from runtime.slot.write.transaction import Failure, Transaction
+
+if TYPE_CHECKING:
+    from runtime.slot.write.lane import Lane
+
+_DECISIONS = {
+    Do.RETRY: "abort",
+    Do.ABORT: "abort",
+    Do.SUSPECT: "abort, and try the partition in a lane of its own",
+    Do.STOP: "abort, and stop the partition",
+    Do.LOOK: "abort, and look at the partition's topics",
+    Do.STUCK: "abort",
+    Do.ASK_LEDGER: "ask the ledger whether it was committed",
+    Do.END_SLOT: "end the slot: another writer may have fenced it",
+}
+STUCK_AFTER_S = 3.0
+_LONGEST_PAUSE_S = 3.0
+
+
+class Recovery:
+    """A lane's transactional id: begun, and begun again after every abort (fencing 1)."""
+
+    def __init__(
+        self, cluster: Cluster, transactional_id: str, transaction_timeout_ms: int, owner: Owner
+    ) -> None:
+        self.identity = ProducerIdentity(-1, -1)
+        self.failures = 0
+        self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._owner = owner
+        self._registered = -1
+
+    async def begin(self) -> ProducerIdentity:
+        """A new epoch of the id, written down as this flow's. Raises WireError."""
+        identity = await init_producer_id(
+            self._cluster, self._transactional_id, self._transaction_timeout_ms, within=STUCK_AFTER_S
+        )
+        if identity.producer_id != self._registered:
+            await self._owner.register(identity)
+            self._registered = identity.producer_id
+        self.identity = identity
+        return identity
+
+    async def after(self, lane: Lane, tx: Transaction, failure: Failure) -> None:
+        """Aborts, and rewinds what was in the transaction; or learns that it was committed after all."""
+        self.failures += 1
+        decision = by_failure(failure)
+        log_event(
+            "transaction_failed",
+            key=self._transactional_id,
+            level=logging.WARNING,
+            transactional_id=self._transactional_id,
+            epoch=self.identity.epoch,
+            phase=failure.phase,
+            error=str(failure),
+            partitions=len(tx.parts),
+            blamed=", ".join(copy.label for copy in failure.copies[:5]),
+            failures=self.failures,
+            decision=_DECISIONS[decision.do],
+        )
+        if decision.do is Do.END_SLOT:
+            raise SlotMustEnd(f"{self._transactional_id}: {failure}")
+        copies = list(tx.parts)
+        ambiguous = decision.do is Do.ASK_LEDGER
+        if not ambiguous:
+            self._abandoned(lane, tx, failure, decision)
+        if decision.refresh:
+            await self._refresh({copy.at.topic for copy in copies} | lane.topics())
+        await self.begin_again(lane)
+        if ambiguous:
+            lost = await self._ask(lane, tx)
+            self._owner.failed(lane, failure, decision, lost)
+        await self._confirm(lane)
+        if self.failures > 1:
+            await asyncio.sleep(min(0.05 * 2 ** min(self.failures, 6), 2.0))
+
+    def _abandoned(self, lane: Lane, tx: Transaction, failure: Failure, decision: Decision) -> None:
+        """It can only end aborted now. Said at once: the new epoch may take as long as a marker waits."""
+        copies = list(tx.parts)
+        for copy in copies:
+            copy.rewind()
+        tx.let_go()
+        self._owner.rewound(copies)
+        self._owner.failed(lane, failure, decision, copies)
+        lane.ended.set()
+
+    async def begin_again(self, lane: Lane) -> None:
+        """Until it is done: while the id waits for a marker, its partitions go elsewhere (fencing 4). Those
+        of a transaction whose end is not known stay: it may still commit them.
+        """
+        attempt = 0
+        while True:
+            try:
+                lane.begin_epoch(await self.begin())
+                break
+            except WireError as error:
+                match decide(Phase.INIT, error).do:
+                    case Do.END_SLOT:
+                        raise SlotMustEnd(f"{self._transactional_id}: {error}") from error
+                    case Do.STUCK:
+                        lane.is_stuck = True
+            if lane.is_stuck:
+                self._owner.stuck(lane)
+            attempt += 1
+            await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), _LONGEST_PAUSE_S))
+        if lane.is_stuck:
+            lane.is_stuck = False
+            self._owner.freed(lane)
+
+    async def _confirm(self, lane: Lane) -> None:
+        """The id was begun again, which may have fenced another: so the ledger is read, too (fencing 3)."""
+        while True:
+            try:
+                return await self._owner.confirm(lane)
+            except WireError:
+                await asyncio.sleep(_LONGEST_PAUSE_S / 4)
+
+    async def _refresh(self, topics: set[str]) -> None:
+        """What is cached is not true any more; where nobody answers, the next attempt finds out."""
+        with contextlib.suppress(WireError):
+            await self._cluster.topics(topics, fresh=True)
+
+    async def _ask(self, lane: Lane, tx: Transaction) -> list[PartitionCopy]:
+        """The answer to the end was lost: the ledger knows (fencing 5). Returns those that were aborted."""
+        answers = [(entry, await self._owner.decided(entry.copy.key)) for entry in tx.entries]
+        settled = {entry.copy: entry for entry, progress in answers if progress == entry.progress}
+        for entry in settled.values():
+            lane.settle(entry)
+        copies = [*tx.parts, *tx.tails]
+        for copy in copies:
+            copy.rewind()
+        tx.let_go()
+        if settled:
+            self._owner.committed(lane, tx, [*settled.values()])
+        self._owner.rewound(copies)
+        lost = [copy for copy in tx.parts if copy not in settled]
+        log_event(
+            "transaction_decided",
+            key=self._transactional_id,
+            transactional_id=self._transactional_id,
+            committed=len(settled),
+            aborted=len(lost),
+        )
+        return lost
+
+
+def by_failure(failure: Failure) -> Decision:
+    """What the table says; an acknowledged offset that can't be true has no error, and is looked into."""
+    if failure.error is None:
+        return Decision(Do.LOOK, refresh=True)
+    return decide(failure.phase, failure.error)

@@ -1,0 +1,72 @@
+"""Dashboards and alert rules speak of metrics that there are, and of every state that needs someone."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from runtime.contract.records.status import PartitionState
+from runtime.metrics.collector import FAMILIES
+from tests.runtime.metrics.expressions import ALERTS, BOARDS, DOCS, alerts, expressions
+
+KNOWN = {family.name: family for family in FAMILIES}
+COUNTERPARTS = (
+    "MirrorMakerLag",
+    "MessagesInPerSec",
+    "BytesInPerSec",
+    "BytesOutPerSec",
+    "UnderReplicatedPartitions",
+)
+
+
+def metrics_in(expression: str) -> Iterator[str]:
+    for name in re.findall(r"\brepl_[a-z_]+", expression):
+        yield re.sub(r"_(bucket|sum|count)$", "", name) if "latency" in name else name
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_an_expression_names_metrics_and_labels_that_there_are(expression: str):
+    for name in metrics_in(expression):
+        assert name in KNOWN, name
+    for name, matchers in re.findall(r"\b(repl_[a-z_]+)\{([^}]*)\}", expression):
+        labels = set(re.findall(r"(\w+)\s*[=!]~?\"", matchers)) - {"instance"}
+        family = KNOWN[next(metrics_in(name))]
+        assert labels <= set(family.labels), name
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda path: path.stem)
+def test_panels_are_whole(board):
+    whole: dict[str, Any] = json.loads(board.read_text())
+    panels = [panel for panel in whole["panels"] if panel["type"] != "row"]
+    assert len({panel["id"] for panel in whole["panels"]}) == len(whole["panels"])
+    for panel in panels:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24, panel["title"]
+        assert panel["targets"], panel["title"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def test_what_other_tools_call_it_is_found_in_the_descriptions():
+    told = " ".join(board.read_text() for board in BOARDS)
+    page = (DOCS / "metrics.md").read_text()
+    for name in COUNTERPARTS:
+        assert name in told
+        assert name in page
+
+
+def test_states_that_need_someone_are_all_named():
+    wanted = "|".join(state for state in PartitionState if state.needs_someone)
+    overview = next(board for board in BOARDS if board.stem == "overview")
+    assert f'state=~"{wanted}"' in ALERTS.read_text()
+    assert f'state=~\\"{wanted}\\"' in overview.read_text()
+
+
+def test_every_alert_stands_in_the_docs():
+    page = (DOCS / "metrics.md").read_text()
+    for rule in alerts():
+        summary, severity = rule["annotations"]["summary"], rule["labels"]["severity"]
+        assert f"| {rule['alert']} | {summary} | {severity} |" in page
+    assert yaml.safe_load(ALERTS.read_text())["groups"][0]["name"] == "repl"

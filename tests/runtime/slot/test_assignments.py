@@ -1,0 +1,266 @@
+"""An assignment changes while a slot runs: what stays is not disturbed, what leaves is let go cleanly."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.records.status import PartitionState as State
+from runtime.contract.spec.assignment import Assignment
+from runtime.slot.slot import Outdated, Slot, Stopped
+from tests.records import PATIENCE_S
+from tests.runtime.slot.workload import mixed
+from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, in_state, until
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+
+
+async def in_force(slot: Slot, version: int, within_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + within_s
+    while slot.status().assignment < version:
+        assert time.monotonic() < deadline, slot.status()
+        await asyncio.sleep(0.02)
+
+
+def copied(slot: Slot) -> dict[str, int]:
+    """Records since each flow began in the slot; none of them aborted anything."""
+    flows = slot.status().flows
+    assert not any(flow.aborts for flow in flows)
+    return {flow.flow: flow.records for flow in flows}
+
+
+def test_partitions_move_between_slots_while_records_come(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 4)
+    driver = Driver(sides, job=fresh("job"))
+    mixed(sides["dc1"], topic, 4, seed=1, count=200)
+
+    async def copy() -> None:
+        partitions = assigned(flow.name, topic, 4)
+        whole = await driver.take_over(flow, partitions, slots=2)
+        held = [partitions[:2], partitions[2:]]
+        first, second = (replace(whole, partitions=each) for each in held)
+        async with driver.running(first, 0) as one, driver.running(second, 1) as two:
+            for version, index in enumerate((0, 2, 1, 0, 3, 2), start=2):
+                writing = asyncio.create_task(
+                    asyncio.to_thread(mixed, sides["dc1"], topic, 4, seed=version, count=60)
+                )
+                moved = partitions[index]
+                source = 0 if moved in held[0] else 1
+                held[source] = [each for each in held[source] if each != moved]
+                held[1 - source] = [*held[1 - source], moved]
+                for slot, each in sorted(
+                    zip((one, two), held, strict=True), key=lambda pair: moved in pair[1]
+                ):  # the one that lets go comes first
+                    slot.assign(Assignment(version, whole.flows, each))
+                    await in_force(slot, version)
+                await writing
+            ends = [end for _, end in sides["dc1"].ends(topic, 4)]
+            await until(one, at_end(ends))
+            await until(two, at_end(ends))
+
+    asyncio.run(copy())
+    assert sides["dc2"].read(topic, 4) == sides["dc1"].read(topic, 4)
+
+
+def test_flows_come_and_go_without_disturbing_each_other(sides: dict[str, Side], fresh: Fresh) -> None:
+    first, second = flow_spec(fresh("first")), flow_spec(fresh("second"))
+    topics = {first.name: fresh("a"), second.name: fresh("b")}
+    for side in sides.values():
+        for topic in topics.values():
+            side.create(topic)
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> None:
+        one = await driver.take_over(first, assigned(first.name, topics[first.name]))
+        async with driver.running(one) as slot:
+            sides["dc1"].write(topics[first.name], [{"value": b"1"}])
+            await until(slot, at_end([1]))
+            two = await driver.take_over(second, assigned(second.name, topics[second.name]))
+            both = Assignment(two.version, one.flows | two.flows, one.partitions + two.partitions)
+            slot.assign(both)
+            sides["dc1"].write(topics[second.name], [{"value": b"2"}])
+            await until(slot, at_end([1]))
+            assert [flow.aborts for flow in slot.status().flows] == [0, 0]
+            slot.assign(replace(one, version=both.version + 1))
+            await in_force(slot, both.version + 1)
+            sides["dc1"].write(topics[first.name], [{"value": b"3"}])
+            await until(slot, at_end([2]))
+            assert [one.flow for one in slot.status().partitions] == [first.name]
+
+    asyncio.run(copy())
+
+
+def test_a_flow_of_a_cluster_that_the_slot_was_not_started_with_waits_and_the_other_goes_on(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    """A record in the control topic can't make a slot open a connection."""
+    old, new = flow_spec(fresh("old")), flow_spec(fresh("new"), source="dc3")
+    topics = {old.name: fresh("a"), new.name: fresh("b")}
+    for side in sides.values():
+        for topic in topics.values():
+            side.create(topic)
+    begun = Driver(sides, job=fresh("job"))
+    there = replace_side(sides["dc1"], "dc3", sides["dc1"].bootstrap)
+
+    async def copy() -> None:
+        one = await begun.take_over(old, assigned(old.name, topics[old.name]))
+        later = Driver({**sides, "dc3": there}, job=begun.job)
+        two = await later.take_over(new, assigned(new.name, topics[new.name]))
+        both = one.partitions + two.partitions
+        async with begun.running(one) as slot:
+            slot.assign(Assignment(2, {**one.flows, **two.flows}, both))
+            await until(slot, lambda status: status.flow == old.name or "not in the spec" in status.why)
+            sides["dc1"].write(topics[old.name], [{"value": b"1"}])
+            await until(slot, lambda status: status.flow == new.name or status.position == 1)
+        two = Assignment(3, {**one.flows, **two.flows}, both)
+        async with later.running(two) as slot:  # one that was started with it copies it
+            sides["dc1"].write(topics[new.name], [{"value": b"2"}])
+            await until(slot, lambda status: status.position == 1)
+
+    asyncio.run(copy())
+    for topic in topics.values():
+        assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
+
+
+def test_an_idle_partition_that_is_given_anew_is_caught_up_again(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    """The broker says nothing new of it: the slot has to ask as if for the first time."""
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 2)
+    sides["dc1"].write(topic, [{"value": b"x", "partition": 0}])
+    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic, 2)
+
+    async def copy() -> None:
+        given = await driver.take_over(flow, partitions)
+        async with driver.running(given) as slot:
+            for version in range(2, 5):
+                await until(slot, in_state(State.CAUGHT_UP))
+                larger = [replace(one, max_message_bytes=version << 20) for one in partitions]
+                slot.assign(replace(given, version=version, partitions=larger))
+                await in_force(slot, version)
+            await until(slot, in_state(State.CAUGHT_UP))
+
+    asyncio.run(copy())
+
+
+def test_a_flow_whose_source_does_not_answer_disturbs_no_other(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    others = [flow_spec(fresh(name), source=name) for name in ("dead", "silent")]
+
+    async def copy(driver: Driver) -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        given = assignment.flows[flow.name]
+        also = {one.name: replace(given, spec=one) for one in others}
+        partitions = [one for other in others for one in assigned(other.name, "anything")]
+        dead, silent = also
+        everything = Assignment(
+            assignment.version, assignment.flows | also, assignment.partitions + partitions
+        )
+        async with driver.running(everything) as slot:
+            await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"1"}])
+            await until(slot, lambda one: one.flow != flow.name or one.position == 1)
+            await until(slot, lambda one: one.flow != dead or in_state(State.RETRYING)(one))
+            # What moves to another slot is let go of, and that is said, however long their sources take.
+            slot.assign(Assignment(assignment.version + 1, also, partitions))
+            await in_force(slot, assignment.version + 1, within_s=10)
+            assert {one.flow for one in slot.status().partitions} == {dead, silent}
+
+    with socket.create_server(("127.0.0.1", 0)) as nobody_accepts:
+        silent = f"127.0.0.1:{nobody_accepts.getsockname()[1]}"
+        away = {"dead": "127.0.0.1:9", "silent": silent}
+        unreachable = {name: replace_side(sides["dc1"], name, at) for name, at in away.items()}
+        asyncio.run(copy(Driver({**sides, **unreachable}, job=fresh("job"))))
+
+
+def replace_side(side: Side, name: str, bootstrap: str) -> Side:
+    return Side(name, bootstrap, {**side.client, "bootstrap.servers": bootstrap})
+
+
+def test_the_rate_limit_is_kept(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"), rate_limit=500_000)
+    for side in sides.values():
+        side.create(topic)
+    sides["dc1"].write(
+        topic, ({"value": b"x" * 1_000} for _ in range(2_000)), batch_size=50_000, linger_ms=20
+    )
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> float:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        async with driver.running(assignment) as slot:
+            began = time.monotonic()
+            await until(slot, at_end([2_000]))
+            assert slot.status().flows[0].throttled_ms > 0
+            return time.monotonic() - began
+
+    assert asyncio.run(copy()) > 1.5  # 2 MB at 0.5 MB/s, of which the first fetch may come at once
+
+
+def test_a_stopped_slot_has_ended_its_transactions(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    mixed(sides["dc1"], topic, count=300)
+    # One that was left open would stay open for longer than anybody waits here.
+    driver = Driver(sides, job=fresh("job"), settings=replace(FAST, transaction_timeout_ms=600_000))
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        slot = Slot(driver.spec(), assignment, {})
+        running = asyncio.create_task(slot.run())
+        await until(slot, lambda one: one.position > 0)
+        slot.stop()
+        assert await asyncio.wait_for(running, PATIENCE_S) == Stopped()
+
+    asyncio.run(copy())
+    (progress,) = asyncio.run(driver.progress(flow.name)).values()
+    ((_, committed),) = sides["dc2"].ends(topic)
+    assert committed >= progress.destination_end > 0
+
+
+def test_a_tail_without_records_is_in_the_ledger_when_asked_for(sides: dict[str, Side], fresh: Fresh) -> None:
+    """Before a promote: what lies behind the last record held nothing to copy, and the ledger says so."""
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    producer = sides["dc1"].producer(transactional_id=fresh("app"))
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted")
+    producer.flush(60)
+    producer.abort_transaction(60)
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        async with driver.running(assignment) as slot:
+            await until(slot, at_end([2]))
+
+    asyncio.run(copy())
+    assert sides["dc2"].ends(topic) == [(0, 0)]  # no marker: it never joined a transaction
+
+
+def test_a_slot_without_the_newest_generation_ends(sides: dict[str, Side], fresh: Fresh) -> None:
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic)
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> None:
+        older = await driver.take_over(flow, assigned(flow.name, topic))
+        await driver.take_over(flow, assigned(flow.name, topic))
+        end = await asyncio.wait_for(Slot(driver.spec(), older, {}).run(), PATIENCE_S)
+        assert isinstance(end, Outdated)
+        assert "is 2, active; this slot's is 1" in end.why
+
+    asyncio.run(copy())

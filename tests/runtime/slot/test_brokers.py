@@ -1,0 +1,258 @@
+"""Brokers that die, hang and come back, leaders that move, replicas that are missing (fencing 4 and 5,
+R7).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from runtime.contract.records.status import PartitionState as State
+from runtime.lab.lab import Lab
+from runtime.lab.spec import Listener
+from tests.conftest import MakeLab
+from tests.labs import spec
+from tests.records import PATIENCE_S
+from tests.runtime.conftest import sides_of
+from tests.runtime.slot.brokers import await_in_sync, by_hand, place
+from tests.runtime.slot.lost_ends import Lost, losing_ends
+from tests.runtime.slot.workload import mixed
+from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
+
+pytestmark = pytest.mark.integration
+
+Fresh = Callable[[str], str]
+_MENDED_S = 180  # brokers come back and elect leaders meanwhile
+
+
+def test_both_brokers_are_killed_and_hang_while_records_are_copied(own_lab: MakeLab, fresh: Fresh) -> None:
+    """A hang loses the answers to requests that were carried out, the end of a transaction too (fencing
+    5).
+    """
+    lab = own_lab(spec("dc1"), spec("dc2"))
+    sides = sides_of(lab)
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for side in sides.values():
+        side.create(topic, 2)
+    driver = Driver(sides, job=fresh("job"))
+    mixed(sides["dc1"], topic, 2, seed=0, count=100)
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
+        async with driver.running(assignment) as slot:
+            for number, (name, disturb, mend) in enumerate(_disturbances(lab)):
+                feeding = asyncio.create_task(_trickle(sides["dc1"], topic, number, pause=name == "dc1"))
+                await (feeding if name == "dc1" else asyncio.sleep(0.3))
+                await by_hand(disturb, name)
+                await asyncio.sleep(1.5)
+                await by_hand(mend, name)
+                await feeding
+                ends = [end for _, end in sides["dc1"].ends(topic, 2)]
+                await until(slot, at_end(ends), _MENDED_S)
+
+    asyncio.run(copy())
+    assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
+
+
+def _disturbances(lab: Lab) -> list[tuple[str, Callable[[str], None], Callable[[str], None]]]:
+    start: Callable[[str], None] = lambda name: lab.start(name)  # noqa: E731
+    return [
+        (name, disturb, mend)
+        for disturb, mend in ((lab.kill, start), (lab.pause, lab.unpause))
+        for name in ("dc2", "dc1")
+    ]
+
+
+async def _trickle(side: Side, topic: str, seed: int, *, pause: bool) -> None:
+    """Records all the while; none while the source itself is disturbed."""
+    if pause:
+        await asyncio.to_thread(mixed, side, topic, 2, seed=seed, count=60)
+        return
+    for step in range(8):
+        await asyncio.to_thread(
+            side.write, topic, [{"value": b"%d-%d-%d" % (seed, step, one)} for one in range(50)]
+        )
+        await asyncio.sleep(0.2)
+
+
+def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fresh: Fresh) -> None:
+    """Fencing 5: the request is lost and the transaction aborted; the answer is lost and it was committed."""
+    with losing_ends() as proxy:
+        there = replace(spec("dc2"), listeners=(Listener("PROXY", {1: proxy.address}),))
+        lab = own_lab(spec("dc1"), there)
+        proxy.there = lab.clusters["dc2"].listener("PROXY")[1]
+        sides = sides_of(lab)
+        client = {**sides["dc2"].client, "bootstrap.servers": proxy.address}
+        through = {**sides, "dc2": replace(sides["dc2"], bootstrap=proxy.address, client=client)}
+        topic, expired, flow = fresh("orders"), fresh("expired"), flow_spec(fresh("flow"))
+        for side in sides.values():
+            side.create(topic)
+            side.create(expired)
+        sides["dc1"].write(expired, [{"value": b"%d" % one} for one in range(50)])
+        driver = Driver(through, job=fresh("job"))
+        lost: list[Lost] = ["request", "answer"]
+
+        async def copy() -> None:
+            assignment = await driver.take_over(flow, assigned(flow.name, topic))
+            async with driver.running(assignment) as slot:
+                for number, what in enumerate(lost):
+                    proxy.lose(what)
+                    rows = [{"value": b"%d-%d" % (number, one)} for one in range(50)]
+                    await asyncio.to_thread(sides["dc1"].write, topic, rows)
+                    await asyncio.to_thread(proxy.await_lost)
+                    await until(slot, at_end([50 * (number + 1)]), _MENDED_S)
+                # A position that moved over nothing to copy is lost, too.
+                proxy.lose("request")
+                await asyncio.to_thread(_aborted, sides["dc1"], topic)
+                await asyncio.to_thread(proxy.await_lost)
+                await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"after it"}])
+                (end,) = sides["dc1"].ends(topic)
+                await until(slot, at_end([end[1]]), _MENDED_S)
+                assert slot.status().flows[0].aborts > len(lost)
+
+        async def go_on() -> None:
+            """What is committed in place of a lost position."""
+            over = flow_spec(fresh("flow"), on_data_loss="skip")
+            assignment = await driver.take_over(over, assigned(over.name, expired))
+            await asyncio.to_thread(sides["dc1"].forget, expired, 30)
+            proxy.lose("answer")
+            async with driver.running(assignment) as slot:
+                await asyncio.to_thread(proxy.await_lost)
+                await until(slot, at_end([50]), _MENDED_S)
+
+        asyncio.run(copy())
+        assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
+        asyncio.run(go_on())
+        assert _values(sides["dc2"], expired) == _values(sides["dc1"], expired)
+
+
+def _aborted(side: Side, topic: str) -> None:
+    producer = side.producer(transactional_id=f"of-{topic}")
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic, value=b"never")
+    assert producer.flush(PATIENCE_S) == 0
+    producer.abort_transaction(PATIENCE_S)
+
+
+def _values(side: Side, topic: str) -> list[bytes | None]:
+    return [row.value for row in side.read(topic)[0]]
+
+
+def test_leaders_move_at_both_sides(own_lab: MakeLab, fresh: Fresh) -> None:
+    lab = own_lab(spec("dc1"), spec("dc2", brokers=3))
+    sides = sides_of(lab)
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    sides["dc1"].create(topic, 3)
+    sides["dc2"].create(topic, 3, min_insync_replicas="2")
+    driver = Driver(sides, job=fresh("job"))
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic, 3, min_in_sync=2))
+        async with driver.running(assignment) as slot:
+            for node in (1, 2, 3):
+                await by_hand(lab.kill, f"dc2:{node}")
+                await asyncio.to_thread(
+                    sides["dc1"].write,
+                    topic,
+                    [{"value": b"%d" % one, "partition": one % 3} for one in range(300)],
+                )
+                await asyncio.sleep(1)
+                await by_hand(lab.start, f"dc2:{node}")
+                await until(slot, at_end([100 * node] * 3), _MENDED_S)
+
+    asyncio.run(copy())
+    assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
+
+
+def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
+    own_lab: MakeLab, fresh: Fresh
+) -> None:
+    """Fencing 4: a marker that can't be written holds one lane, not the flow: its neighbours leave the
+    lane.
+    """
+    lab = own_lab(spec("dc1"), spec("dc2", brokers=3))
+    sides = sides_of(lab)
+    topic, lonely, flow = fresh("orders"), fresh("lonely"), flow_spec(fresh("flow"))
+    sides["dc1"].create(topic, 3)
+    sides["dc1"].create(lonely)
+    driver, keeper, victim = Driver(sides, job=fresh("job")), 1, 3
+    place(sides["dc2"], topic, [[keeper]] * 3)
+    place(sides["dc2"], lonely, [[keeper, victim]], **{"min.insync.replicas": "2"})
+
+    partitions = [*assigned(flow.name, topic, 3), *assigned(flow.name, lonely, min_in_sync=2)]
+
+    async def feed(name: str, partitions: int) -> None:
+        rows = [{"value": b"x" * 100, "partition": one % partitions} for one in range(30)]
+        await asyncio.to_thread(sides["dc1"].write, name, rows)
+
+    async def looks_first() -> None:
+        """It is seen that replicas are missing before anything is written: no lane gets stuck at all."""
+        await by_hand(lab.kill, f"dc2:{victim}")
+        await asyncio.to_thread(await_in_sync, sides["dc2"], lonely, [keeper])
+        assignment = await driver.take_over(flow, partitions)
+        async with driver.running(assignment) as slot:
+            await asyncio.gather(feed(topic, 3), feed(lonely, 1))
+            seen = await until(slot, lambda one: one.position == 10 or "1 of 2 in-sync replicas" in one.why)
+            assert [one.position for one in seen if one.topic == lonely] == [0]
+            assert not slot.status().flows[0].stuck_lanes
+            await by_hand(lab.start, f"dc2:{victim}")
+            await until(slot, lambda one: one.position == (30 if one.topic == lonely else 10), _MENDED_S)
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, partitions)
+        async with driver.running(assignment) as slot:
+            killing = asyncio.create_task(by_hand(lab.kill, f"dc2:{victim}"))
+            for _ in range(20):  # while it dies: some transaction is open then, with both topics in it
+                await asyncio.gather(feed(topic, 3), feed(lonely, 1))
+            await killing
+            await feed(lonely, 1)  # whatever came through before: this can't
+            await until(slot, lambda one: one.topic == lonely or one.position == 210, _MENDED_S)
+            await until(slot, lambda one: one.topic == topic or in_state(State.RETRYING)(one), _MENDED_S)
+            await feed(topic, 3)
+            await until(slot, lambda one: one.topic == lonely or one.position == 220, _MENDED_S)
+            await by_hand(lab.start, f"dc2:{victim}")
+            await until(slot, lambda one: one.position == (660 if one.topic == lonely else 220), _MENDED_S)
+
+    asyncio.run(looks_first())
+    asyncio.run(copy())
+    assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
+    assert sides["dc2"].read(lonely) == sides["dc1"].read(lonely)
+
+
+@pytest.mark.parametrize(("side", "others_write"), [("dc1", False), ("dc2", False), ("dc2", True)])
+def test_an_unclean_election_that_truncates_stops_the_partition(
+    own_lab: MakeLab, fresh: Fresh, side: str, others_write: bool
+) -> None:
+    """R4: what was copied and is gone again at one side is said, not papered over, not even where others have
+    written so much since that the log is longer than before.
+    """
+    lab = own_lab(*(spec(name, brokers=3 if name == side else 1) for name in ("dc1", "dc2")))
+    sides = sides_of(lab)
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
+    for name, each in sides.items():
+        replicas = [[1, 2]] if name == side else [[1]]
+        place(each, topic, replicas, **{"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
+    driver = Driver(sides, job=fresh("job"))
+
+    async def write(count: int) -> None:
+        await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"x"}] * count)
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        async with driver.running(assignment) as slot:
+            await write(100)
+            await until(slot, at_end([100]), _MENDED_S)
+            await by_hand(lab.kill, f"{side}:2")
+            await write(100)
+            await until(slot, at_end([200]), _MENDED_S)
+            await by_hand(lab.kill, f"{side}:1")
+            await by_hand(lab.start, f"{side}:2")  # it never had the second hundred
+            if others_write:
+                await asyncio.to_thread(sides[side].write, topic, [{"value": b"theirs"}] * 150)
+                await by_hand(lab.start, f"{side}:1")  # it answers, and leads no more
+            await write(150)
+            await until(slot, in_state(State.DIVERGED), _MENDED_S)
+
+    asyncio.run(copy())

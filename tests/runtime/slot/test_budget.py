@@ -1,0 +1,92 @@
+"""R8: memory is bounded by what is held; a rate is kept on average and does not burst."""
+
+import asyncio
+
+import pytest
+
+from runtime.slot.read.budget import ByteBudget, Held, TokenBucket
+
+
+def test_a_response_is_given_back_with_its_last_view() -> None:
+    budget = ByteBudget(100)
+    budget.take(60)
+    held = Held(budget, 60)
+    first, second = held.view(), held.view()
+    first.let_go()
+    assert budget.left == 40
+    second.let_go()
+    assert budget.left == 100
+
+
+def test_who_needs_room_waits_for_it() -> None:
+    async def wait() -> list[str]:
+        budget, seen = ByteBudget(100), list[str]()
+        budget.take(90)
+
+        async def reader() -> None:
+            await budget.room(50)
+            seen.append("room")
+
+        task = asyncio.create_task(reader())
+        await asyncio.sleep(0)
+        budget.give(20)
+        await asyncio.sleep(0)
+        seen.append("not yet")
+        budget.give(30)
+        await task
+        return seen
+
+    assert asyncio.run(wait()) == ["not yet", "room"]
+
+
+def test_a_batch_larger_than_the_budget_still_comes() -> None:
+    async def wait() -> int:
+        budget = ByteBudget(100)
+        await budget.room(1_000)
+        budget.take(1_000)
+        return budget.left
+
+    assert asyncio.run(wait()) == -900
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("piece", [1, 100, 5_000])
+def test_the_rate_is_kept_whatever_the_pieces(piece: int) -> None:
+    clock = Clock()
+    bucket = TokenBucket(1_000, clock)
+    taken = 0
+    while clock.now < 60:
+        wait = bucket.wait_s()
+        if wait > 0:
+            clock.now += max(wait, 0.000_001)
+            continue
+        bucket.take(piece)
+        taken += piece
+        clock.now += 0.000_001
+    assert taken == pytest.approx(60_000, rel=0.01, abs=2 * piece)
+    assert bucket.throttled_s == pytest.approx(60, rel=0.1)
+
+
+def test_a_quiet_flow_saves_up_no_burst() -> None:
+    clock = Clock()
+    bucket = TokenBucket(1_000, clock)
+    clock.now = 3_600
+    bucket.take(300)
+    assert bucket.wait_s() == pytest.approx(0.1)
+
+
+def test_without_a_rate_nothing_waits() -> None:
+    clock = Clock()
+    bucket = TokenBucket(None, clock)
+    bucket.take(1 << 40)
+    assert bucket.wait_s() == 0
+    bucket.set_rate(10)
+    bucket.take(20)
+    assert bucket.wait_s() == pytest.approx(2)

@@ -1,0 +1,198 @@
+"""How a partition is named in trouble, how long it waits, and what a look is worth."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.records.status import PartitionState as State
+from runtime.contract.spec.jobspec import CopySettings
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.protocol.fetch import EpochEnd
+from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.protocol.offsets import (
+    EpochEndsRequest,
+    EpochEndsResponse,
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    TopicPartition,
+)
+from runtime.slot.health.supervisor import Care
+from runtime.slot.partition import Cursor, PartitionCopy, Source
+from tests.runtime.slot.test_transaction import partition
+
+AT = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def copy() -> PartitionCopy:
+    return partition()
+
+
+def test_the_pause_doubles_up_to_its_bound(copy: PartitionCopy) -> None:
+    assert [copy.backoff_s(200, 1_000) for _ in range(5)] == [0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("stable_end", "state"), [(10, State.CAUGHT_UP), (11, State.COPYING), (-1, State.STARTING)]
+)
+def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
+    copy: PartitionCopy, stable_end: int, state: State
+) -> None:
+    copy.source = Source(0, stable_end, 99)
+    copy.settle()
+    assert copy.status().state is state
+    assert (copy.status().caught_up_since_ms > 0) is (state is State.CAUGHT_UP)
+
+
+def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: PartitionCopy) -> None:
+    copy.enter(State.COPYING)
+    copy.trouble = "broker 3: gone"
+    assert (copy.status().state, copy.status().why) == (State.RETRYING, "broker 3: gone")
+    assert copy.fetchable
+    copy.committed(copy.progress)
+    assert copy.status().state is State.COPYING
+
+
+def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: PartitionCopy) -> None:
+    copy.enter(State.DATA_LOSS, "why")
+    copy.source = Source(0, 10, 10)
+    copy.settle()
+    assert copy.status().state is State.DATA_LOSS
+    assert not copy.fetchable
+
+
+def test_one_that_is_being_released_is_left_alone(copy: PartitionCopy) -> None:
+    copy.cursor = Cursor(50, 1)
+    copy.releasing = True
+    assert not copy.fetchable
+    assert not copy.tail_moved
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_what_needs_someone_is_never_a_state_that_moves(state: State) -> None:
+    fresh = partition()
+    fresh.enter(state)
+    assert not (state.needs_someone and fresh.fetchable)
+
+
+class Side:
+    """A cluster whose partition ends at `end`; `answered` is called once it has said so."""
+
+    def __init__(self, topic_id: bytes, end: int) -> None:
+        self.end = end
+        self.answered: Callable[[], None] = lambda: None
+        self.silent = asyncio.Event()  # set while the partition 1 is not answered for
+        self.first: list[Topic] = []  # what a look is told before the truth
+        partitions = {number: self.leader() for number in (0, 1)}
+        self._topic = Topic("orders", topic_id, ErrorCode.NONE, False, partitions)
+
+    def leader(self, *_: object) -> Partition:
+        return Partition(0, 1, 5, (1,), (1,))
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
+        return {"orders": self.first.pop() if fresh and self.first else self._topic}
+
+    async def call(self, node: int, request: object, purpose: str, within: float) -> object:
+        match request:
+            case ListOffsetsRequest(questions=questions):
+                asyncio.get_running_loop().call_soon(self.answered)
+                if self.silent.is_set() and any(at.partition == 1 for at in questions):
+                    await asyncio.Event().wait()
+                return ListOffsetsResponse(0, {at: ListedOffset(self.end, -1, 5) for at in questions})
+            case EpochEndsRequest(questions=questions):
+                return EpochEndsResponse(0, {at: EpochEnd(5, self.end) for at in questions})
+        raise AssertionError(request)
+
+
+class Patient:
+    """The flow goes on over every loss."""
+
+    def __init__(self) -> None:
+        self.resumed = asyncio.Event()
+        self.replaced = 0
+
+    def halt(self, copy: PartitionCopy) -> None: ...
+
+    def resume(self, copy: PartitionCopy) -> None:
+        self.resumed.set()
+
+    def replace(self, copy: PartitionCopy) -> None:
+        self.replaced += 1
+        self.resumed.set()
+
+    def accepts_loss(self, copy: PartitionCopy) -> bool:
+        return True
+
+
+async def while_caring(care: Care, waits: Awaitable[object]) -> None:
+    running = [asyncio.create_task(care.run()), asyncio.create_task(care.run_again())]
+    await asyncio.wait_for(waits, 60)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+def test_who_was_in_trouble_holds_up_nobody_else(copy: PartitionCopy) -> None:
+    """R7: a look at a partition without a leader takes long."""
+
+    async def look() -> None:
+        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        care = Care(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
+        asked = asyncio.Event()
+
+        async def another() -> None:
+            await asked.wait()
+            care.look_now(copy)
+            await patient.resumed.wait()
+
+        there.answered = asked.set
+        there.silent.set()
+        care.retry(partition(1), "it has no leader")
+        await while_caring(care, another())
+        assert copy.looked_epoch == 5
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("behind", ["source", "destination"])
+def test_a_broker_that_is_behind_is_not_believed(copy: PartitionCopy, behind: str) -> None:
+    """It does not know the topic yet, and says that there is none; or it names a leader that was deposed."""
+
+    async def look() -> None:
+        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        side, topic_id = (there, b"s" * 16) if behind == "source" else (here, b"d" * 16)
+        copy.progress = replace(copy.progress, source_epoch=5, destination_epoch=5)
+        older = Topic("orders", topic_id, ErrorCode.NONE, False, {0: Partition(0, 2, 4, (2,), (2,))})
+        side.first = [older, Topic("orders", bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {})]
+        care = Care(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
+        care.admit([copy])
+        await while_caring(care, patient.resumed.wait())
+        assert (side.first, patient.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
+
+    asyncio.run(look())
+
+
+def test_what_was_committed_during_a_look_makes_no_divergence(copy: PartitionCopy) -> None:
+    """The ends that were seen are older than the ledger's: the partition is looked at again."""
+
+    async def look() -> None:
+        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        ahead = replace(copy.progress, destination_end=140)
+
+        def commit() -> None:
+            here.end = 140
+            if copy.progress is not ahead:
+                copy.committed(ahead)
+
+        here.answered = commit
+        settings = CopySettings(retry_ms=10, retry_max_ms=20)
+        care = Care(there, here, settings, 1, patient)  # type: ignore[arg-type]
+        care.admit([copy])
+        await while_caring(care, patient.resumed.wait())
+        assert copy.progress is ahead
+        assert (patient.replaced, copy.why) == (0, "")
+
+    asyncio.run(look())

@@ -1,0 +1,22 @@
+"""Failpoints are off unless a test names one."""
+
+import pytest
+
+from runtime.slot.failpoints import VARIABLE, from_environment, nowhere
+
+
+@pytest.mark.parametrize("environ", [{}, {VARIABLE: ""}])
+def test_off_they_do_nothing(environ: dict[str, str]) -> None:
+    assert from_environment(environ) is nowhere
+    nowhere("before_flush")
+
+
+def test_one_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="elsewhere is no failpoint, they are before_flush"):
+        from_environment({VARIABLE: "elsewhere:2"})
+
+
+def test_only_the_named_one_counts_its_passages() -> None:
+    passing = from_environment({VARIABLE: "after_end:2"})
+    passing("before_end")
+    passing("after_end")  # the first of two: still alive

@@ -1,0 +1,93 @@
+"""What may be in flight follows how quickly it is answered."""
+
+import itertools
+
+from runtime.slot.write.in_flight_window import REQUESTS, Flight
+
+MB = 1 << 20
+
+
+def rounds(flight: Flight, count: int, took_s: float, request: int, began: float = 0.0) -> float:
+    """So many times all that may go out goes out, and is answered as late as that; when it is over."""
+    now = began
+    for _ in range(count):
+        sent = 0
+        while flight.room > 0:
+            flight.sent(request)
+            sent += 1
+        for _ in range(sent):
+            flight.answered(request, now, now + took_s)
+        now += took_s
+    return now
+
+
+def test_it_begins_small_and_doubles_while_answers_come_quickly() -> None:
+    flight = Flight(32 * MB)
+    limits = [flight.limit]
+    for _ in range(12):
+        rounds(flight, 1, 0.05, 8 * MB)
+        limits.append(flight.limit)
+    assert limits[0] < MB
+    assert all(after >= min(1.9 * before, 32 * MB) for before, after in itertools.pairwise(limits))
+    assert limits[-1] == 32 * MB
+
+
+def test_what_was_not_asked_for_is_not_given() -> None:
+    """A quiet flow learns nothing about what the destination can take."""
+    flight = Flight(32 * MB)
+    first = flight.limit
+    for _ in range(1_000):
+        flight.sent(1_000)
+        flight.answered(1_000, 0.0, 0.01)
+    assert flight.limit == first
+
+
+def test_a_late_answer_shrinks_it_to_what_came_in_a_moment() -> None:
+    flight = Flight(32 * MB)
+    now = rounds(flight, 20, 0.05, 8 * MB)
+    for _ in range(REQUESTS):
+        flight.sent(8 * MB)
+    for number in range(1, REQUESTS + 1):  # 2 MB/s
+        flight.answered(8 * MB, now, now + 4 * number)
+    assert 2 * MB <= flight.limit <= 16 * MB
+
+
+def test_a_throttle_counts_as_the_time_that_it_takes() -> None:
+    slow, held = Flight(32 * MB), Flight(32 * MB)
+    for flight, took_s, throttle_s in ((slow, 20.0, 0.0), (held, 0.01, 20.0)):
+        flight.sent(MB)
+        flight.answered(MB, 0.0, took_s, throttle_s)
+    assert abs(slow.limit - held.limit) < 1_000
+    assert slow.limit < MB // 4
+
+
+def test_however_slow_it_was_something_may_go_out() -> None:
+    flight = Flight(32 * MB)
+    for number in range(50):
+        flight.sent(8 * MB)
+        assert flight.room <= 0
+        flight.answered(8 * MB, 100.0 * number, 100.0 * (number + 1))
+        assert flight.room > 0
+
+
+def test_so_many_requests_and_no_more() -> None:
+    flight = Flight(32 * MB)
+    for _ in range(REQUESTS):
+        assert flight.room > 0
+        flight.sent(1)
+    assert flight.room == 0
+
+
+def test_steady_answers_that_are_not_quick_let_it_grow_slowly() -> None:
+    flight, first = Flight(32 * MB), Flight(32 * MB).limit
+    rounds(flight, 10, 1.0, MB // 4)
+    assert 2 * first < flight.limit < 32 * MB
+
+
+def test_a_connection_that_broke_is_no_answer() -> None:
+    flight, first = Flight(32 * MB), Flight(32 * MB).limit
+    for _ in range(100):
+        flight.sent(MB)
+        flight.given_up(MB, 0.0, 0.01)
+    assert flight.limit == first
+    assert flight.room == first

@@ -1,0 +1,167 @@
+"""A flow that can't begin: nobody waits for it (R7)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from runtime.contract.client.values import WireSettings
+from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
+from runtime.contract.records.status import PartitionState as State
+from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
+from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.errors import Disconnected
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.slot import failpoints
+from runtime.slot.context import Surroundings
+from runtime.slot.flow import Superseded
+from runtime.slot.flow_run import FlowRun
+from runtime.slot.partition import PartitionCopy
+from runtime.slot.read.budget import ByteBudget
+from runtime.slot.sources import Opening, Sources
+from tests.runtime.slot.world import assigned, flow_spec
+
+THERE = ClusterSpec(bootstrap="there:1")
+FLOW = AssignedFlow(flow_spec("flow"), 1)
+PARTITIONS = {one.key: one for one in assigned("flow", "orders")}
+
+
+@asynccontextmanager
+async def running(opening: Opening) -> AsyncIterator[FlowRun]:
+    """Its first assignment is version 1; nobody connects to anything."""
+    destination = Cluster(WireSettings((("127.0.0.1", 9),)))
+    around = Surroundings(
+        job="job",
+        slot=0,
+        settings=CopySettings(),
+        destination=destination,
+        ledger=Ledger(destination, 1),
+        producers=ProducerDirectory(destination),
+        map_partitions=1,
+        budget=ByteBudget(1),
+        passing=failpoints.from_environment({}),
+        spawn=asyncio.create_task,
+    )
+    run = FlowRun("flow", around, Sources(opening, {"dc1": THERE}))
+    run.want(1, FLOW, PARTITIONS)
+    task = asyncio.create_task(run.run())
+    try:
+        yield run
+    finally:
+        task.cancel()
+
+
+async def refuses(name: str, _: ClusterSpec) -> Cluster:
+    raise Disconnected(name, "refused", sent=False)
+
+
+async def keeps_silent(_name: str, _spec: ClusterSpec) -> Cluster:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("opening", [refuses, keeps_silent])
+def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(opening: Opening) -> None:
+    async def work() -> None:
+        async with running(opening) as run:
+            await asyncio.sleep(0)
+            run.want(2, FLOW, {})
+            assert (run.version, run.partitions()) == (2, [])
+
+    asyncio.run(work())
+
+
+def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> None:
+    runs: list[FlowRun] = []
+    asked: list[str] = []
+
+    async def outdated(name: str, _: ClusterSpec) -> Cluster:
+        asked.append(name)
+        if len(asked) == 1:
+            runs[0].want(2, FLOW, PARTITIONS)
+        raise Superseded("older")
+
+    async def work() -> None:
+        async with running(outdated) as run:
+            runs.append(run)
+            await until(lambda: bool(run.superseded))
+
+    asyncio.run(work())
+    assert len(asked) == 2
+
+
+def test_a_source_is_reached_as_the_slot_was_started_and_no_assignment_adds_one() -> None:
+    asked: list[ClusterSpec] = []
+
+    async def notes(name: str, spec: ClusterSpec) -> Cluster:
+        asked.append(spec)
+        raise Disconnected(name, "refused", sent=False)
+
+    async def work() -> None:
+        async with running(notes) as run:
+            await until(lambda: asked == [THERE])
+            run.want(2, AssignedFlow(flow_spec("flow", source="elsewhere"), 1), PARTITIONS)
+            await until(lambda: "not in the spec" in run.partitions()[0].why)
+            (status,) = run.partitions()
+            assert (status.state, run.version) == (State.RETRYING, 2)
+            assert set(map(id, asked)) == {id(THERE)}
+
+    asyncio.run(work())
+
+
+class Stuck:
+    """A flow whose lane died: it lets go of nothing any more."""
+
+    def __init__(self) -> None:
+        self.assigned = FLOW
+        self.copies: dict[PartitionKey, PartitionCopy] = {}
+        self.releasing = asyncio.Event()
+        self.drained = asyncio.Event()
+
+    def missing(self) -> dict[PartitionKey, tuple[AssignedPartition, str]]:
+        return {}
+
+    def undecided(self) -> dict[PartitionKey, AssignedPartition]:
+        return PARTITIONS
+
+    def set_rate(self, rate_limit: int | None) -> None: ...
+
+    async def release(self, keys: object) -> None:
+        self.releasing.set()
+        await asyncio.Event().wait()
+
+    async def drain(self) -> None:
+        self.drained.set()
+
+
+def test_a_flow_whose_ledger_cannot_be_read_ends_with_a_named_state_and_begins_again() -> None:
+    begun: list[str] = []
+
+    async def notes(name: str, _: ClusterSpec) -> Cluster:
+        begun.append(name)
+        raise UnreadableRecord("value of version 02")
+
+    async def work() -> None:
+        async with running(notes) as run:
+            stuck = Stuck()
+            run.flow = stuck  # type: ignore[assignment]
+            run.want(2, FLOW, {})
+            await asyncio.wait_for(stuck.releasing.wait(), 20)
+            run.fail(UnreadableRecord("value of version 02"))
+            run.want(3, FLOW, PARTITIONS)
+            await asyncio.wait_for(stuck.drained.wait(), 20)
+            await until(lambda: len(begun) > 1)
+            (status,) = run.partitions()
+            assert (status.state, run.version) == (State.LEDGER_MISSING, 3)
+            assert "value of version 02" in status.why
+
+    asyncio.run(work())

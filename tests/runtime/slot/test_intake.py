@@ -1,0 +1,140 @@
+"""A session's answer counts for all its partitions: one that is idle is as fresh as its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from runtime.batch import RewriteSpec
+from runtime.contract.client.settings import wire_settings
+from runtime.contract.client.values import WireSettings
+from runtime.contract.records.advance import first_progress
+from runtime.contract.spec.assignment import AssignedPartition
+from runtime.contract.spec.jobspec import CopySettings
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import Disconnected, WireError
+from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
+from runtime.slot.partition import PartitionCopy
+from runtime.slot.read.batch_filter import Kept
+from runtime.slot.read.budget import ByteBudget, TokenBucket
+from runtime.slot.read.intake import BrokerIntake
+from runtime.slot.write.errors import Decision
+
+TOPIC_ID = b"s" * 16
+OK, GONE, NOT_HERE = ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@dataclass(slots=True)
+class Leader:
+    """A broker that answers by script, a second of its clock after each other, then disconnects."""
+
+    answers: list[FetchResponse]
+    clock: Callable[[int], None]
+    settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {}))
+    now: int = 0
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> FetchResponse:
+        if not self.answers:
+            raise Disconnected("broker 1", "it is gone", sent=True)
+        self.now += 1_000
+        self.clock(self.now)
+        return self.answers.pop(0)
+
+    def leader(self, topic: str, partition: int) -> None:
+        return None
+
+
+class Reader:
+    """Takes note of nothing: these partitions hold no records."""
+
+    def fetched(self, copy: PartitionCopy) -> None: ...
+    def unreadable(self, copy: PartitionCopy, decision: Decision, why: str) -> None: ...
+    def corrupt(self, copy: PartitionCopy, kept: Kept) -> None: ...
+
+    def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
+        return set()
+
+    def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
+        raise AssertionError("there are no records")
+
+
+def partition(number: int) -> PartitionCopy:
+    progress = first_progress(
+        generation=1,
+        source_topic_id=TOPIC_ID,
+        destination_topic="orders",
+        destination_topic_id=b"d" * 16,
+        position=5,
+        destination_end=5,
+        now_ms=1,
+    )
+    return PartitionCopy(AssignedPartition("flow", "orders", number, "orders"), progress)
+
+
+def told(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> FetchResponse:
+    found = (FetchedPartition(TOPIC_ID, one, error, 5, 5, 0, (), -1, memoryview(b"")) for one in partitions)
+    return FetchResponse(0, session, 0 if session else 7, tuple(found))
+
+
+def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int, int]:
+    """When each of two partitions was heard of at last, in seconds of the leader's clock."""
+
+    def clock(now: int) -> None:
+        monkeypatch.setattr("runtime.kafka.fetch.session.time.time_ns", lambda: now * 1_000_000)
+        monkeypatch.setattr("runtime.slot.read.intake.now_ms", lambda: now)
+
+    leader = Leader(list(answers), clock)
+    settings = CopySettings(linger_ms=0)
+    budget, bucket = ByteBudget(1 << 20), TokenBucket(None, lambda: 0.0)
+    intake = BrokerIntake(1, cast(Cluster, leader), settings, budget, bucket, None, Reader(), "fetch")
+    copies = [partition(0), partition(1)]
+    for copy in copies:
+        copy.intake = intake
+        intake.add(copy)
+    with pytest.raises(WireError):
+        asyncio.run(intake.run())
+    return copies[0].status().last_fetch_ms // 1_000, copies[1].status().last_fetch_ms // 1_000
+
+
+@pytest.mark.parametrize(
+    ("answers", "times"),
+    [
+        ([told(0, 1)], (1, 1)),
+        ([told(0, 1), told(), told(0)], (3, 3)),  # partition 1 has no news
+        ([told(0, 1), told(), told()], (3, 3)),
+        ([told(0), told()], (2, 0)),  # partition 1 was never answered
+        ([told(0, 1), told(1, error=NOT_HERE), told()], (3, 1)),  # and is in the session no more
+        ([told(0, 1), told(), told(session=GONE)], (2, 2)),  # an answer that looked at no partition
+    ],
+)
+def test_an_idle_partition_is_heard_of_with_its_session(
+    monkeypatch: pytest.MonkeyPatch, answers: list[FetchResponse], times: tuple[int, int]
+) -> None:
+    assert heard(monkeypatch, *answers) == times
+
+
+def test_a_partition_that_is_read_no_more_keeps_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = partition(0)
+    intake = BrokerIntake(
+        1,
+        cast(Cluster, Leader([], lambda _: None)),
+        CopySettings(),
+        ByteBudget(1 << 20),
+        TokenBucket(None, lambda: 0.0),
+        None,
+        Reader(),
+        "fetch",
+    )
+    copy.intake = intake
+    intake.add(copy)
+    monkeypatch.setattr(intake, "heard_ms", lambda _: 42_000)
+
+    intake.remove(copy)
+    copy.intake = None
+
+    assert copy.status().last_fetch_ms == 42_000

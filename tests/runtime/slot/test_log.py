@@ -1,0 +1,144 @@
+"""One line for each decision: escaped, in text or JSON, and never a flood."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.contract.records.status import PartitionState as State
+from runtime.slot import log
+from runtime.slot.log import RateLimit, log_event
+from tests.runtime.slot.test_transaction import partition
+
+
+class Written:
+    """The other end of the descriptor that a process logs to."""
+
+    def __init__(self, reading: int) -> None:
+        self._reading = reading
+
+    def lines(self) -> list[str]:
+        os.set_blocking(self._reading, False)
+        try:
+            return os.read(self._reading, 1 << 20).decode("ascii").splitlines()
+        except BlockingIOError:
+            return []
+
+
+@pytest.fixture
+def opened() -> Iterator[tuple[Written, int]]:
+    reading, writing = os.pipe()
+    yield Written(reading), writing
+    log.stop()
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_line_is_text_that_grep_finds(opened: tuple[Written, int]) -> None:
+    written, descriptor = opened
+    log.start({}, descriptor)
+    log_event(
+        "partition_retry", flow="one", topic="orders", partition=3, position=90, error="no leader", left=None
+    )
+    (line,) = written.lines()
+    moment, rest = line.split(" ", 1)
+    assert moment.endswith("Z")
+    assert rest == 'repl INFO partition_retry flow=one topic=orders partition=3 position=90 error="no leader"'
+
+
+def test_or_json_where_the_environment_says_so(opened: tuple[Written, int]) -> None:
+    written, descriptor = opened
+    log.start({"REPL_LOG": "json"}, descriptor)
+    log_event("assignment", slot=0, version=2)
+    (line,) = written.lines()
+    found = json.loads(line)
+    assert found.pop("time")
+    assert found == {"level": "INFO", "event": "assignment", "slot": 0, "version": 2}
+
+
+@pytest.mark.parametrize("environ", [{}, {"REPL_LOG": "json"}])
+@pytest.mark.parametrize("hostile", ["a\nrepl INFO forged", "\x1b]52;c;x\x07", "\x7f", "ü\u202e", "\r"])
+def test_what_others_chose_forges_no_line_and_reaches_no_terminal(
+    opened: tuple[Written, int], environ: dict[str, str], hostile: str
+) -> None:
+    written, descriptor = opened
+    log.start(environ, descriptor)
+    log_event("transaction_failed", error=hostile)
+    (line,) = written.lines()
+    assert line.isprintable()
+
+
+def test_a_failure_has_its_traceback_in_its_line(opened: tuple[Written, int]) -> None:
+    written, descriptor = opened
+    log.start({"REPL_LOG": "json"}, descriptor)
+    try:
+        raise KeyError("what")
+    except KeyError as error:
+        log_event("slot_failed", trace=error)
+    (line,) = written.lines()
+    assert "KeyError: 'what'" in json.loads(line)["traceback"]
+
+
+def test_a_process_that_did_not_open_the_log_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    log_event("driver_started", job="one")
+    assert capfd.readouterr().err == ""
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_lines_are_limited_by_event_and_key_and_what_was_left_out_is_counted() -> None:
+    clock = Clock()
+    left: list[tuple[str, int]] = []
+    limit = RateLimit(lambda *one: left.append(one), of_key=2, of_event=5, window_s=10, clock=clock)
+    assert [limit.take("retry", "a") for _ in range(4)] == [0, 0, None, None]
+    assert limit.take("retry", "b") == 2
+    assert limit.take("other", "a") == 0
+    assert [limit.take("retry", key) for key in "cdef"] == [0, 0, None, None]
+    clock.now = 10.0
+    assert limit.take("retry", "a") == 2
+    assert not left
+
+
+def test_what_was_left_out_is_told_when_nothing_follows() -> None:
+    left: list[tuple[str, int]] = []
+    limit = RateLimit(lambda *one: left.append(one), of_key=1)
+    for _ in range(5):
+        limit.take("retry", "a")
+    limit.over("retry")
+    limit.over("retry")
+    assert left == [("retry", 4)]
+
+
+def test_the_states_that_change_with_every_transaction_are_no_lines(opened: tuple[Written, int]) -> None:
+    written, descriptor = opened
+    log.start({}, descriptor)
+    copy = partition()
+    for state in (State.COPYING, State.CAUGHT_UP, State.COPYING, State.DATA_LOSS):
+        copy.enter(state, "gone" if state is State.DATA_LOSS else "")
+    first, last = written.lines()
+    assert "partition_state flow=flow topic=orders partition=0" in first
+    assert "state=copying before=starting" in first
+    assert "state=data_loss before=copying why=gone" in last
+
+
+def test_every_event_stands_in_the_operators_page() -> None:
+    root = Path(__file__).parents[3]
+    page = (root / "docs" / "operations.md").read_text().split("## The log of a job")[1].split("\n## ")[0]
+    called = re.compile(r"(?:log_event|log_fields|self\._log)\(\s*(f?\"[a-z_{}]+\")")
+    events = {
+        event
+        for room in ("copy", "driver")
+        for module in (root / "runtime" / room).rglob("*.py")
+        for event in called.findall(module.read_text())
+    }
+    assert len(events) > 25
+    named = {event.strip('"') for event in events if not event.startswith("f")}
+    assert not {event for event in named if f"`{event}`" not in page}

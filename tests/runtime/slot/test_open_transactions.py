@@ -1,0 +1,106 @@
+"""A transaction that holds back the source's readers is named, with the command that ends it."""
+
+import asyncio
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runtime.contract.client.settings import wire_settings
+from runtime.contract.records.status import OpenTransaction, PartitionStatus
+from runtime.contract.records.status import PartitionState as State
+from runtime.kafka.cluster import Cluster
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.lab.lab import Lab
+from runtime.slot.health.open_transactions import explain, open_transactions
+from tests.records import create_topic
+from tests.rights import Right, principal
+from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
+
+Fresh = Callable[[str], str]
+READER = [Right("TOPIC", "*", False, ("READ", "DESCRIBE"), "")]
+
+
+def hang(side: Side, topic: str, transactional_id: str) -> None:
+    """Its producer is gone, and the coordinator waits for it for ten minutes."""
+    producer = side.producer(transactional_id=transactional_id, transaction_timeout_ms=600_000)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(60)
+
+
+@pytest.mark.integration
+def test_a_hung_transaction_is_named_and_the_command_that_is_shown_ends_it(
+    lab: Lab, sides: dict[str, Side], fresh: Fresh
+) -> None:
+    topic, flow, hung = fresh("orders"), flow_spec(fresh("flow")), fresh("hung")
+    for side in sides.values():
+        side.create(topic)
+    hang(sides["dc1"], topic, hung)
+    sides["dc1"].write(topic, [{"value": b"%d" % one, "partition": 0} for one in range(10)])
+    driver = Driver(sides, job=fresh("job"))
+
+    def end(by: OpenTransaction) -> None:
+        tool, at, bootstrap, *arguments = shlex.split(by.abort_command)
+        assert (tool, at) == ("kafka-transactions.sh", "--bootstrap-server")
+        assert set(bootstrap.split(",")) <= set(sides["dc1"].bootstrap.split(","))
+        lab.tool("dc1", "TransactionsCommand", *arguments)
+
+    async def copy() -> PartitionStatus:
+        assignment = await driver.take_over(flow, assigned(flow.name, topic))
+        async with driver.running(assignment) as slot:
+            (status,) = await until(slot, in_state(State.BLOCKED_AT_SOURCE))
+            assert status.blocked_by is not None
+            await asyncio.to_thread(end, status.blocked_by)
+            (after,) = await until(slot, at_end([11]))
+            assert after.blocked_by is None
+            return status
+
+    status = asyncio.run(copy())
+    by = status.blocked_by
+    assert by is not None
+    assert (by.transactional_id, by.start_offset, by.coordinator_state) == (hung, 0, "Ongoing")
+    assert (by.timeout_ms, by.unknown) == (600_000, "")
+    assert 0 < by.started_ms <= status.since_ms
+    for words in (hung, f"producer id {by.producer_id}", "open since offset 0, for", by.abort_command):
+        assert words in status.why
+
+
+@pytest.mark.integration
+def test_a_missing_right_is_named(lab_sasl: Lab, fresh: Fresh, tmp_path: Path) -> None:
+    """The producer, its offset and the command are known all the same: READ on the topic shows them."""
+    dc1, topic = lab_sasl.clusters["dc1"], fresh("orders")
+    side = Side("dc1", dc1.bootstrap, dc1.client)
+    create_topic(dc1.client, topic)
+    hang(side, topic, fresh("hung"))
+    client = principal(dc1, fresh("reader"), READER, tmp_path)
+    client["sasl.password"] = Path(client["sasl.password"]["file"]).read_text()
+    place = TopicPartition(topic, 0)
+
+    async def named() -> OpenTransaction | str:
+        settings = wire_settings(dc1.bootstrap, {key: str(value) for key, value in client.items()})
+        async with await Cluster.open(settings) as cluster:
+            return (await open_transactions(cluster, [place]))[place]
+
+    found = asyncio.run(named())
+    assert isinstance(found, OpenTransaction), found
+    assert (found.transactional_id, found.start_offset) == ("", 0)
+    assert "DESCRIBE on TRANSACTIONAL_ID * is missing" in found.unknown
+    assert "--command-config client.properties" in found.abort_command
+    assert "DESCRIBE on TRANSACTIONAL_ID" in explain(found)
+
+
+def test_a_transactional_id_is_shown_without_its_control_characters() -> None:
+    one = OpenTransaction(7, 0, transactional_id="a\x1b]52;c;x\x07", abort_command="end it")
+    assert "\x1b" not in explain(one)
+    assert "\x07" not in explain(one)
+
+
+def test_how_long_it_is_open_is_told() -> None:
+    one = OpenTransaction(7, 3, "id", "Ongoing", started_ms=1_000, timeout_ms=60_000, abort_command="end it")
+    assert explain(one, now_ms=96_000) == (
+        "a transaction at the source holds its readers back: transactional id 'id', producer id 7, open since"
+        " offset 3, for 95 s; its coordinator says Ongoing, timeout 60 s; to abort it: end it"
+    )

@@ -1,0 +1,50 @@
+"""A lane's connections to leaders are kept while they are fit, and replaced between transactions."""
+
+import asyncio
+
+from runtime.kafka.buffers import BufferPool
+from runtime.kafka.connection import Connection
+from runtime.slot.write.sender import Sender
+
+NEAR, FAR = 1, 2
+
+
+class Cluster:
+    """Connects at once; `unfit` are the brokers whose connection is too old."""
+
+    def __init__(self) -> None:
+        self.unfit: set[int] = set()
+        self.made: list[int] = []
+        self._links: dict[int, Connection] = {}
+
+    def kept(self, node: int, purpose: str) -> Connection | None:
+        return None if node in self.unfit else self._links.get(node)
+
+    async def connection(self, node: int, purpose: str, within: float) -> Connection:
+        kept = self.kept(node, purpose)
+        if kept is None:
+            self.made.append(node)
+            self.unfit.discard(node)
+            kept = self._links[node] = Connection(
+                f"broker {node}", "test", request_timeout=1, max_response_bytes=1, buffers=BufferPool()
+            )
+        return kept
+
+
+def test_a_connection_that_is_too_old_is_made_anew_between_transactions() -> None:
+    async def work() -> None:
+        cluster = Cluster()
+        sender = Sender(cluster, "tx", 1 << 20, lambda: None, lambda _: None)  # type: ignore[arg-type]
+        for node in (NEAR, FAR):
+            await sender.reach(node)
+        cluster.unfit.add(FAR)
+        assert sender.reaches(FAR)  # a transaction goes on with what it has
+        sender.begin()
+        assert sender.reaches(NEAR)
+        assert not sender.reaches(FAR)
+        await sender.reach(FAR)
+        sender.begin()
+        assert sender.reaches(FAR)
+        assert cluster.made == [NEAR, FAR, FAR]
+
+    asyncio.run(work())

@@ -1,0 +1,134 @@
+"""A partition's share of a transaction is what was acknowledged, nothing else (R1, R4, R6)."""
+
+import pytest
+
+from runtime.batch import Batch, Outgoing, Reason
+from runtime.batch.spec import Segment
+from runtime.contract.records.advance import Advance, first_progress
+from runtime.contract.records.ledger import Mark
+from runtime.contract.records.offset_map import Run
+from runtime.contract.spec.assignment import AssignedPartition
+from runtime.kafka.codes import ErrorCode
+from runtime.kafka.errors import Disconnected, PartitionsRefused
+from runtime.ledger.records import Record, build
+from runtime.slot.health.accounts import OffsetRange
+from runtime.slot.partition import Cursor, PartitionCopy, Queued
+from runtime.slot.read.budget import ByteBudget, Held
+from runtime.slot.write.transaction import Part, blamed, tail_step
+
+MARK = Mark(1, 2, 3)
+
+
+def partition(number: int = 0) -> PartitionCopy:
+    progress = first_progress(
+        generation=1,
+        source_topic_id=b"s" * 16,
+        destination_topic="orders",
+        destination_topic_id=b"d" * 16,
+        position=10,
+        destination_end=100,
+        now_ms=1,
+    )
+    return PartitionCopy(AssignedPartition("flow", "orders", number, "orders"), progress)
+
+
+def outgoing(first: int, *records: tuple[int, int]) -> Outgoing:
+    """Records as (source offset, how many from there on)."""
+    count = sum(many for _, many in records)
+    batch: Batch = build([Record(b"k", b"v")] * count, 50 + first)
+    segments, delta = [], 0
+    for source, many in records:
+        segments.append(Segment(delta, source, many))
+        delta += many
+    last = records[-1]
+    return Outgoing(batch, tuple(segments), last[0] + last[1], Reason.NONE)
+
+
+def test_acknowledged_base_offsets_become_runs() -> None:
+    copy = partition()
+    part = Part(copy, 1, 4)
+    part.in_flight = 2
+    assert part.acknowledged(outgoing(0, (10, 2), (15, 1)), 7, 100, MARK) is None
+    assert part.acknowledged(outgoing(1, (16, 3)), 7, 103, MARK) is None
+    copy.cursor = Cursor(25, 8)
+    assert part.step() == Advance(
+        position=25,  # the tail behind the last record is decided, too
+        source_epoch=8,
+        runs=(Run(10, 100, 2), Run(15, 102, 4)),
+        destination_epoch=4,
+        records=6,
+        bytes=part.bytes,
+        last_timestamp=51,
+        mark=MARK,
+    )
+
+
+def test_what_is_still_queued_is_not_said_to_be_copied() -> None:
+    copy = partition()
+    part = Part(copy, 1, 4)
+    part.acknowledged(outgoing(0, (10, 2)), 7, 100, MARK)
+    copy.add(Queued(outgoing(0, (12, 2)), 7, Held(ByteBudget(1), 1).view()))
+    copy.cursor = Cursor(14, 7)
+    assert part.step().position == 12
+
+
+@pytest.mark.parametrize(("base", "refused"), [(99, True), (0, True), (100, False), (150, False)])
+def test_a_base_offset_below_the_destination_s_end_cannot_be_true(base: int, refused: bool) -> None:
+    part = Part(partition(), 1, 4)
+    assert (part.acknowledged(outgoing(0, (10, 1)), 7, base, MARK) is not None) is refused
+
+
+@pytest.mark.parametrize(
+    ("bases", "unexplained"),
+    [([100, 101], []), ([101], [OffsetRange(100, 101)]), ([150, 155], [(100, 150), (151, 155)])],
+)
+def test_offsets_before_and_between_own_batches_are_to_be_explained(
+    bases: list[int], unexplained: list[OffsetRange]
+) -> None:
+    copy = partition()
+    part = Part(copy, 1, 4)
+    for number, base in enumerate(bases):
+        part.acknowledged(outgoing(0, (10 + number, 1)), 7, base, MARK)
+    assert copy.accounts.unexplained() == unexplained
+
+
+def test_a_rewind_throws_away_what_was_fetched_and_gives_its_memory_back() -> None:
+    copy, budget = partition(), ByteBudget(100)
+    budget.take(60)
+    held = Held(budget, 60)
+    for number in range(2):
+        copy.add(Queued(outgoing(0, (10 + number, 1)), 7, held.view()))
+    copy.cursor, copy.dropped = Cursor(12, 7), 4
+    copy.rewind()
+    assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
+    assert (copy.turn, copy.dropped) == (1, 0)
+
+
+def test_a_tail_that_moved_over_nothing_is_told_with_what_was_dropped() -> None:
+    assert not partition().tail_moved
+    copy = partition()
+    copy.cursor, copy.dropped = Cursor(12, 7), 2
+    assert copy.tail_moved
+    assert tail_step(copy) == Advance(12, 7, dropped=2)
+
+
+def test_a_partition_that_is_refused_is_blamed_alone() -> None:
+    copies, joining = _joining()
+    error = PartitionsRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "adding orders-1", [("orders", 1)])
+    assert blamed(error, joining) == (copies[1],)
+
+
+def test_where_the_ledger_is_refused_no_partition_is_blamed() -> None:
+    _, joining = _joining()
+    error = PartitionsRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "adding", [("__repl_ledger", 0)])
+    assert blamed(error, joining) == ()
+
+
+def test_where_the_broker_names_none_all_are_blamed() -> None:
+    copies, joining = _joining()
+    assert blamed(Disconnected("broker 1", "gone", sent=True), joining) == copies
+
+
+def _joining() -> tuple[tuple[PartitionCopy, ...], list[Part]]:
+    copies = tuple(partition(number) for number in range(3))
+    return copies, [Part(copy, 1, 4) for copy in copies]

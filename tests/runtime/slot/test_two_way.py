@@ -1,0 +1,156 @@
+"""R5: clusters copy one topic to each other; nothing returns, and nothing goes round when all is still."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from itertools import chain, pairwise
+
+import pytest
+
+from runtime.contract.spec.jobspec import ProvenanceMode, TemplateRule
+from runtime.slot.slot import Slot
+from tests.conftest import MakeLab
+from tests.labs import spec
+from tests.runtime.conftest import sides_of
+from tests.runtime.slot.workload import mixed
+from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec, until
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+Ends = dict[str, list[int]]  # by cluster and partition
+
+
+@pytest.mark.parametrize("mode", ["batch", "headers"])
+def test_active_active_under_one_name(sides: dict[str, Side], fresh: Fresh, mode: ProvenanceMode) -> None:
+    _copied_round({name: sides[name] for name in ("dc1", "dc2")}, fresh, mode)
+
+
+def test_a_ring_of_three_under_one_name(own_lab: MakeLab, fresh: Fresh) -> None:
+    _copied_round(sides_of(own_lab(spec("dc1"), spec("dc2"), spec("dc3"))), fresh, "headers")
+
+
+def _copied_round(sides: dict[str, Side], fresh: Fresh, mode: ProvenanceMode) -> None:
+    """Each cluster copies to the next one, the last to the first: all hold the same in the end."""
+    topic = fresh("shared")
+    following = dict(pairwise((*sides, next(iter(sides)))))
+    flows = {
+        here: flow_spec(fresh("way"), here, there, provenance=mode, shared=True)
+        for here, there in following.items()
+    }
+    for number, side in enumerate(sides.values()):
+        side.create(topic, 2)
+        mixed(side, topic, 2, seed=number, count=150)
+    born = {name: sorted(_numbers(side, topic)) for name, side in sides.items()}
+
+    async def copy() -> dict[str, tuple[int, int]]:
+        async with AsyncExitStack() as running:
+            ways: dict[str, Slot] = {}
+            for here, flow in flows.items():
+                driver = Driver(sides, following[here], fresh("job"))
+                assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
+                ways[here] = await running.enter_async_context(driver.running(assignment))
+            ends = await _all_is_still(ways, sides, topic)
+            counted = _counted(ways)
+            await asyncio.sleep(2)
+            assert _counted(ways) == counted
+            assert await asyncio.to_thread(_written, sides, topic) == ends
+            return counted
+
+    counted = asyncio.run(copy())
+    assert all(commits for commits, _ in counted.values())
+    assert {here: dropped for here, (_, dropped) in counted.items()} == {
+        here: len(born[there]) for here, there in following.items()
+    }
+    everything = sorted(chain(*born.values()))
+    assert {name: sorted(_numbers(side, topic)) for name, side in sides.items()} == dict.fromkeys(
+        sides, everything
+    )
+
+
+@pytest.mark.parametrize("mode", ["batch", "headers"])
+def test_a_flow_for_native_records_leaves_copies_alone(
+    sides: dict[str, Side], fresh: Fresh, mode: ProvenanceMode
+) -> None:
+    """What arrives over another way already is not copied a second time."""
+    topic = fresh("orders")
+    first = flow_spec(fresh("first"), "dc1", "dc2", provenance=mode)
+    onward = flow_spec(
+        fresh("onward"),
+        "dc2",
+        "dc1",
+        provenance=mode,
+        native_only=True,
+        rename=TemplateRule(text="{topic}.on"),
+    )
+    for side in sides.values():
+        side.create(topic)
+    sides["dc1"].create(f"{topic}.on")
+    sides["dc1"].write(topic, [{"value": b"copied"}] * 20)
+    copy_through(Driver(sides, job=fresh("job")), first, assigned(first.name, topic))
+    sides["dc2"].write(topic, [{"value": b"native"}] * 10)
+    driver = Driver(sides, "dc1", fresh("job"))
+    copy_through(driver, onward, assigned(onward.name, topic, destination_topic=f"{topic}.on"))
+    assert [row.value for row in sides["dc1"].read(f"{topic}.on")[0]] == [b"native"] * 10
+
+
+def test_names_that_do_not_cycle_are_all_copied(sides: dict[str, Side], fresh: Fresh) -> None:
+    """Batch provenance drops only what would return under its own name: a replica of a replica is not
+    that.
+    """
+    topic = fresh("orders")
+    there = flow_spec(fresh("there"), "dc1", "dc2", rename=TemplateRule(text="{topic}.r"))
+    back = flow_spec(fresh("back"), "dc2", "dc1", provenance="batch", rename=TemplateRule(text="{topic}.b"))
+    sides["dc1"].create(topic)
+    sides["dc2"].create(f"{topic}.r")
+    sides["dc1"].create(f"{topic}.r.b")
+    sides["dc1"].write(topic, [{"value": b"%d" % one} for one in range(20)])
+
+    async def copy() -> None:
+        one, two = Driver(sides, "dc2", fresh("job")), Driver(sides, "dc1", fresh("job"))
+        first = await one.take_over(there, assigned(there.name, topic, destination_topic=f"{topic}.r"))
+        second = await two.take_over(
+            back, assigned(back.name, f"{topic}.r", destination_topic=f"{topic}.r.b")
+        )
+        async with one.running(first), two.running(second) as slot:
+            await until(slot, lambda one: one.records == 20)
+
+    asyncio.run(copy())
+    assert len(sides["dc1"].read(f"{topic}.r.b")[0]) == 20
+
+
+def _counted(ways: Mapping[str, Slot]) -> dict[str, tuple[int, int]]:
+    """Commits and dropped records of each way's only flow, by its source."""
+    flows = {name: slot.status().flows[0] for name, slot in ways.items()}
+    return {name: (flow.commits, flow.dropped) for name, flow in flows.items()}
+
+
+async def _all_is_still(ways: Mapping[str, Slot], sides: dict[str, Side], topic: str) -> Ends:
+    """Each way, by its source, has committed up to the very end, and what it wrote has its marks: nothing is
+    left to copy, to drop or to end. Where it ends then."""
+    deadline = time.monotonic() + 120
+    while True:
+        ends = await asyncio.to_thread(_written, sides, topic)
+        through = {
+            name: {one.partition: one.position for one in slot.status().partitions}
+            for name, slot in ways.items()
+        }
+        committed = {name: await asyncio.to_thread(side.ends, topic, 2) for name, side in sides.items()}
+        if through == {name: dict(enumerate(each)) for name, each in ends.items()} and committed == {
+            name: [(0, end) for end in each] for name, each in ends.items()
+        }:
+            return ends
+        assert time.monotonic() < deadline, (through, ends)
+        await asyncio.sleep(0.1)
+
+
+def _written(sides: dict[str, Side], topic: str) -> Ends:
+    return {name: [end for _, end in side.ends(topic, 2, committed=False)] for name, side in sides.items()}
+
+
+def _numbers(side: Side, topic: str) -> list[tuple[bytes, int]]:
+    return [
+        (next(value for name, value in row.headers if name == "n") or b"", row.timestamp)
+        for rows in side.read(topic, 2)
+        for row in rows
+    ]

@@ -1,0 +1,368 @@
+"""What the slot's tests share: topics, records, a stand-in for the driver, and what a reader sees at the
+end.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+from msgspec.structs import replace
+
+from runtime.contract.client import settings as client
+from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey, Progress, ProgressKey
+from runtime.contract.records.status import PartitionState, PartitionStatus
+from runtime.contract.spec import internal_topics
+from runtime.contract.spec.assignment import (
+    AssignedFlow,
+    AssignedPartition,
+    Assignment,
+    SlotSpec,
+    driver_transactional_id,
+    transactional_ids,
+)
+from runtime.contract.spec.jobspec import (
+    ClusterSpec,
+    CopySettings,
+    Earliest,
+    FlowSpec,
+    SelectionSpec,
+    Setting,
+    Start,
+)
+from runtime.kafka.cluster import Cluster
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.ledger_writer import LedgerWriter, fence
+from runtime.ledger.start_positions import commit_first_positions, first_positions
+from runtime.slot.slot import Slot
+from tests.records import PATIENCE_S, known_everywhere, passing, settled
+
+FAST = CopySettings(
+    retry_ms=50, retry_max_ms=1_000, stop_retry_ms=1_000, tail_every_ms=200, transaction_timeout_ms=10_000
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record as a reader sees it; `offset` is left out of comparisons of content."""
+
+    offset: int = field(compare=False)
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class Side:
+    """A cluster of a lab, with blocking helpers on confluent-kafka."""
+
+    name: str
+    bootstrap: str
+    client: Mapping[str, Any]
+
+    def spec(self) -> ClusterSpec:
+        """As a job spec names it."""
+        given: dict[str, Setting] = {
+            key: str(value) for key, value in self.client.items() if key != "bootstrap.servers"
+        }
+        return ClusterSpec(bootstrap=self.bootstrap, client=given)
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Nothing expires: tests write timestamps of the past."""
+        settings = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in config.items()}
+        self._create([NewTopic(topic, partitions, self._replication(), config=settings)])
+
+    def create_internal(self) -> None:
+        topics = (*internal_topics.at_destination(), *internal_topics.at_source())
+        copies = self._replication()
+        self._create([NewTopic(one.name, one.partitions, copies, config=dict(one.config)) for one in topics])
+
+    def _replication(self) -> int:
+        return min(3, len(self.admin().list_topics(timeout=PATIENCE_S).brokers))
+
+    def delete(self, topic: str) -> None:
+        admin = self.admin()
+        for done in admin.delete_topics([topic]).values():
+            done.result(PATIENCE_S)
+
+    def forget(self, topic: str, below: int) -> None:
+        """As retention does: what lies below is gone from partition 0."""
+        admin = self.admin()
+        for done in admin.delete_records([TopicPartition(topic, 0, below)]).values():
+            done.result(PATIENCE_S)
+
+    def admin(self) -> AdminClient:
+        return AdminClient(dict(self.client))
+
+    def producer(self, **config: Any) -> Producer:
+        named = {key.replace("_", "."): value for key, value in config.items()}
+        return Producer({**self.client, "linger.ms": 5, "log_level": 2, **named})
+
+    def write(self, topic: str, rows: Iterable[Mapping[str, Any]], **config: Any) -> None:
+        producer = self.producer(**config)
+        for row in rows:
+            while True:
+                try:
+                    producer.produce(topic, **row)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        left = producer.flush(2 * PATIENCE_S)
+        assert not left, f"{left} records of {topic} were not acknowledged"
+
+    def ends(self, topic: str, partitions: int = 1, committed: bool = True) -> list[tuple[int, int]]:
+        """Of what is committed, once the transactions that were open when it was called have ended."""
+        if committed:
+            settled(self.client, topic)
+        consumer = self._consumer(committed)
+        try:
+            return [
+                consumer.get_watermark_offsets(TopicPartition(topic, one), PATIENCE_S)
+                for one in range(partitions)
+            ]
+        finally:
+            consumer.close()
+
+    def read(
+        self, topic: str, partitions: int = 1, *, settle: bool = True, within_s: float = PATIENCE_S
+    ) -> list[list[Row]]:
+        """Everything committed up to now, by partition. `settle`: transactions that were open when it was
+        called have ended, which takes long where somebody died in one."""
+        if settle:
+            settled(self.client, topic)
+        consumer = self._consumer(committed=True)
+        found: list[list[Row]] = [[] for _ in range(partitions)]
+        consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in range(partitions)])
+        open_ends, deadline = set(range(partitions)), time.monotonic() + within_s
+        while open_ends and time.monotonic() < deadline:
+            for message in consumer.consume(1_000, 0.05):
+                error, partition = message.error(), message.partition()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    assert passing(error), error
+                    continue
+                assert partition is not None
+                if error is not None:
+                    open_ends.discard(partition)
+                else:
+                    found[partition].append(_row(message))
+        consumer.close()
+        assert not open_ends, f"{topic}: the ends of {open_ends} were not reached in {within_s:.0f} s"
+        return found
+
+    def _consumer(self, committed: bool) -> Consumer:
+        return Consumer(
+            {
+                **self.client,
+                "group.id": f"reader-{uuid.uuid4()}",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 50,
+                "log_level": 2,
+            }
+        )
+
+    def _create(self, topics: Sequence[NewTopic]) -> None:
+        admin = self.admin()  # its futures need it alive
+        for name, done in admin.create_topics(list(topics)).items():
+            try:
+                done.result(PATIENCE_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise AssertionError(f"{name}: {error}") from error
+        known_everywhere(self.client, {one.topic: one.num_partitions for one in topics})
+
+    async def open(self) -> Cluster:
+        resolved = {key: str(value) for key, value in self.client.items() if key != "bootstrap.servers"}
+        return await Cluster.open(client.wire_settings(self.bootstrap, resolved))
+
+
+def _row(message: Any) -> Row:
+    kind, timestamp = message.timestamp()
+    headers = tuple(message.headers() or ())
+    return Row(
+        message.offset(),
+        -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        message.key(),
+        message.value(),
+        headers,
+    )
+
+
+def flow_spec(name: str, source: str = "dc1", destination: str = "dc2", **changes: Any) -> FlowSpec:
+    return FlowSpec(
+        name=name,
+        source=source,
+        destination=destination,
+        topics=SelectionSpec(include=[".*"]),
+        **changes,
+    )
+
+
+class Driver:
+    """Does what a driver does for one job, as far as a slot needs it."""
+
+    def __init__(
+        self,
+        sides: Mapping[str, Side],
+        destination: str = "dc2",
+        job: str = "job",
+        settings: CopySettings = FAST,
+    ) -> None:
+        self.sides = sides
+        self.destination = destination
+        self.job = job
+        self.settings = settings
+        self.version = 0
+
+    def spec(self, slot: int = 0) -> SlotSpec:
+        return SlotSpec(
+            job=self.job,
+            slot=slot,
+            destination=self.destination,
+            cluster=self.sides[self.destination].spec(),
+            copy=self.settings,
+            sources={name: side.spec() for name, side in self.sides.items() if name != self.destination},
+        )
+
+    async def take_over(
+        self,
+        flow: FlowSpec,
+        partitions: Sequence[AssignedPartition],
+        start: Start | None = None,
+        slots: int = 1,
+        slot: int = 0,
+    ) -> Assignment:
+        """The next generation, everything before it fenced, first positions, an assignment of all
+        partitions.
+        """
+        destination = await self.sides[self.destination].open()
+        source = await self.sides[flow.source].open()
+        try:
+            writer = await LedgerWriter.open(destination, driver_transactional_id(self.job))
+            ledger = await Ledger.open(destination)
+            await ledger.refresh(flow.name)
+            before = ledger.generation(flow.name)
+            number = before.number + 1 if before else 1
+            ids = [
+                one
+                for each in range(slots)
+                for one in transactional_ids(self.job, each, flow.name, self.settings)
+            ]
+            record = Generation(
+                number,
+                self.job,
+                "active",
+                uuid.uuid4().hex,
+                ids,
+                source.cluster_id,
+                destination.cluster_id,
+                int(time.time() * 1000),
+            )
+            await writer.commit({GenerationKey(flow.name): record})
+            ids_before = before.transactional_ids if before else ()
+            assert not await fence(destination, ids_before, within=PATIENCE_S)
+            first = await first_positions(source, destination, partitions, start or Earliest(), number)
+            await commit_first_positions(writer, ledger, first)
+        finally:
+            await source.close()
+            await destination.close()
+        self.version += 1
+        flows = {flow.name: AssignedFlow(flow, number, flow.rate_limit)}
+        return Assignment(self.version, flows, list(partitions))
+
+    async def progress(self, flow: str) -> dict[PartitionKey, Progress]:
+        destination = await self.sides[self.destination].open()
+        try:
+            ledger = await Ledger.open(destination)
+            await ledger.refresh(flow)
+            return ledger.all_progress(flow)
+        finally:
+            await destination.close()
+
+    async def overwrite(self, flow: str, partition: int, **changes: Any) -> None:
+        """Progress as another writer would leave it."""
+        destination = await self.sides[self.destination].open()
+        try:
+            writer = await LedgerWriter.open(destination, "another-writer")
+            for key, progress in (await self.progress(flow)).items():
+                if key.partition == partition:
+                    await writer.commit({ProgressKey(key): replace(progress, **changes)})
+        finally:
+            await destination.close()
+
+    @asynccontextmanager
+    async def running(self, assignment: Assignment, slot: int = 0) -> AsyncIterator[Slot]:
+        """A slot in this process, drained at the end."""
+        made = Slot(self.spec(slot), assignment, {})
+        task = asyncio.create_task(made.run())
+        try:
+            yield made
+        finally:
+            made.stop()
+            await asyncio.wait_for(task, PATIENCE_S)
+
+
+def assigned(flow: str, topic: str, partitions: int = 1, **changes: Any) -> list[AssignedPartition]:
+    fields = {"destination_topic": topic, **changes}
+    return [AssignedPartition(flow=flow, topic=topic, partition=one, **fields) for one in range(partitions)]
+
+
+async def until(
+    slot: Slot, holds: Callable[[PartitionStatus], bool], within_s: float = PATIENCE_S
+) -> list[PartitionStatus]:
+    """Waits until it holds for every partition of the slot."""
+    deadline = time.monotonic() + within_s
+    while True:
+        status = slot.status().partitions
+        if status and all(map(holds, status)):
+            return status
+        assert time.monotonic() < deadline, status
+        await asyncio.sleep(0.02)
+
+
+def at_end(ends: Sequence[int]) -> Callable[[PartitionStatus], bool]:
+    """Copied through these ends of the source, by partition."""
+    return lambda status: status.position >= ends[status.partition]
+
+
+def in_state(state: PartitionState) -> Callable[[PartitionStatus], bool]:
+    return lambda status: status.state is state
+
+
+def copy_through(
+    driver: Driver,
+    flow: FlowSpec,
+    partitions: Sequence[AssignedPartition],
+    start: Start | None = None,
+    within_s: float = PATIENCE_S,
+) -> None:
+    """Takes over and copies up to where the source ends now."""
+
+    async def copy() -> None:
+        assignment = await driver.take_over(flow, partitions, start)
+        ends: dict[tuple[str, int], int] = {}
+        for one in partitions:
+            (_, end) = driver.sides[flow.source].ends(one.topic, one.partition + 1)[one.partition]
+            ends[one.topic, one.partition] = end
+        async with driver.running(assignment) as slot:
+            await until(
+                slot, lambda status: status.position >= ends[status.topic, status.partition], within_s
+            )
+
+    asyncio.run(copy())
