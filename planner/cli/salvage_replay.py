@@ -86,14 +86,14 @@ def _request(replaying: Replaying, asked: SalvageAsked, seen: SalvageSeen) -> Re
 
 
 def _carried_out(replaying: Replaying, request: ReplayRequest) -> ReplayOutcome:
-    from runtime import audit
+    from runtime import replay
     from runtime.replay.request import decode_outcome, encode_request
 
     topology = replaying.topology
     cluster = topology.clusters[replaying.flow.destination_cluster]
     endpoint = endpoints_of([cluster])[cluster.name]
     log.ensure(endpoint, [naming.LEASE], topology.internal)
-    main = Path(audit.__file__).parent / "replay" / "main.py"
+    main = Path(replay.__file__).with_name("main.py")
     with leased(
         endpoint,
         name="salvage",

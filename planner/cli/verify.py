@@ -192,5 +192,5 @@ def _run(request: VerifyRequest, book: Path | None, *, resume: bool, where: JobS
 
     words = ["--book", str(book)] if book is not None else []
     words += ["--resume"] if resume else []
-    main = Path(audit.__file__).with_name("verify_main.py")
+    main = Path(audit.__file__).parent / "verify" / "main.py"
     return decode_outcome(on_spark(main, encode_request(request), "verify: ", words, where))

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 # A job's driver and slots, and the tasks of `repl verify`; none of them needs a lab or a launcher.
-ROOMS = ("audit", "batch", "contract", "copy", "driver", "kafka")
+ROOMS = ("audit", "batch", "contract", "driver", "groups", "kafka", "ledger", "metrics", "replay", "slot")
 
 
 def package(file: Path) -> Path:

@@ -21,7 +21,7 @@ sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve()
 try:
     import runtime.audit  # noqa: F401 - installed
 except ModuleNotFoundError:
-    sys.path.insert(0, str(_HERE.parent.parent))
+    sys.path.insert(0, str(_HERE.parents[2]))
 
 from py4j.protocol import Py4JError  # noqa: E402
 from pyspark import SparkConf, SparkContext  # noqa: E402

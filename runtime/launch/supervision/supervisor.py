@@ -1,4 +1,4 @@
-"""The process that looks after one job: `python -m runtime.launch.supervision.supervisor --home … --job … --lock …`.
+"""The process that supervises one job: `python -m runtime.launch.supervision.supervisor --home … --job … …`.
 
 It starts spark-submit, starts it again when it crashes, and ends with it when it was stopped. Nobody else
 has a hand in it: it is detached from the terminal, its state stands in a file, its lock goes with it. Beside
