@@ -1,4 +1,4 @@
-"""The end of a transaction: what the ledger is told, from acknowledged base offsets alone (R1, R6)."""
+"""Closing a transaction writes its ledger records, which derive from acknowledged offsets alone (R1, R6)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from runtime.slot.write.transaction import Failure, Part, Transaction, tail_step
 
 
 class LedgerPlace(NamedTuple):
-    """Where a flow's records lie, and the generation that writes them (R3)."""
+    """A ledger place names the partitions of a flow's records and the generation that writes them (R3)."""
 
     ledger: TopicPartition
     offset_map: TopicPartition
@@ -38,8 +38,11 @@ class LedgerPlace(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a transaction commits for one partition. `part` is None where only its tail moved, `step` is None
-    where progress is replaced as a whole."""
+    """An entry is what a transaction commits for one partition.
+
+    `part` is None where only the idle position moved. `step` is None where the progress is replaced as a
+    whole.
+    """
 
     copy: PartitionCopy
     progress: Progress
@@ -51,6 +54,7 @@ class Entry(NamedTuple):
 def entries_of(
     tx: Transaction, tails: Iterable[PartitionCopy], generation: int, moment_ms: int
 ) -> list[Entry]:
+    """Returns the ledger entries of a transaction and of the partitions that commit an idle position."""
     found: list[Entry] = []
     for part in tx:
         step = part.step()
@@ -62,6 +66,7 @@ def entries_of(
 
 
 def _tail(copy: PartitionCopy, generation: int, moment_ms: int) -> Entry:
+    """Returns the entry of a partition that has no batch in the transaction."""
     if copy.replacement is not None:
         return Entry(copy, copy.replacement, (), None, None)
     step = tail_step(copy)
@@ -76,7 +81,10 @@ async def write_ledger(
     tx: Transaction,
     entries: Sequence[Entry],
 ) -> None:
-    """Progress into the ledger and sealed segments into the map, within the transaction."""
+    """Writes progress to the ledger and sealed segments to the offset map, within the transaction.
+
+    Raises Failure.
+    """
     by_place: dict[TopicPartition, list[Record]] = {place.ledger: []}
     for copy, progress, segments, _, _ in entries:
         by_place[place.ledger].append(_record(ProgressKey(copy.key), progress))

@@ -1,7 +1,7 @@
-"""What is done about an error: one table, by where it came from and its code. See docs/copy.md.
+"""One table decides how the slot handles an error, by its phase and its code. See docs/copy.md.
 
-Fencing, in short: nothing that failed in a transaction is sent again in it (any produce error aborts), and
-what may mean that someone else is the writer now ends the process (R3).
+Two rules of fencing hold throughout. A batch that failed in a transaction is not sent again in it: any
+produce error aborts. An error that may mean that another writer is active ends the process (R3).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 
 
 class Phase(StrEnum):
-    """Where in the copy loop an error came from."""
+    """A phase is the step of the copy loop in which an error occurred."""
 
     FETCH = "fetch"
     INIT = "init"
@@ -24,11 +24,13 @@ class Phase(StrEnum):
 
 
 class Do(Enum):
-    """RETRY: in place, with backoff. ABORT: abort, all of the lane resumes from the ledger. SUSPECT: abort,
-    and the partition tries again in a lane of its own. STOP: the partition stops with a state. LOOK: the
-    partition's topics are looked at, the finding decides. STUCK: the lane waits for a marker, its
-    partitions leave it. ASK_LEDGER: initialise and read whether it was committed. END_SLOT: the process
-    ends.
+    """An action is how the slot handles an error.
+
+    RETRY: retry the request, with backoff. ABORT: abort the transaction; all partitions of the lane resume
+    from the ledger. SUSPECT: abort, and retry the partition in a lane of its own. STOP: the partition stops
+    with a state. LOOK: the partition's topics are inspected, and the finding decides. STUCK: the lane waits
+    for a transaction marker, and its partitions leave it. ASK_LEDGER: initialise the transactional id, and
+    read from the ledger whether the transaction was committed. END_SLOT: the process ends.
     """
 
     RETRY = "retry"
@@ -43,7 +45,10 @@ class Do(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`refresh`: the cached metadata is not true any more."""
+    """A decision is an action, with the state of a partition that stops.
+
+    `refresh` means that the cached metadata is outdated and must be fetched again.
+    """
 
     do: Do
     refresh: bool = False
@@ -51,9 +56,9 @@ class Decision:
 
 
 _RETRY = Decision(Do.RETRY)
-_RETRY_ELSEWHERE = Decision(Do.RETRY, refresh=True)
+_REFRESH_AND_RETRY = Decision(Do.RETRY, refresh=True)
 _ABORT = Decision(Do.ABORT)
-_ABORT_ELSEWHERE = Decision(Do.ABORT, refresh=True)
+_ABORT_AND_REFRESH = Decision(Do.ABORT, refresh=True)
 _SUSPECT = Decision(Do.SUSPECT, refresh=True)
 _LOOK = Decision(Do.LOOK, refresh=True)
 _STUCK = Decision(Do.STUCK)
@@ -62,7 +67,7 @@ _END = Decision(Do.END_SLOT)
 _TOO_LARGE = Decision(Do.STOP, state=State.RECORD_TOO_LARGE)
 _REFUSED = Decision(Do.STOP, state=State.RECORD_REFUSED)
 
-_MOVED = (
+_LEADER_CHANGED = (
     E.NOT_LEADER_OR_FOLLOWER,
     E.LEADER_NOT_AVAILABLE,
     E.FENCED_LEADER_EPOCH,
@@ -71,21 +76,21 @@ _MOVED = (
     E.BROKER_NOT_AVAILABLE,
     E.KAFKA_STORAGE_ERROR,
 )
-_GONE = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID, E.INCONSISTENT_TOPIC_ID)
+_TOPIC_GONE = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID, E.INCONSISTENT_TOPIC_ID)
 _FENCED = (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
 
 TABLE: dict[tuple[Phase, E], Decision] = {
-    **{(Phase.FETCH, code): _RETRY_ELSEWHERE for code in _MOVED},
-    **{(Phase.FETCH, code): _LOOK for code in (*_GONE, E.OFFSET_OUT_OF_RANGE)},
-    (Phase.FETCH, E.OFFSET_NOT_AVAILABLE): _RETRY_ELSEWHERE,
+    **{(Phase.FETCH, code): _REFRESH_AND_RETRY for code in _LEADER_CHANGED},
+    **{(Phase.FETCH, code): _LOOK for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
+    (Phase.FETCH, E.OFFSET_NOT_AVAILABLE): _REFRESH_AND_RETRY,
     **{(phase, code): _END for phase in Phase if phase is not Phase.FETCH for code in _FENCED},
     (Phase.INIT, E.CONCURRENT_TRANSACTIONS): _STUCK,
     (Phase.INIT, E.INVALID_TRANSACTION_TIMEOUT): _END,
     (Phase.ADD, E.CONCURRENT_TRANSACTIONS): _STUCK,
-    **{(Phase.ADD, code): _LOOK for code in _GONE},
+    **{(Phase.ADD, code): _LOOK for code in _TOPIC_GONE},
     (Phase.ADD, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
-    **{(Phase.PRODUCE, code): _ABORT_ELSEWHERE for code in _MOVED},
-    **{(Phase.PRODUCE, code): _LOOK for code in _GONE},
+    **{(Phase.PRODUCE, code): _ABORT_AND_REFRESH for code in _LEADER_CHANGED},
+    **{(Phase.PRODUCE, code): _LOOK for code in _TOPIC_GONE},
     (Phase.PRODUCE, E.NOT_ENOUGH_REPLICAS): _SUSPECT,
     (Phase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND): _SUSPECT,
     (Phase.PRODUCE, E.REQUEST_TIMED_OUT): _SUSPECT,
@@ -97,12 +102,12 @@ TABLE: dict[tuple[Phase, E], Decision] = {
     (Phase.PRODUCE, E.UNSUPPORTED_FOR_MESSAGE_FORMAT): _REFUSED,
     (Phase.PRODUCE, E.UNSUPPORTED_COMPRESSION_TYPE): _REFUSED,
     (Phase.PRODUCE, E.POLICY_VIOLATION): _REFUSED,
-    **{(Phase.LEDGER, code): _ABORT_ELSEWHERE for code in (*_MOVED, *_GONE)},
+    **{(Phase.LEDGER, code): _ABORT_AND_REFRESH for code in (*_LEADER_CHANGED, *_TOPIC_GONE)},
     (Phase.END, E.TRANSACTION_ABORTABLE): _ABORT,
     (Phase.END, E.INVALID_PRODUCER_ID_MAPPING): _ABORT,
 }
 
-_OTHERWISE = {
+_DEFAULTS = {
     Phase.FETCH: _RETRY,
     Phase.INIT: _RETRY,
     Phase.ADD: _ABORT,
@@ -113,22 +118,24 @@ _OTHERWISE = {
 
 
 def by_code(phase: Phase, code: E) -> Decision:
-    """What the table says; what it does not name is retried (reading) or aborted (writing), never passed
-    over.
+    """Returns the table's decision on an error code.
+
+    A code that the table does not name is retried while reading and aborts while writing. It is never
+    ignored.
     """
-    return TABLE.get((phase, code), _OTHERWISE[phase])
+    return TABLE.get((phase, code), _DEFAULTS[phase])
 
 
 def decide(phase: Phase, error: WireError) -> Decision:
-    """By the broker's code, or by what happened to the connection."""
+    """Returns the decision on an error, by the broker's code or by the failure of the connection."""
     match error:
         case BrokerError():
             return by_code(phase, error.code)
         case ConnectionFailure() if phase is Phase.END:
             return _ASK if error.sent else _ABORT
         case ConnectionFailure() if phase in (Phase.FETCH, Phase.INIT):
-            return _RETRY_ELSEWHERE
+            return _REFRESH_AND_RETRY
         case ConnectionFailure():
-            return _ABORT_ELSEWHERE
+            return _ABORT_AND_REFRESH
         case _:
-            return _OTHERWISE[phase]
+            return _DEFAULTS[phase]

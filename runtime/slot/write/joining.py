@@ -1,9 +1,9 @@
-"""Which partitions may join a lane's transaction: those whose leader and in-sync replicas are there (fencing
-4).
+"""Joining selects the partitions that may join a lane's transaction.
 
-A leader is connected to before its partitions join, while the transaction of the others goes on: one that
-can't be reached from here holds up nobody else (R7). A new leader may have cut the log: what it leads is
-looked at before it goes on (R4).
+A partition may join while it has a leader and enough in-sync replicas (fencing 4). The lane connects to the
+leader before its partitions join, while the transaction of the other partitions continues: an unreachable
+leader does not delay them (R7). A new leader may have truncated the log, so its partitions are inspected
+before they continue (R4).
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from runtime.slot.write.sender import Sender
 from runtime.slot.write.transaction import Part
 
 
-class _Reaching(NamedTuple):
-    """A leader is being connected to, for these."""
+class _Connecting(NamedTuple):
+    """A connection attempt to a leader, and the partitions that wait for it."""
 
     task: asyncio.Task[None]
     copies: dict[PartitionCopy, None]
 
 
 class Joining:
-    """True while somebody waits who may be able to join."""
+    """A joining owns the partitions that wait to join the lane's transaction.
+
+    It is true while at least one waiting partition may be able to join.
+    """
 
     def __init__(self, cluster: Cluster, sender: Sender, owner: Owner, wake: Callable[[], None]) -> None:
         self._cluster = cluster
@@ -36,75 +39,81 @@ class Joining:
         self._owner = owner
         self._wake = wake
         self._waiting: dict[PartitionCopy, None] = {}
-        self._reaching: dict[int, _Reaching] = {}
+        self._connecting: dict[int, _Connecting] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def offer(self, copy: PartitionCopy) -> None:
-        """It has its first batch."""
+        """Adds a partition that has its first batch."""
         leader = self._cluster.leader(*copy.at)
-        if leader is not None and not self._knows(leader.leader, copy):
-            self._reach(leader.leader, copy)
+        if leader is not None and not self._is_ready(leader.leader, copy):
+            self._connect(leader.leader, copy)
         else:
             self._waiting[copy] = None
             self._wake()
 
     def leave(self, copy: PartitionCopy) -> None:
+        """Removes a partition from those that wait."""
         self._waiting.pop(copy, None)
-        for reaching in self._reaching.values():
-            reaching.copies.pop(copy, None)
+        for connecting in self._connecting.values():
+            connecting.copies.pop(copy, None)
 
     def close(self) -> None:
-        for reaching in self._reaching.values():
-            reaching.task.cancel()
+        """Cancels the connection attempts."""
+        for connecting in self._connecting.values():
+            connecting.task.cancel()
 
     def take(self, alone: bool) -> list[Part]:
-        """Who can join now; `alone`: one at most."""
+        """Returns parts for the partitions that can join now, at most one where `alone` is set."""
         parts: list[Part] = []
         for copy in list(self._waiting):
             del self._waiting[copy]
-            if copy.part is None and copy.queue and not copy.releasing and (part := self._fit(copy)):
+            if copy.part is None and copy.queue and not copy.releasing and (part := self._part_if_fit(copy)):
                 parts.append(part)
                 if alone:
                     break
         return parts
 
-    def _fit(self, copy: PartitionCopy) -> Part | None:
+    def _part_if_fit(self, copy: PartitionCopy) -> Part | None:
+        """Returns a part if the partition can join; else connects to its leader or notifies the flow."""
         leader = self._cluster.leader(*copy.at)
         if leader is None:
             self._owner.unfit(copy, "the destination's partition has no leader")
         elif len(leader.in_sync) < copy.assigned.min_in_sync:
             why = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync} in-sync replicas at the destination"
             self._owner.unfit(copy, why)
-        elif not self._knows(leader.leader, copy):
-            self._reach(leader.leader, copy)
+        elif not self._is_ready(leader.leader, copy):
+            self._connect(leader.leader, copy)
         elif leader.leader_epoch != copy.looked_epoch:
             self._owner.led_anew(copy)
         else:
             return Part(copy, leader.leader, leader.leader_epoch)
         return None
 
-    def _knows(self, node: int, copy: PartitionCopy) -> bool:
-        """It is connected to, and what is known of its epoch is not from before."""
-        reaches, heard_at = self._sender.reaches(node), self._cluster.heard_at(copy.at.topic)
-        return reaches and heard_at >= self._sender.since(node)
+    def _is_ready(self, node: int, copy: PartitionCopy) -> bool:
+        """Returns whether the leader is connected, and the metadata is newer than the connection."""
+        reaches, refreshed_at = self._sender.reaches(node), self._cluster.heard_at(copy.at.topic)
+        return reaches and refreshed_at >= self._sender.since(node)
 
-    async def _know(self, node: int) -> None:
+    async def _connect_and_refresh(self, node: int) -> None:
+        """Connects to a leader and fetches the metadata of the topics that wait for it."""
         if not self._sender.reaches(node):
             await self._sender.reach(node)
-        await self._cluster.topics({copy.at.topic for copy in self._reaching[node].copies}, fresh=True)
+        await self._cluster.topics({copy.at.topic for copy in self._connecting[node].copies}, fresh=True)
 
-    def _reach(self, node: int, copy: PartitionCopy) -> None:
-        reaching = self._reaching.get(node)
-        if reaching is None:
-            task = asyncio.ensure_future(self._know(node))
-            task.add_done_callback(lambda done: self._reached(node, done))
-            reaching = self._reaching[node] = _Reaching(task, {})
-        reaching.copies[copy] = None
+    def _connect(self, node: int, copy: PartitionCopy) -> None:
+        """Lets a partition wait for the connection to its leader, which is started once per leader."""
+        connecting = self._connecting.get(node)
+        if connecting is None:
+            task = asyncio.ensure_future(self._connect_and_refresh(node))
+            task.add_done_callback(lambda done: self._on_connected(node, done))
+            connecting = self._connecting[node] = _Connecting(task, {})
+        connecting.copies[copy] = None
 
-    def _reached(self, node: int, done: asyncio.Task[None]) -> None:
-        copies = self._reaching.pop(node).copies
+    def _on_connected(self, node: int, done: asyncio.Task[None]) -> None:
+        """Offers the waiting partitions again, or reports them as unfit where the leader is unreachable."""
+        copies = self._connecting.pop(node).copies
         if done.cancelled():
             return
         error = done.exception()
@@ -113,5 +122,5 @@ class Joining:
         for copy in copies:
             if error is None:
                 self.offer(copy)
-            elif copy.queue and not copy.releasing and not copy.busy:  # it may have another leader by now
+            elif copy.queue and not copy.releasing and not copy.busy:  # It may have another leader by now.
                 self._owner.unfit(copy, f"its leader at the destination can't be reached: {error}")

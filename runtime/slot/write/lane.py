@@ -1,4 +1,4 @@
-"""A lane: one transactional id, one transaction after the other, for the partitions that were put into it."""
+"""A lane commits one transaction after the other, under one transactional id, for its partitions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ from runtime.slot.write.sender import Sender
 from runtime.slot.write.transaction import Failure, Transaction, blamed
 
 _END_S = 10.0
-_MOST_RUNS = 50_000  # of a heavily compacted topic, kept until the transaction ends (R8)
-_ENDS_COST = 20  # the end of a transaction may take one part in so many of its time
+_MAX_RUNS = (
+    50_000  # A heavily compacted topic has many runs; they stay in memory until the transaction ends (R8).
+)
+_WINDOW_TO_CLOSE_RATIO = 20  # Closing a transaction may take at most this fraction (1/20) of its window.
 
 
 class Lane:
-    """`run` is its life. A partition is added with `take`, leaves with `free`, and offers itself when it has
-    something queued or its position moved over nothing to copy."""
+    """A lane owns one transactional id, its open transaction, and the partitions that are copied through it.
+
+    `run` is its main loop. `take` adds a partition, `free` removes it between transactions. `offer` is called
+    when a partition has a batch queued, or when its position moved over records that are not copied.
+    """
 
     def __init__(
         self,
@@ -53,114 +58,121 @@ class Lane:
         self.ended = asyncio.Event()
         self._sender = Sender(cluster, transactional_id, settings.request_bytes, self._wake.set, owner.sent)
         self._joining = Joining(cluster, self._sender, owner, self._wake.set)
-        self._tails: dict[PartitionCopy, None] = {}
-        self._tails_due = 0.0
+        self._idle: dict[PartitionCopy, None] = {}
+        self._idle_due = 0.0
         self._tx: Transaction | None = None
         self._draining = False
-        self._hurry = False
+        self._end_early = False
         self._close_s = 0.005
         self.recovery = Recovery(cluster, transactional_id, settings.transaction_timeout_ms, owner)
 
     # What the flow calls
 
     async def begin(self) -> None:
-        """Initialises the id: fences whoever had it before, aborts what they had open. Raises WireError."""
+        """Initialises the transactional id; this fences the previous producer and aborts its transaction.
+
+        Raises WireError.
+        """
         self.begin_epoch(await self.recovery.begin())
 
     async def begin_again(self) -> None:
-        """Tries until the id is no longer stuck."""
+        """Retries the initialisation until the transactional id is no longer stuck."""
         await self.recovery.begin_again(self)
 
     def begin_epoch(self, identity: ProducerIdentity) -> None:
+        """Starts a new producer epoch: sequences restart at 0 (fencing 1)."""
         self._sender.begin_epoch(identity)
 
     def take(self, copy: PartitionCopy) -> None:
-        """The partition is copied through this lane from now on."""
+        """Adds a partition: from now on it is copied through this lane."""
         copy.lane = self
         copy.accounts.change_lane()
         self.copies[copy] = None
         self.offer(copy)
 
     def leave(self, copy: PartitionCopy) -> None:
-        """It is not any more. Only for a partition that is in no open transaction."""
+        """Removes a partition from the lane; it must not be in an open transaction."""
         assert not copy.busy, "a partition changes its lane between transactions"
         self.copies.pop(copy, None)
         self._joining.leave(copy)
-        self._tails.pop(copy, None)
+        self._idle.pop(copy, None)
         copy.lane = None
 
     async def free(self, copy: PartitionCopy) -> None:
-        """Waits until the partition is in no open transaction, which ends soon for it; then it has left."""
+        """Removes a partition once it is in no open transaction; an open one is ended early for it."""
         while copy.busy:
-            self._hurry = True
+            self._end_early = True
             self.ended.clear()
             self._wake.set()
             await self.ended.wait()
         self.leave(copy)
 
     def offer(self, copy: PartitionCopy) -> None:
-        """The partition has something queued, or its tail moved."""
+        """Registers that a partition has a batch queued, or that its idle position moved."""
         if copy.queue:
             if copy.part is None:
                 self._joining.offer(copy)
             elif self._tx is not None and not self._tx.closed:
                 self._sender.offer(copy.part)
                 self._wake.set()
-        elif copy.part is not None:  # perhaps it was all that its transaction waited for
+        elif copy.part is not None:  # The transaction may have waited for this partition only.
             self._wake.set()
-        elif copy.tail_moved and copy not in self._tails:
-            if not self._tails:
-                self._tails_due = self._now() + self._settings.tail_every_s
-                asyncio.get_running_loop().call_at(self._tails_due, self._wake.set)
-            self._tails[copy] = None
+        elif copy.tail_moved and copy not in self._idle:
+            if not self._idle:
+                self._idle_due = self._now() + self._settings.tail_every_s
+                asyncio.get_running_loop().call_at(self._idle_due, self._wake.set)
+            self._idle[copy] = None
 
     def advance_tails(self) -> None:
-        """Positions that moved over nothing go into the ledger now."""
-        self._tails_due = 0.0
+        """Writes the idle positions to the ledger now, without waiting for the interval."""
+        self._idle_due = 0.0
         self._wake.set()
 
     def topics(self) -> set[str]:
-        """What every transaction writes to."""
+        """Returns the internal topics that every transaction of the lane writes to."""
         return {self._place.ledger.topic, self._place.offset_map.topic}
 
     def drain(self) -> None:
-        """No new transaction; `run` returns once the open one is ended."""
+        """Begins no new transaction; `run` returns once the open one has ended."""
         self._draining = True
         self._wake.set()
 
     # The cycle
 
     async def run(self) -> None:
+        """Runs one transaction after the other until `drain` is called."""
         try:
-            while await self._something_to_do():
+            while await self._wait_for_work():
                 await self._one_transaction()
         finally:
             self._joining.close()
 
     async def _one_transaction(self) -> None:
+        """Sends, then commits; a failure of either is recovered from."""
         self._sender.begin()
         tx = self._tx = Transaction(self._now())
         try:
-            await self._carry(tx)
+            await self._send_until_due(tx)
             entries = await self._close(tx)
         except Failure as failure:
             await self._recover(tx, failure)
         else:
             self._finish(tx, entries)
         self._tx = None
-        self._hurry = False
+        self._end_early = False
         self.ended.set()
 
-    async def _something_to_do(self) -> bool:
+    async def _wait_for_work(self) -> bool:
+        """Waits for work; returns False once the lane drains."""
         while not self._draining:
             self._wake.clear()
-            if self._joining or self._tails_are_due():
+            if self._joining or self._idle_is_due():
                 return True
             await self._wake.wait()
         return False
 
-    async def _carry(self, tx: Transaction) -> None:
-        """Sends until the transaction is due."""
+    async def _send_until_due(self, tx: Transaction) -> None:
+        """Adds partitions and sends batches until the transaction is due to end."""
         window = self._window()
         timer = asyncio.get_running_loop().call_at(tx.started + window, self._wake.set)
         try:
@@ -179,20 +191,24 @@ class Lane:
             timer.cancel()
 
     def _due(self, tx: Transaction, window: float) -> bool:
+        """Returns whether the transaction should end, by its age, its size, or for lack of more batches."""
         age = self._now() - tx.started
-        full = tx.bytes >= self._settings.transaction_bytes or tx.runs >= _MOST_RUNS
-        if self._draining or self._hurry or age >= window or full:
+        full = tx.bytes >= self._settings.transaction_bytes or tx.runs >= _MAX_RUNS
+        if self._draining or self._end_early or age >= window or full:
             return True
         if tx.in_flight or self._sender.has_ready() or (self._joining and not (self.solo and tx.parts)):
             return False
         return not any(copy.behind for copy in tx.parts)
 
     def _window(self) -> float:
-        """Long enough that ends cost little of the time, never longer than the rpo allows."""
-        return min(max(_ENDS_COST * self._close_s, 0.05), self._settings.longest_s)
+        """Returns the transaction's longest duration in seconds.
+
+        It is long enough that closing costs little of the time, and never longer than the rpo allows.
+        """
+        return min(max(_WINDOW_TO_CLOSE_RATIO * self._close_s, 0.05), self._settings.longest_s)
 
     async def _join(self, tx: Transaction) -> bool:
-        """Adds the partitions that have their first batch."""
+        """Adds the partitions that have their first batch; returns whether there were any."""
         if self.solo and tx.parts:
             return False
         joining = self._joining.take(alone=self.solo)
@@ -201,7 +217,9 @@ class Lane:
         wanted = [part.copy.at for part in joining]
         if not tx.parts:
             wanted.append(self._place.ledger)
-        for part in joining:  # already now: whoever looks meanwhile must leave them here
+        for (
+            part
+        ) in joining:  # Before the request: while it runs, no other code may move them to another lane.
             tx.take(part)
         try:
             await add_partitions(
@@ -211,17 +229,17 @@ class Lane:
             raise Failure(Phase.ADD, error, blamed(error, joining)) from error
         tx.joined = True
         for part in joining:
-            self._tails.pop(part.copy, None)
+            self._idle.pop(part.copy, None)
             if part.copy.queue:
                 self._sender.offer(part)
         return True
 
     async def _close(self, tx: Transaction) -> list[Entry]:
-        """Flush, ledger, end (R1)."""
+        """Flushes, writes the ledger records, and commits the transaction (R1). Raises Failure."""
         began = self._now()
         try:
             async with asyncio.timeout_at(tx.started + self._settings.late_s):
-                entries = await self._written(tx)
+                entries = await self._flush_and_write_ledger(tx)
         except TimeoutError:
             why = f"not written in {self._settings.late_s:g} s: by a quota, or over a slow link?"
             raise Failure(Phase.PRODUCE, TimedOut(self.transactional_id, why, sent=True)) from None
@@ -238,15 +256,15 @@ class Lane:
         self._close_s += (self._now() - began - self._close_s) / 4
         return entries
 
-    async def _written(self, tx: Transaction) -> list[Entry]:
-        """Everything is acknowledged, and the ledger's records, too."""
+    async def _flush_and_write_ledger(self, tx: Transaction) -> list[Entry]:
+        """Waits until all batches are acknowledged, then writes the ledger records."""
         self._passing("before_flush")
         while tx.in_flight and tx.unexpected is None:
             self._wake.clear()
             await self._wake.wait()
         tx.check()
         self._passing("after_flush")
-        tails = [copy for copy in self._tails if copy.tail_moved] if self._tails_are_due() or tx.parts else []
+        tails = [copy for copy in self._idle if copy.tail_moved] if self._idle_is_due() or tx.parts else []
         tx.take_tails(tails)
         entries = entries_of(tx, tails, self._place.generation, int(time.time() * 1000))
         if not entries and not tx.joined:
@@ -256,11 +274,11 @@ class Lane:
         self._passing("after_ledger")
         return entries
 
-    def _tails_are_due(self) -> bool:
-        return bool(self._tails) and self._now() >= self._tails_due
+    def _idle_is_due(self) -> bool:
+        return bool(self._idle) and self._now() >= self._idle_due
 
     def _finish(self, tx: Transaction, entries: list[Entry]) -> None:
-        """The transaction is committed."""
+        """Applies a committed transaction to its partitions and notifies the flow."""
         self.recovery.failures = 0
         tx.closed = True
         for copy in tx.parts:
@@ -269,14 +287,14 @@ class Lane:
             self.settle(entry)
         tx.let_go()
         self._owner.committed(self, tx, entries)
-        again = [*tx.parts, *self._tails]
-        self._tails.clear()
+        again = [*tx.parts, *self._idle]
+        self._idle.clear()
         for copy in again:
             if copy.lane is self:
                 self.offer(copy)
 
     async def _recover(self, tx: Transaction, failure: Failure) -> None:
-        """All resume from what is committed (fencing 1, 5)."""
+        """Recovers from a failed transaction; all partitions resume from what is committed (fencing 1, 5)."""
         self._sender.close(tx)
         self.aborts += 1
         await self.recovery.after(self, tx, failure)
@@ -284,7 +302,7 @@ class Lane:
             self.offer(copy)
 
     def settle(self, entry: Entry) -> None:
-        """What the ledger says now holds."""
+        """Applies a committed ledger entry to its partition."""
         copy, progress, _, part, step = entry
         if part is not None:
             copy.part = None

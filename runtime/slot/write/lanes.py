@@ -1,6 +1,4 @@
-"""The lanes of a flow: which partition goes through which, and where it goes when one is stuck (fencing
-4).
-"""
+"""The lanes of a flow share its partitions, and take over those of a lane that is stuck (fencing 4)."""
 
 from __future__ import annotations
 
@@ -19,8 +17,10 @@ _PAUSE_S = 0.25
 
 
 class LaneSet:
-    """The first `homes` lanes share the partitions; of the others the first tries suspects, one at a time,
-    and the rest take over from lanes that are stuck.
+    """A lane set owns the lanes of a flow and decides which lane copies a partition.
+
+    The first `homes` lanes share the partitions. The next lane retries suspect partitions, one at a time. The
+    remaining lanes are spare: they take over from lanes that are stuck.
     """
 
     def __init__(self, lanes: list[Lane], homes: int, start: Callable[[Lane], None]) -> None:
@@ -31,18 +31,20 @@ class LaneSet:
         self._start = start
 
     async def begin(self) -> None:
-        """Initialises every id, also the spare ones: an older slot of this number may hold any of them (R3).
+        """Initialises every transactional id and starts the lanes.
 
-        One that is stuck is left to its own task; copying begins when one works. Raises WireError.
+        This includes the spare ids: an older slot of this number may hold any of them (R3). The task of a
+        lane retries an id that is stuck. Copying begins as soon as one id works. Raises WireError.
         """
-        working = [lane for lane in self.all if await self._begun(lane)]
+        working = [lane for lane in self.all if await self._initialise(lane)]
         if not working:
             why = f"every transactional id like {self.all[0].transactional_id} waits for a marker"
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, why)
         for lane in self.all:
             self._start(lane)
 
-    async def _begun(self, lane: Lane) -> bool:
+    async def _initialise(self, lane: Lane) -> bool:
+        """Initialises a lane's id with retries; returns False where the id is stuck."""
         for attempt in range(_ATTEMPTS):
             try:
                 await lane.begin()
@@ -61,8 +63,8 @@ class LaneSet:
         return False
 
     def place(self, copy: PartitionCopy) -> None:
-        """Into the lane where it belongs now; only for a partition in no open transaction."""
-        lane = self._solo if copy.suspect else self._home()
+        """Moves a partition to its proper lane; it must not be in an open transaction."""
+        lane = self._solo if copy.suspect else self._home_lane()
         if copy.lane is not lane:
             if copy.lane is not None:
                 copy.lane.leave(copy)
@@ -71,24 +73,27 @@ class LaneSet:
             lane.offer(copy)
 
     def leave_stuck(self, lane: Lane) -> None:
-        """Its partitions go on elsewhere; those that still are in its transaction can't."""
+        """Moves a stuck lane's partitions to other lanes, except those that are in its transaction."""
         for copy in list(lane.copies):
-            if not copy.busy and self._free() is not None:
+            if not copy.busy and self._usable_lane() is not None:
                 self.place(copy)
 
     def stuck(self) -> list[str]:
+        """Returns the transactional ids that are stuck."""
         return [lane.transactional_id for lane in self.all if lane.is_stuck]
 
     def aborts(self) -> int:
+        """Returns how many transactions of all lanes were aborted."""
         return sum(lane.aborts for lane in self.all)
 
-    def _home(self) -> Lane:
-        """The home lane with the fewest partitions; a spare one while all of them are stuck."""
-        return self._free() or self._homes[0]
+    def _home_lane(self) -> Lane:
+        """Returns the home lane with the fewest partitions, or a spare lane while all of them are stuck."""
+        return self._usable_lane() or self._homes[0]
 
-    def _free(self) -> Lane | None:
-        return _emptiest(self._homes) or _emptiest(self._spares)
+    def _usable_lane(self) -> Lane | None:
+        """Returns the lane to use among those that are not stuck; home lanes take precedence."""
+        return _least_loaded(self._homes) or _least_loaded(self._spares)
 
 
-def _emptiest(lanes: Iterable[Lane]) -> Lane | None:
+def _least_loaded(lanes: Iterable[Lane]) -> Lane | None:
     return min((lane for lane in lanes if not lane.is_stuck), key=lambda lane: len(lane.copies), default=None)

@@ -1,4 +1,4 @@
-"""What a lane asks of the flow it works for, and how a slot ends."""
+"""The interface of a flow to its lanes, and the exception that ends a slot."""
 
 from __future__ import annotations
 
@@ -17,45 +17,47 @@ if TYPE_CHECKING:
 
 
 class SlotMustEnd(Exception):
-    """Someone else may be the writer now, or nothing can go on: the process ends (R3)."""
+    """The process must end: another writer may be active, or copying can't continue (R3)."""
 
 
 class Owner(Protocol):
-    """The flow, as its lanes see it."""
+    """An owner is the flow that a lane notifies of its events."""
 
     def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
-        """The transaction is in: progress has moved."""
+        """Handles a committed transaction: the progress of its partitions has moved."""
 
     def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
-        """The transaction is aborted and its partitions are rewound; the blamed one is dealt with here."""
+        """Handles an aborted transaction whose partitions are rewound, and decides on the blamed ones."""
 
     def rewound(self, copies: Iterable[PartitionCopy]) -> None:
-        """They are to be fetched from their committed positions again."""
+        """Fetches the partitions from their committed positions again."""
 
     def unfit(self, copy: PartitionCopy, why: str) -> None:
-        """The destination's partition can't take a transaction's marker now: it must not join one."""
+        """Keeps a partition out of transactions, because the destination can't take its marker now."""
 
     def led_anew(self, copy: PartitionCopy) -> None:
-        """The destination's partition has another leader than when it was looked at last (R4)."""
+        """Handles a leader change of the destination's partition since its last inspection (R4)."""
 
     def stuck(self, lane: Lane) -> None:
-        """The lane waits for a marker: its partitions go elsewhere. What its transaction may still commit
-        stays, and holds no memory meanwhile (R8).
+        """Moves the partitions of a lane that waits for a transaction marker to other lanes.
+
+        Partitions that its transaction may still commit stay. They hold no memory meanwhile (R8).
         """
 
     def freed(self, lane: Lane) -> None:
-        """A lane that was stuck works again."""
+        """Handles that a lane which was stuck works again."""
 
     def sent(self, copy: PartitionCopy) -> None:
-        """A batch left the queue: there may be room for more."""
+        """Handles that a batch left a partition's queue, so that there may be room for more."""
 
     async def register(self, identity: ProducerIdentity) -> None:
-        """The producer id is written down before its first data (batch provenance)."""
+        """Writes the producer id to the producer directory before its first data (batch provenance)."""
 
     async def confirm(self, lane: Lane) -> None:
-        """The ledger still says what this lane committed last; raises SlotMustEnd where someone else
-        wrote.
+        """Verifies that the ledger still holds what this lane committed last.
+
+        Raises SlotMustEnd where another writer has written.
         """
 
     async def decided(self, key: PartitionKey) -> Progress | None:
-        """The committed progress, once no open transaction has written it."""
+        """Returns the committed progress, once no open transaction has written to it."""

@@ -1,4 +1,4 @@
-"""After a transaction failed: a new epoch, and back to what is committed."""
+"""Recovery after a failed transaction takes a new producer epoch and returns to the committed positions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _DECISIONS = {
     Do.END_SLOT: "end the slot: another writer may have fenced it",
 }
 STUCK_AFTER_S = 3.0
-_LONGEST_PAUSE_S = 3.0
+_MAX_PAUSE_S = 3.0
 
 
 class Recovery:
-    """A lane's transactional id: begun, and begun again after every abort (fencing 1)."""
+    """A recovery initialises a lane's transactional id at first and after every abort (fencing 1)."""
 
     def __init__(
         self, cluster: Cluster, transactional_id: str, transaction_timeout_ms: int, owner: Owner
@@ -49,7 +49,10 @@ class Recovery:
         self._registered = -1
 
     async def begin(self) -> ProducerIdentity:
-        """A new epoch of the id, written down as this flow's. Raises WireError."""
+        """Initialises the transactional id, and registers a new producer id as this flow's.
+
+        Raises WireError.
+        """
         identity = await init_producer_id(
             self._cluster, self._transactional_id, self._transaction_timeout_ms, within=STUCK_AFTER_S
         )
@@ -60,7 +63,11 @@ class Recovery:
         return identity
 
     async def after(self, lane: Lane, tx: Transaction, failure: Failure) -> None:
-        """Aborts, and rewinds what was in the transaction; or learns that it was committed after all."""
+        """Recovers after a failure: the transaction aborts and its partitions rewind.
+
+        Where the response to the end was lost, the ledger decides whether it was committed (fencing 5).
+        Raises SlotMustEnd where another writer may have fenced this one.
+        """
         self.failures += 1
         decision = by_failure(failure)
         log_event(
@@ -81,19 +88,22 @@ class Recovery:
         copies = list(tx.parts)
         ambiguous = decision.do is Do.ASK_LEDGER
         if not ambiguous:
-            self._abandoned(lane, tx, failure, decision)
+            self._rewind_aborted(lane, tx, failure, decision)
         if decision.refresh:
             await self._refresh({copy.at.topic for copy in copies} | lane.topics())
         await self.begin_again(lane)
         if ambiguous:
-            lost = await self._ask(lane, tx)
+            lost = await self._ask_ledger(lane, tx)
             self._owner.failed(lane, failure, decision, lost)
         await self._confirm(lane)
         if self.failures > 1:
             await asyncio.sleep(min(0.05 * 2 ** min(self.failures, 6), 2.0))
 
-    def _abandoned(self, lane: Lane, tx: Transaction, failure: Failure, decision: Decision) -> None:
-        """It can only end aborted now. Said at once: the new epoch may take as long as a marker waits."""
+    def _rewind_aborted(self, lane: Lane, tx: Transaction, failure: Failure, decision: Decision) -> None:
+        """Rewinds the partitions of a transaction that can only end aborted.
+
+        This happens before the new epoch is initialised: that may take as long as a transaction marker waits.
+        """
         copies = list(tx.parts)
         for copy in copies:
             copy.rewind()
@@ -103,8 +113,10 @@ class Recovery:
         lane.ended.set()
 
     async def begin_again(self, lane: Lane) -> None:
-        """Until it is done: while the id waits for a marker, its partitions go elsewhere (fencing 4). Those
-        of a transaction whose end is not known stay: it may still commit them.
+        """Retries the initialisation of the transactional id until it succeeds.
+
+        While the id waits for a transaction marker, its partitions move to other lanes (fencing 4). Those of
+        a transaction whose end is not known stay: it may still commit them.
         """
         attempt = 0
         while True:
@@ -120,26 +132,32 @@ class Recovery:
             if lane.is_stuck:
                 self._owner.stuck(lane)
             attempt += 1
-            await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), _LONGEST_PAUSE_S))
+            await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), _MAX_PAUSE_S))
         if lane.is_stuck:
             lane.is_stuck = False
             self._owner.freed(lane)
 
     async def _confirm(self, lane: Lane) -> None:
-        """The id was begun again, which may have fenced another: so the ledger is read, too (fencing 3)."""
+        """Reads the ledger again until it answers, because the new epoch may have fenced another writer.
+
+        See fencing 3.
+        """
         while True:
             try:
                 return await self._owner.confirm(lane)
             except WireError:
-                await asyncio.sleep(_LONGEST_PAUSE_S / 4)
+                await asyncio.sleep(_MAX_PAUSE_S / 4)
 
     async def _refresh(self, topics: set[str]) -> None:
-        """What is cached is not true any more; where nobody answers, the next attempt finds out."""
+        """Refreshes the outdated metadata; an error is ignored, because the next attempt reports it again."""
         with contextlib.suppress(WireError):
             await self._cluster.topics(topics, fresh=True)
 
-    async def _ask(self, lane: Lane, tx: Transaction) -> list[PartitionCopy]:
-        """The answer to the end was lost: the ledger knows (fencing 5). Returns those that were aborted."""
+    async def _ask_ledger(self, lane: Lane, tx: Transaction) -> list[PartitionCopy]:
+        """Reads from the ledger whether a transaction was committed, after the response to its end was lost.
+
+        Returns the partitions that were aborted (fencing 5).
+        """
         answers = [(entry, await self._owner.decided(entry.copy.key)) for entry in tx.entries]
         settled = {entry.copy: entry for entry, progress in answers if progress == entry.progress}
         for entry in settled.values():
@@ -163,7 +181,10 @@ class Recovery:
 
 
 def by_failure(failure: Failure) -> Decision:
-    """What the table says; an acknowledged offset that can't be true has no error, and is looked into."""
+    """Returns the decision on a failure.
+
+    An acknowledged offset that can't be true has no error code: its partition is inspected (R4).
+    """
     if failure.error is None:
         return Decision(Do.LOOK, refresh=True)
     return decide(failure.phase, failure.error)

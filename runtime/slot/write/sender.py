@@ -1,4 +1,7 @@
-"""The produce requests of a lane: a batch per partition in each, several in flight per broker, order kept."""
+"""The sender of a lane sends produce requests and takes in their acknowledgements.
+
+A request holds one batch per partition. Several requests are in flight per broker, and their order is kept.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,21 @@ from runtime.slot.write.in_flight_window import REQUESTS, Flight
 from runtime.slot.write.transaction import Failure, Part, Transaction
 
 PRODUCE_TIMEOUT_MS = 10_000
-ANSWER_WITHIN_S = 15.0  # less than a transaction may take: who is late aborts, and is not fenced for it
+# Shorter than the transaction timeout: a late response makes the lane abort, before the broker fences it.
+ANSWER_WITHIN_S = 15.0
 
 
 class Sent(NamedTuple):
+    """A batch that was sent, and the sequence that it was sent with."""
+
     part: Part
     queued: Queued
     sequence: int
 
 
 class Unanswered(NamedTuple):
+    """A produce request that has no response yet; `at` is when it was sent, `size` counts bytes."""
+
     node: int
     size: int
     at: float
@@ -38,7 +46,10 @@ class Unanswered(NamedTuple):
 
 
 class Sender:
-    """`ready` are the partitions of the open transaction that have something queued, by their leader."""
+    """A sender owns the produce connections, in-flight windows and sequences of one transactional id.
+
+    `ready` holds the partitions of the open transaction that have a batch queued, by their leader's node id.
+    """
 
     def __init__(
         self,
@@ -57,32 +68,35 @@ class Sender:
         self._wake = wake
         self._sent = sent
         self._links: dict[int, Connection] = {}
-        self._since: dict[int, float] = {}
+        self._connected_at: dict[int, float] = {}
         self._flights: dict[int, Flight] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._unanswered: dict[int, Unanswered] = {}
         self._number = 0
 
     def begin_epoch(self, identity: ProducerIdentity) -> None:
-        """Sequences start again, on a new epoch only (fencing 1)."""
+        """Takes a new producer id and epoch; sequences restart at 0, on a new epoch only (fencing 1)."""
         self.identity = identity
         self._sequences.clear()
 
     def sequence(self, at: TopicPartition, records: int) -> int:
-        """The sequence for a batch of so many records; the next one follows it."""
+        """Returns the sequence for a batch of `records` records, and advances it by that count."""
         sequence = self._sequences.get(at, 0)
         self._sequences[at] = next_sequence(sequence, records)
         return sequence
 
     def offer(self, part: Part) -> None:
+        """Marks a partition as having a batch to send."""
         self.ready.setdefault(part.leader, {})[part.copy] = None
 
     def has_ready(self) -> bool:
+        """Returns whether any partition has a batch to send."""
         return any(self.ready.values())
 
     def begin(self) -> None:
-        """Before a transaction nothing is in flight, so a new connection changes no order: the old ones that
-        should be used no more are left.
+        """Prepares for a transaction by dropping the connections that should not be used any more.
+
+        Before a transaction nothing is in flight, so a new connection can't change the order of batches.
         """
         self.ready.clear()
         for node, link in list(self._links.items()):
@@ -90,20 +104,24 @@ class Sender:
                 del self._links[node]
 
     def reaches(self, node: int) -> bool:
+        """Returns whether an open connection to the broker exists."""
         link = self._links.get(node)
         return link is not None and not link.closed
 
     def since(self, node: int) -> float:
-        """When it was connected to: a broker that was away may lead under a new epoch since."""
-        return self._since[node]
+        """Returns when the broker was connected to, by the event loop's clock.
+
+        A broker that was unavailable before may lead its partitions under a new epoch since then.
+        """
+        return self._connected_at[node]
 
     async def reach(self, node: int) -> None:
-        """Connects. Raises WireError."""
+        """Connects to a broker. Raises WireError."""
         self._links[node] = await self._cluster.connection(node, self._purpose, 10.0)
-        self._since[node] = asyncio.get_running_loop().time()
+        self._connected_at[node] = asyncio.get_running_loop().time()
 
     async def connect(self) -> None:
-        """A connection to every leader that something is ready for; raises the Failure of a transaction."""
+        """Connects to every leader that has a batch ready. Raises Failure."""
         for node, copies in self.ready.items():
             if copies and not self.reaches(node):
                 try:
@@ -112,7 +130,10 @@ class Sender:
                     raise Failure(Phase.PRODUCE, error) from error
 
     def send(self, tx: Transaction) -> None:
-        """All that may go out now. Partitions take turns, a batch each."""
+        """Sends every batch that the in-flight windows and quotas allow.
+
+        Partitions take turns, a batch each.
+        """
         for node, copies in self.ready.items():
             if not self.reaches(node) or self._throttled(link := self._links[node]):
                 continue
@@ -121,6 +142,7 @@ class Sender:
                 self._request(tx, node, link, flight, copies)
 
     def _throttled(self, link: Connection) -> bool:
+        """Returns whether the broker's quota holds requests back; the lane wakes when that time is over."""
         loop = asyncio.get_running_loop()
         if link.throttled_until <= loop.time():
             return False
@@ -128,7 +150,7 @@ class Sender:
         return True
 
     def close(self, tx: Transaction) -> None:
-        """Nothing that is still in flight counts any more; its memory is given back."""
+        """Gives up on the requests in flight: their responses are ignored, and their memory is released."""
         tx.closed = True
         self.ready.clear()
         now = asyncio.get_running_loop().time()
@@ -142,6 +164,7 @@ class Sender:
     def _request(
         self, tx: Transaction, node: int, link: Connection, flight: Flight, copies: dict[PartitionCopy, None]
     ) -> None:
+        """Sends one produce request with at most one batch of each partition."""
         most = min(self._request_bytes, flight.room)
         partitions: list[ProducePartition] = []
         sent: list[Sent] = []
@@ -170,18 +193,22 @@ class Sender:
         self._unanswered[number] = Unanswered(node, size, asyncio.get_running_loop().time(), sent)
         request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
         answer = link.start(request, ANSWER_WITHIN_S)
-        answer.add_done_callback(lambda done: self._answered(tx, number, done))
+        answer.add_done_callback(lambda done: self._on_response(tx, number, done))
 
-    def _answered(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
-        """Is a callback of the answer: nothing awaits it, so what it raises reaches the lane through `tx`."""
+    def _on_response(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
+        """Handles a response as a callback of its future.
+
+        No task awaits this callback, so the lane learns of an exception through `tx`.
+        """
         try:
-            self._acknowledge(tx, number, answer)
+            self._handle_response(tx, number, answer)
         except BaseException as error:
             tx.break_off(error)
             self._wake()
             raise
 
-    def _acknowledge(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
+    def _handle_response(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
+        """Releases the memory of a request and records its result in the transaction."""
         error = answer.exception()
         request = self._unanswered.pop(number, None)
         if tx.closed or request is None:
@@ -199,12 +226,13 @@ class Sender:
             return
         response = answer.result()
         flight.answered(request.size, request.at, now, response.throttle_ms / 1000)
-        self._take_in(tx, request.batches, response)
+        self._record_acknowledgements(tx, request.batches, response)
 
     def _mark(self, sequence: int) -> Mark:
         return Mark(self.identity.producer_id, self.identity.epoch, sequence)
 
-    def _take_in(self, tx: Transaction, sent: list[Sent], response: ProduceResponse) -> None:
+    def _record_acknowledgements(self, tx: Transaction, sent: list[Sent], response: ProduceResponse) -> None:
+        """Records for each sent batch its base offset, or the failure that its partition's response means."""
         answers = {(answer.topic, answer.partition): answer for answer in response.partitions}
         for part, queued, sequence in sent:
             at = part.copy.at

@@ -1,4 +1,4 @@
-"""One transaction of a lane: which partitions are in it, what was acknowledged, and when it is due."""
+"""A transaction of a lane holds its partitions, their acknowledged batches, and its failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure(Exception):
-    """What ended a transaction, and the partitions that it may come from, where that is known."""
+    """A failure says why a transaction must abort.
+
+    `copies` are the partitions that may have caused it, empty where that is not known. `error` is None for an
+    acknowledged offset that can't be true: `why` describes it then (R4).
+    """
 
     phase: Phase
     error: WireError | None
@@ -32,7 +36,7 @@ class Failure(Exception):
 
 
 class Part:
-    """A partition's share of a transaction, from its first batch to the end."""
+    """A part is one partition's share of a transaction, from its first batch to the end."""
 
     __slots__ = (
         "bytes",
@@ -64,7 +68,7 @@ class Part:
     def acknowledged(
         self, out: Outgoing, source_epoch: int, base_offset: int, mark: Mark | None = None
     ) -> str | None:
-        """Takes the base offset in; why it can't be true, where it can't (R4)."""
+        """Records an acknowledged batch; returns an error text if its base offset can't be true (R4)."""
         self.in_flight -= 1
         if base_offset < self.destination_end:
             return (
@@ -84,7 +88,11 @@ class Part:
         return None
 
     def step(self) -> Advance:
-        """What the ledger says of it; the cursor of the copy where nothing more is queued before it."""
+        """Returns the progress that the ledger records for this part.
+
+        While batches are queued, the position ends at the last acknowledged batch. With an empty queue it is
+        the fetch cursor, which includes records that are not copied.
+        """
         copy = self.copy
         cursor = self.cursor if copy.queue else copy.cursor
         return Advance(
@@ -101,7 +109,10 @@ class Part:
 
 
 def blamed(error: WireError, joining: Iterable[Part]) -> tuple[PartitionCopy, ...]:
-    """Where the broker names the partitions that it refuses, no other one is blamed (R7)."""
+    """Returns the partitions that may have caused an error of AddPartitionsToTxn.
+
+    Where the broker names the partitions that it refuses, no other one is blamed (R7).
+    """
     copies = tuple(part.copy for part in joining)
     if not isinstance(error, PartitionsRefused):
         return copies
@@ -109,13 +120,17 @@ def blamed(error: WireError, joining: Iterable[Part]) -> tuple[PartitionCopy, ..
 
 
 def tail_step(copy: PartitionCopy) -> Advance:
-    """A position that moved over nothing to copy."""
+    """Returns the advance of a position that moved over records that are not copied."""
     return Advance(copy.cursor.offset, copy.cursor.epoch, dropped=copy.dropped)
 
 
 class Transaction:
-    """Open from the first batch on; times are the event loop's. `joined`: the coordinator knows it, with the
-    ledger's partition. `entries`: what its end would commit. `tails` are of partitions that have no batch."""
+    """A transaction is open from its first batch on and owns the parts of its partitions.
+
+    Times are those of the event loop's clock, in seconds. `joined` means that the coordinator has added the
+    ledger's partition to it. `entries` are the ledger entries that its end would commit. `tails` are the
+    partitions that have no batch in it, but an idle position to commit.
+    """
 
     def __init__(self, started: float) -> None:
         self.started = started
@@ -129,22 +144,26 @@ class Transaction:
         self.joined = False
         self.entries: list[Entry] = []
         self.tails: list[PartitionCopy] = []
-        self.latencies: list[tuple[int, int]] = []  # newest timestamp of a batch, its records
+        self.latencies: list[
+            tuple[int, int]
+        ] = []  # Pairs of a batch's newest timestamp in ms and its record count.
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts.values())
 
     def take(self, part: Part) -> None:
+        """Adds a partition's part to the transaction."""
         self.parts[part.copy] = part
         part.copy.part = part
 
     def take_tails(self, copies: list[PartitionCopy]) -> None:
+        """Adds the partitions that commit an idle position only."""
         self.tails = copies
         for copy in copies:
             copy.closing = True
 
     def let_go(self) -> None:
-        """It is decided: its partitions may go elsewhere."""
+        """Releases the partitions once the transaction is decided: they may join other transactions."""
         for copy, part in self.parts.items():
             if copy.part is part:
                 copy.part = None
@@ -153,18 +172,18 @@ class Transaction:
         self.tails = []
 
     def check(self) -> None:
-        """Raises what made it fail; an exception that nothing foresaw comes first, for it ends the slot."""
+        """Raises the recorded failure; an unexpected exception takes precedence, because it ends the slot."""
         if self.unexpected is not None:
             raise self.unexpected
         if self.failure is not None:
             raise self.failure
 
     def break_off(self, error: BaseException) -> None:
-        """Records an exception that nothing foresaw: what was acknowledged is not known any more."""
+        """Records an unexpected exception, after which the acknowledged batches are not known any more."""
         if self.unexpected is None:
             self.unexpected = error
 
     def fail(self, failure: Failure) -> None:
-        """The first failure is the one that is decided on."""
+        """Records a failure; only the first one is kept and decided on."""
         if self.failure is None:
             self.failure = failure
