@@ -1,30 +1,31 @@
-"""Accounts for the offsets of a destination partition: own records, own markers, and the rest. Pure."""
+"""Pure code accounts for a destination partition's offsets: own records, own markers and the rest."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-_MOST_RANGES = 16
+_MAX_RANGES = 16
 
 
 class OffsetRange(NamedTuple):
-    """The offsets `low … end-1`."""
+    """A range of the offsets `low … end-1`."""
 
     low: int
     end: int
 
 
 class OffsetAccounts:
-    """Says which offsets at the destination the flow may not have written, as far as arithmetic can tell.
+    """Computes which offsets at the destination the flow may not have written.
 
     Every offset at the destination is an own record, a marker of an own transaction, or a foreign record. A
     partition gets one marker from every transaction that it joined, whether it sent a record or not. A
-    transactional id adds a partition again only after its last marker there is written. So where the offsets
-    between two own batches are as many as the own transactions that were committed there meanwhile, none is
-    foreign. Where they are more, own aborted records and markers may be among them: that range is to be read
-    (`unexplained`). It is to be read, too, where the last marker may be written late: in another lane.
+    transactional id adds a partition again only after its last marker there is written. So no offset
+    between two own batches is foreign if there are as many as own transactions were committed in between.
+    If there are more, own aborted records and markers may be among them: that range must be read
+    (`unexplained`). The range must also be read where the last marker may be written late, by another lane.
 
-    `end` is behind the last offset that is accounted for, `markers` how many own ones are due from there on.
+    `end` is the first offset that is not accounted for. `markers` counts the own markers that are due from
+    there on.
     """
 
     __slots__ = ("_late", "_ranges", "end", "markers")
@@ -36,8 +37,10 @@ class OffsetAccounts:
         self._ranges: list[OffsetRange] = []
 
     def acknowledged(self, base_offset: int, records: int, committed_end: int) -> None:
-        """Takes in an own batch. `committed_end`: what the ledger says; own aborted records above it may be
-        gone after a leader change.
+        """Accounts for an own batch.
+
+        `committed_end` is the ledger's destination end. Own aborted records above it may be gone after a
+        leader change.
         """
         if base_offset < self.end:
             self._add(OffsetRange(committed_end, base_offset))
@@ -48,39 +51,41 @@ class OffsetAccounts:
         self._late = False
 
     def committed(self) -> None:
-        """A transaction that the partition had joined is committed: its marker is due."""
+        """Accounts for a committed transaction that the partition had joined: its marker is due."""
         self.markers += 1
 
     def change_lane(self) -> None:
-        """The next own batch may be written before the markers that are due."""
+        """Records a change of lane: the next own batch may be written before the markers that are due."""
         self._late = True
 
     def idle(self, log_end: int) -> None:
-        """Takes in where the log ends while nothing of the flow is on its way to it."""
+        """Accounts for the log end, while no batch of the flow is in flight to the partition."""
         if log_end - self.end > (0 if self._late else self.markers):
             self._add(OffsetRange(self.end, log_end))
             self.end = log_end
             self.markers = 0
 
     def unexplained(self) -> list[OffsetRange]:
-        """Hands over the ranges that are to be read."""
+        """Returns the ranges that must be read, and removes them."""
         ranges, self._ranges = self._ranges, []
         return ranges
 
     @property
     def doubtful(self) -> bool:
+        """Whether there are ranges that must be read."""
         return bool(self._ranges)
 
     def keep(self, unread: OffsetRange) -> None:
-        """Takes a range back that could not be read."""
+        """Adds a range again that could not be read."""
         self._add(unread)
 
     def _add(self, one: OffsetRange) -> None:
-        """Bounded (R8): own batches between two ranges are recognised when they are read, so ranges may be
-        joined over them.
+        """Adds a range; too many ranges are joined into one, so that memory is bounded (R8).
+
+        Own batches between two joined ranges are recognised when they are read.
         """
         if one.low < one.end:
             self._ranges.append(one)
-        if len(self._ranges) > _MOST_RANGES:
+        if len(self._ranges) > _MAX_RANGES:
             low, end = min(each.low for each in self._ranges), max(each.end for each in self._ranges)
             self._ranges = [OffsetRange(low, end)]

@@ -1,6 +1,4 @@
-"""R4, decided in pure code: is what both sides show still what the ledger says, and how to go on if someone
-said so.
-"""
+"""Pure functions compare both sides of a partition with the ledger, and compute accepted losses (R4)."""
 
 from dataclasses import dataclass
 
@@ -13,8 +11,11 @@ from runtime.contract.records.status import PartitionState as State
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """`diverged_at` is where the source's log parts from what was read: an older leader epoch ends before the
-    position."""
+    """The inspected state of a partition at the source.
+
+    `diverged_at` is the offset from which the source's log differs from what was read: an older leader epoch
+    ends before the position.
+    """
 
     topic_id: bytes
     log_start: int
@@ -24,8 +25,11 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True)
 class DestinationFacts:
-    """`rewritten`: another batch stands where our last one was, so the log was cut below it and grew
-    again. `leader_epoch`: the leader's that was asked, or an older one.
+    """The inspected state of a partition at the destination.
+
+    `rewritten` means that another batch is stored at the offset of the flow's last batch: the log was
+    truncated below it and grew again. `leader_epoch` is the epoch of the leader that answered, or an older
+    one.
     """
 
     topic_id: bytes
@@ -36,11 +40,14 @@ class DestinationFacts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """A reason why a partition must stop: the state that it enters, and the text for its status."""
+
     state: State
     why: str
 
 
 def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
+    """Returns why the source contradicts the ledger's progress, or None."""
     position = progress.position
     if facts.topic_id != progress.source_topic_id:
         return Finding(
@@ -69,6 +76,7 @@ def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
 
 
 def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | None:
+    """Returns why the destination contradicts the ledger's progress, or None."""
     end = progress.destination_end
     if facts.topic_id != progress.destination_topic_id:
         return Finding(
@@ -98,11 +106,11 @@ def go_on(
     generation: int,
     now_ms: int,
 ) -> Progress:
-    """What is committed when the topology or an operator says: go on over what is lost.
+    """Returns the progress to commit when the topology or an operator accepts the loss.
 
-    Nothing that is there is skipped: from the source's log start, from where it was truncated to, from the
-    beginning of a recreated topic. A destination that was recreated or truncated gets what comes from here
-    on.
+    No record that still exists is skipped: copying continues from the source's log start, from the offset to
+    which it was truncated, or from the beginning of a recreated topic. A destination that was recreated or
+    truncated receives the records from this position on.
     """
     recreated = source.topic_id != progress.source_topic_id
     restarted = recreated or judge_destination(progress, destination) is not None

@@ -1,4 +1,4 @@
-"""Finds records in a flow's mirrors that the flow did not write: `foreign_writes`."""
+"""Finds records in a flow's destination topics that the flow did not write: `foreign_writes`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _PURPOSE = "foreign"
 
 
 class ForeignWrites:
-    """Reads what the accounts of a partition can't explain, and flags the partition where it is foreign.
+    """Reads the offset ranges that a partition's accounts can't explain, and flags foreign records in them.
 
-    A data batch is the flow's own where `__repl.producers` names the flow for its producer id, which is
-    written there before the id's first data. So own records of an aborted transaction, of an earlier slot
-    and of a replay are told from those of any other producer, with or without transactions. Markers are no
-    records. The flag stays until the partition is assigned anew. Nothing waits for this: it runs beside the
-    copying, and a range that can't be read now is read later.
+    A data batch is the flow's own if `__repl.producers` names the flow for its producer id. The id is
+    written there before its first data. This distinguishes own records of an aborted transaction, of an
+    earlier slot and of a replay from those of any other producer, with or without transactions. Markers are
+    not records. The flag stays until the partition is assigned again. Copying does not wait for this check,
+    and a range that can't be read now is read later.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class ForeignWrites:
         self._wake = asyncio.Event()
 
     def committed(self, copies: Iterable[PartitionCopy]) -> None:
-        """Their transaction is in."""
+        """Schedules a check of partitions whose transaction was committed with unexplained offsets."""
         for copy in copies:
             if copy.accounts.doubtful:
                 self._due[copy] = None
                 self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Checks partitions after commits, and idle ones every 30 s, until it is cancelled."""
         loop = asyncio.get_running_loop()
         idle_at = loop.time() + IDLE_EVERY_S
         while True:
@@ -77,13 +77,13 @@ class ForeignWrites:
                 self._wake.set()
 
     async def read_due(self) -> None:
-        """Reads the ranges of the partitions that have any; what can't be read now stays due."""
+        """Reads the ranges of the partitions that have any; a range that can't be read now stays due."""
         due, self._due = self._due, {}
         for copy in due:
             await self._check(copy)
 
     async def compare_ends(self) -> None:
-        """Partitions whose source is quiet: does their log at the destination end where they ended it?"""
+        """Compares the log end of idle partitions at the destination with the end that the flow wrote."""
         idle = {copy: copy.progress for copy in self._copies.values() if _is_idle(copy)}
         if not idle:
             return
@@ -100,6 +100,7 @@ class ForeignWrites:
         self.committed(idle)
 
     async def _check(self, copy: PartitionCopy) -> None:
+        """Reads a partition's unexplained ranges until a foreign record is found."""
         accounts = copy.accounts
         for one in accounts.unexplained():
             if copy.foreign_writes or self._copies.get(copy.key) is not copy:
@@ -122,8 +123,10 @@ class ForeignWrites:
                 )
 
     async def _is_foreign(self, copy: PartitionCopy, within: OffsetRange) -> bool:
-        """Reads on until the end of the range or the first foreign batch. Compaction and retention may have
-        taken what was there: it is then no record of anybody.
+        """Returns whether a range holds a foreign batch; reads until the first one or the end of the range.
+
+        Records that compaction or retention has removed are not foreign. Raises WireError, UnreadableRecord,
+        TopicReplaced.
         """
         at = within.low
         while at < within.end:
@@ -158,10 +161,11 @@ class ForeignWrites:
         )
 
     async def _any_foreign(self, sets: Iterable[RecordSet]) -> bool:
+        """Returns whether the producer directory names another flow, or none, for any batch."""
         ids: set[int] = set()
         for one in sets:
             if not isinstance(one, Batch):
-                return True  # this product writes no old message format
+                return True  # This product never writes an old message format.
             if not one.control:
                 ids.add(one.producer_id)
         if self._producers.unknown(ids):
@@ -170,5 +174,5 @@ class ForeignWrites:
 
 
 def _is_idle(copy: PartitionCopy) -> bool:
-    """Nothing of it is on its way to the destination."""
+    """Returns whether the partition has no batch queued or in an open transaction."""
     return copy.fetchable and not copy.busy and not copy.queue

@@ -1,4 +1,4 @@
-"""Looks at both sides of partitions, all at once, for R4: ids, starts, ends and leader epochs."""
+"""Inspects both sides of partitions together, for R4: topic ids, log starts, log ends and leader epochs."""
 
 from __future__ import annotations
 
@@ -30,18 +30,24 @@ _WITHIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The topic or partition is not there, or can't be asked about now: the code says which."""
+    """A partition that could not be inspected: it does not exist, or no leader answers for it now.
+
+    The code says which.
+    """
 
     side: str
     code: ErrorCode
 
     @property
     def gone(self) -> bool:
+        """Whether the topic or partition does not exist."""
         return self.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
+    """The result of inspecting one partition at both sides."""
+
     source: SourceFacts | Missing
     destination: DestinationFacts | Missing
 
@@ -49,15 +55,21 @@ class Seen:
 async def inspect(
     source: Cluster, destination: Cluster, copies: Iterable[PartitionCopy]
 ) -> dict[PartitionCopy, Seen]:
-    """Asks each leader once. Raises WireError where a cluster can't be asked at all."""
+    """Inspects partitions at both sides, with one request of a kind to each leader.
+
+    Raises WireError where a cluster does not answer at all.
+    """
     listed = list(copies)
-    there, here = await asyncio.gather(_source(source, listed), _destination(destination, listed))
-    return {copy: Seen(there[copy], here[copy]) for copy in listed}
+    source_facts, destination_facts = await asyncio.gather(
+        _source(source, listed), _destination(destination, listed)
+    )
+    return {copy: Seen(source_facts[copy], destination_facts[copy]) for copy in listed}
 
 
 async def _source(
     cluster: Cluster, copies: list[PartitionCopy]
 ) -> dict[PartitionCopy, SourceFacts | Missing]:
+    """Returns the facts of each partition at the source."""
     at = {copy: TopicPartition(copy.key.topic, copy.key.partition) for copy in copies}
     topics = await cluster.topics({place.topic for place in at.values()}, fresh=True)
     asked = {
@@ -76,16 +88,18 @@ async def _source(
         if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
             found[copy] = Missing("source", start if isinstance(start, ErrorCode) else _code(end))
             continue
-        if behind := _behind(topics[place.topic], place, progress.source_topic_id, progress.source_epoch):
-            found[copy] = Missing("source", behind)
+        if stale := _stale_metadata(
+            topics[place.topic], place, progress.source_topic_id, progress.source_epoch
+        ):
+            found[copy] = Missing("source", stale)
             continue
-        diverged = _parted(copy, epochs.get(place))
+        diverged = _diverged_at(copy, epochs.get(place))
         found[copy] = SourceFacts(topics[place.topic].id, start.offset, end.offset, diverged)
     return found
 
 
-def _parted(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None) -> int | None:
-    """Where the source's log parts from what was read, if it does."""
+def _diverged_at(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None) -> int | None:
+    """Returns the offset from which the source's log differs from what was read, or None."""
     progress = copy.progress
     if not isinstance(answer, EpochEnd) or answer.end_offset < 0:
         return None
@@ -97,6 +111,7 @@ def _parted(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None) -> int | N
 async def _destination(
     cluster: Cluster, copies: list[PartitionCopy]
 ) -> dict[PartitionCopy, DestinationFacts | Missing]:
+    """Returns the facts of each partition at the destination."""
     topics = await cluster.topics({copy.at.topic for copy in copies}, fresh=True)
     asked = {
         copy.at: EpochQuestion(copy.progress.destination_epoch)
@@ -113,11 +128,13 @@ async def _destination(
         if not isinstance(end, ListedOffset):
             found[copy] = Missing("destination", end)
             continue
-        if behind := _behind(topic, copy.at, progress.destination_topic_id, progress.destination_epoch):
-            found[copy] = Missing("destination", behind)
+        if stale := _stale_metadata(
+            topic, copy.at, progress.destination_topic_id, progress.destination_epoch
+        ):
+            found[copy] = Missing("destination", stale)
             continue
         try:
-            doubtful = _doubtful(copy, epochs.get(copy.at), end.offset)
+            doubtful = _epoch_ends_early(copy, epochs.get(copy.at), end.offset)
             rewritten = doubtful and await _rewritten(cluster, copy, topic.id)
         except WireError as error:
             code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
@@ -128,9 +145,11 @@ async def _destination(
     return found
 
 
-def _behind(topic: Topic, at: TopicPartition, topic_id: bytes, epoch: int) -> ErrorCode | None:
-    """Why what was told of the topic says nothing: a broker that is behind does not know it yet, or names a
-    leader that was deposed before `epoch`, which the ledger knows.
+def _stale_metadata(topic: Topic, at: TopicPartition, topic_id: bytes, epoch: int) -> ErrorCode | None:
+    """Returns an error code if the topic's metadata is outdated, else None.
+
+    A broker whose metadata is behind does not know the topic yet, or names a leader of an epoch before
+    `epoch`, which the ledger holds.
     """
     named = topic.partitions.get(at.partition)
     if topic.error or named is None:
@@ -139,16 +158,20 @@ def _behind(topic: Topic, at: TopicPartition, topic_id: bytes, epoch: int) -> Er
     return ErrorCode.UNKNOWN_LEADER_EPOCH if older else None
 
 
-def _doubtful(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None, log_end: int) -> bool:
-    """The epoch that we believe to have written in ends before our last record. Perhaps only because metadata
-    was one epoch behind, as a produce answer does not name the epoch: so the log itself is looked at."""
+def _epoch_ends_early(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None, log_end: int) -> bool:
+    """Returns whether the recorded leader epoch ends before the flow's last record.
+
+    The log itself must be read then. The reason may only be metadata that was one epoch behind, because a
+    produce response does not name the epoch.
+    """
     end = copy.progress.destination_end
     return isinstance(answer, EpochEnd) and answer.end_offset < end <= log_end
 
 
 async def _rewritten(cluster: Cluster, copy: PartitionCopy, topic_id: bytes) -> bool:
-    """Whether another batch stands where our last one was. One that is gone (compacted, expired) says
-    nothing.
+    """Returns whether another batch is stored at the offset of the flow's last batch.
+
+    A batch that is gone (compacted, expired) proves nothing: the result is False. Raises WireError.
     """
     mark, last = copy.progress.mark, copy.progress.destination_end - 1
     if mark is None or topic_id != copy.progress.destination_topic_id or cluster.leader(*copy.at) is None:

@@ -1,4 +1,4 @@
-"""Names the transaction that holds back a partition's readers: its id, its coordinator's state, its end."""
+"""Describes the open transaction that blocks a partition's readers, and the command that aborts it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries.partitions import active_producers, coordinated
 
 _WITHIN_S = 5.0
-_LONGEST_ID = 200
-_PROBE = "repl.describe.probe"  # never used by a producer: only the right to ask for it matters
+_MAX_ID_LENGTH = 200
+_PROBE = "repl.describe.probe"  # No producer uses this id; describing it shows whether the right is granted.
 _MISSING_RIGHT = (
     "the right DESCRIBE on TRANSACTIONAL_ID * is missing at the source:"
     " kafka-acls.sh --add --operation Describe --transactional-id '*'"
@@ -33,7 +33,7 @@ _FORGOTTEN = "no coordinator has it open any more, so only the command ends it"
 
 
 class _Listed(NamedTuple):
-    """`ids` by producer id; `why` says which brokers could not be asked."""
+    """Transactional ids by producer id; `why` names the brokers that did not answer."""
 
     ids: dict[int, str]
     why: str
@@ -42,8 +42,9 @@ class _Listed(NamedTuple):
 async def open_transactions(
     cluster: Cluster, places: Collection[TopicPartition]
 ) -> dict[TopicPartition, OpenTransaction | str]:
-    """The oldest open transaction of each partition, or the reason why none can be named. Raises WireError
-    where the leaders can't be asked.
+    """Returns the oldest open transaction of each partition, or the reason why none can be named.
+
+    Raises WireError where the leaders do not answer.
     """
     found: dict[TopicPartition, OpenTransaction | str] = {}
     oldest: dict[TopicPartition, ActiveProducer] = {}
@@ -56,7 +57,7 @@ async def open_transactions(
             oldest[place] = min(held, key=lambda one: one.transaction_start)
         else:
             found[place] = "its leader names no producer with an open transaction"
-    listed = await _listed(cluster, {one.producer_id for one in oldest.values()})
+    listed = await _list_ids(cluster, {one.producer_id for one in oldest.values()})
     states = {one: await _state(cluster, one) for one in sorted(set(listed.ids.values()))}
     unnamed = listed.why
     if not unnamed and any(one.producer_id not in listed.ids for one in oldest.values()):
@@ -64,17 +65,18 @@ async def open_transactions(
     for place, producer in oldest.items():
         name = listed.ids.get(producer.producer_id)
         state = states[name] if name is not None else unnamed
-        found[place] = _opened(cluster, place, producer, name, state)
+        found[place] = _describe(cluster, place, producer, name, state)
     return found
 
 
-def _opened(
+def _describe(
     cluster: Cluster,
     place: TopicPartition,
     producer: ActiveProducer,
     name: str | None,
     state: TransactionState | str,
 ) -> OpenTransaction:
+    """Returns the description of an open transaction; `unknown` holds the reason for missing details."""
     described = state if isinstance(state, TransactionState) else None
     unknown = state if isinstance(state, str) else ""
     if described is not None and (
@@ -84,7 +86,7 @@ def _opened(
     return OpenTransaction(
         producer_id=producer.producer_id,
         start_offset=producer.transaction_start,
-        transactional_id=(name or "")[:_LONGEST_ID],
+        transactional_id=(name or "")[:_MAX_ID_LENGTH],
         coordinator_state=described.state if described is not None else "",
         started_ms=described.start_ms if described is not None and not unknown else 0,
         timeout_ms=described.timeout_ms if described is not None else 0,
@@ -94,7 +96,7 @@ def _opened(
 
 
 def abort_command(cluster: Cluster, place: TopicPartition, start_offset: int) -> str:
-    """Kafka's own tool, with its arguments in the order that it takes them."""
+    """Returns the command line of Kafka's own tool, its arguments in the required order."""
     settings = cluster.settings
     words = ["kafka-transactions.sh"]
     words += ["--bootstrap-server", ",".join(f"{host}:{port}" for host, port in settings.bootstrap)]
@@ -105,12 +107,15 @@ def abort_command(cluster: Cluster, place: TopicPartition, start_offset: int) ->
 
 
 def explain(one: OpenTransaction, now_ms: int | None = None) -> str:
-    """For the text of a state. A transactional id is the producer's own choice: it is shown escaped."""
-    who = f"producer id {one.producer_id}"
+    """Returns the text for a partition's state.
+
+    A transactional id is chosen by the producer, so it is shown escaped.
+    """
+    producer = f"producer id {one.producer_id}"
     if one.transactional_id:
-        who = f"transactional id {one.transactional_id!a}, {who}"
+        producer = f"transactional id {one.transactional_id!a}, {producer}"
     parts = [
-        f"a transaction at the source holds its readers back: {who}, open since offset {one.start_offset}"
+        f"a transaction at the source holds its readers back: {producer}, open since offset {one.start_offset}"
     ]
     if one.started_ms > 0:
         now = now_ms if now_ms is not None else int(time.time() * 1000)
@@ -123,8 +128,11 @@ def explain(one: OpenTransaction, now_ms: int | None = None) -> str:
     return "; ".join(parts)
 
 
-async def _listed(cluster: Cluster, producer_ids: Iterable[int]) -> _Listed:
-    """Each broker lists those that it coordinates, and only those that may be described."""
+async def _list_ids(cluster: Cluster, producer_ids: Iterable[int]) -> _Listed:
+    """Returns the transactional ids of producer ids, from all brokers.
+
+    Each broker lists the transactions that it coordinates, and only those that this client may describe.
+    """
     wanted = sorted(producer_ids)
     ids: dict[int, str] = {}
     failed: list[str] = []
@@ -143,6 +151,7 @@ async def _listed(cluster: Cluster, producer_ids: Iterable[int]) -> _Listed:
 
 
 async def _state(cluster: Cluster, transactional_id: str) -> TransactionState | str:
+    """Returns the state of a transaction from its coordinator, or the reason why it is not known."""
     try:
         response = await coordinated(
             cluster,
@@ -164,7 +173,10 @@ async def _state(cluster: Cluster, transactional_id: str) -> TransactionState | 
 
 
 async def _why_unnamed(cluster: Cluster) -> str:
-    """Nothing is listed for lack of the right, or because no coordinator knows the producer any more."""
+    """Returns why no transactional id is listed.
+
+    Either the right to describe it is missing, or no coordinator knows the producer any more.
+    """
     probed = await _state(cluster, _PROBE)
     return _FORGOTTEN if isinstance(probed, TransactionState) else probed
 

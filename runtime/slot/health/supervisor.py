@@ -1,4 +1,4 @@
-"""Partitions that do not move: why, until when, and what is looked at before they go on (R4, R7)."""
+"""The supervisor stops, retries and resumes partitions, and inspects them before they continue (R4, R7)."""
 
 from __future__ import annotations
 
@@ -25,36 +25,39 @@ from runtime.slot.partition import PartitionCopy, now_ms
 
 
 class Patient(Protocol):
-    """The flow, as its care sees it."""
+    """The flow whose partitions the supervisor stops and resumes."""
 
     def halt(self, copy: PartitionCopy) -> None:
-        """Nothing is fetched for the partition any more; what is queued may still go out."""
+        """Stops fetching for the partition; batches that are queued may still be sent."""
 
     def resume(self, copy: PartitionCopy) -> None:
-        """The partition, which is in no open transaction, goes on from its committed position."""
+        """Resumes the partition, which is in no open transaction, from its committed position."""
 
     def replace(self, copy: PartitionCopy) -> None:
-        """The partition's replacement is to be committed; it is resumed afterwards."""
+        """Commits the partition's replacement progress; the partition is resumed afterwards."""
 
     def accepts_loss(self, copy: PartitionCopy) -> bool:
-        """Whether the topology or an operator said to go on over what is lost."""
+        """Returns whether the topology or an operator accepts that lost records are skipped."""
 
 
 class _Due:
-    """Partitions to be looked at together."""
+    """A set of partitions that are inspected together; `take` waits until there is one."""
 
     def __init__(self) -> None:
         self._copies: dict[PartitionCopy, None] = {}
         self._wake = asyncio.Event()
 
     def add(self, copy: PartitionCopy) -> None:
+        """Adds a partition."""
         self._copies[copy] = None
         self._wake.set()
 
     def remove(self, copy: PartitionCopy) -> None:
+        """Removes a partition, if it is there."""
         self._copies.pop(copy, None)
 
     async def take(self) -> list[PartitionCopy]:
+        """Waits for partitions, then returns and removes all of them."""
         await self._wake.wait()
         self._wake.clear()
         copies, self._copies = list(self._copies), {}
@@ -62,8 +65,11 @@ class _Due:
 
 
 class Care:
-    """Every way back into the copy loop leads through a look. `run` looks at those that nothing is known
-    against, `run_again` at those that were in trouble: a look at one without a leader takes long (R7).
+    """The supervisor owns the retry timers of a flow's partitions, and the sets that await an inspection.
+
+    No partition enters or re-enters the copy loop without an inspection. `run` inspects new partitions and
+    those with a new leader. `run_again` inspects those that failed: the inspection of a partition without a
+    leader takes long and must not delay the others (R7).
     """
 
     def __init__(
@@ -78,14 +84,14 @@ class Care:
         self._destination = destination
         self._settings = settings
         self._generation = generation
-        self._patient = patient
-        self._new, self._again = _Due(), _Due()
-        self._looking: set[PartitionCopy] = set()
+        self._flow = patient
+        self._due, self._due_again = _Due(), _Due()
+        self._inspecting: set[PartitionCopy] = set()
         self._timers: dict[PartitionCopy, asyncio.TimerHandle] = {}
 
     def retry(self, copy: PartitionCopy, why: str, state: State = State.RETRYING) -> None:
-        """Backs off and looks again."""
-        self._halted(copy, state, why)
+        """Stops a partition, and inspects it again after its backoff."""
+        self._halt(copy, state, why)
         pause_s = copy.backoff_s(self._settings.retry_ms, self._settings.retry_max_ms)
         log_event(
             "partition_retry",
@@ -96,65 +102,73 @@ class Care:
             decision="retry",
             pause_s=round(pause_s, 3),
         )
-        self._after(copy, pause_s)
+        self._schedule(copy, pause_s)
 
     def stop(self, copy: PartitionCopy, state: State, why: str) -> None:
-        """Until someone acts; looked at again in case the cause went away."""
+        """Stops a partition with a state until an operator acts.
+
+        It is inspected again now and then, in case the cause is gone.
+        """
         if state is State.RECORD_TOO_LARGE:
             why = f"{why}; raise max.message.bytes of {copy.at.topic} at the destination"
-        self._halted(copy, state, why)
-        self._after(copy, self._settings.stop_retry_ms / 1000)
+        self._halt(copy, state, why)
+        self._schedule(copy, self._settings.stop_retry_ms / 1000)
 
     def look(self, copy: PartitionCopy, why: str) -> None:
-        """Soon, but no more often than the backoff allows."""
+        """Stops a partition and inspects it soon, but no more often than the backoff allows."""
         self.retry(copy, why)
 
     def look_now(self, copy: PartitionCopy) -> None:
-        """Before it goes on; it is not read meanwhile."""
+        """Inspects a partition at once, before it continues; nothing is fetched for it meanwhile."""
         self.forget(copy)
-        self._patient.halt(copy)
+        self._flow.halt(copy)
         self.admit([copy])
 
     def admit(self, copies: Iterable[PartitionCopy]) -> None:
-        """New partitions: looked at before they are copied."""
+        """Adds partitions; each is inspected before it is copied."""
         for copy in copies:
-            self._new.add(copy)
+            self._due.add(copy)
 
     def forget(self, copy: PartitionCopy) -> None:
-        self._new.remove(copy)
-        self._again.remove(copy)
+        """Cancels the inspections and the timer of a partition."""
+        self._due.remove(copy)
+        self._due_again.remove(copy)
         timer = self._timers.pop(copy, None)
         if timer is not None:
             timer.cancel()
 
     def close(self) -> None:
+        """Cancels all timers."""
         for copy in list(self._timers):
             self.forget(copy)
 
     async def run(self) -> None:
+        """Inspects new partitions until it is cancelled."""
         while True:
-            await self._look_at(await self._new.take())
+            await self._inspect_all(await self._due.take())
 
     async def run_again(self) -> None:
+        """Inspects partitions that failed until it is cancelled."""
         while True:
-            await self._look_at(await self._again.take())
+            await self._inspect_all(await self._due_again.take())
 
-    def _halted(self, copy: PartitionCopy, state: State, why: str) -> None:
+    def _halt(self, copy: PartitionCopy, state: State, why: str) -> None:
         self.forget(copy)
         copy.enter(state, why)
-        self._patient.halt(copy)
+        self._flow.halt(copy)
 
-    def _after(self, copy: PartitionCopy, seconds: float) -> None:
-        self._timers[copy] = asyncio.get_running_loop().call_later(seconds, self._now_due, copy)
+    def _schedule(self, copy: PartitionCopy, seconds: float) -> None:
+        self._timers[copy] = asyncio.get_running_loop().call_later(seconds, self._retry_due, copy)
 
-    def _now_due(self, copy: PartitionCopy) -> None:
+    def _retry_due(self, copy: PartitionCopy) -> None:
         self._timers.pop(copy, None)
-        self._again.add(copy)
+        self._due_again.add(copy)
 
-    async def _look_at(self, due: list[PartitionCopy]) -> None:
-        copies = [copy for copy in due if copy not in self._looking]
+    async def _inspect_all(self, due: list[PartitionCopy]) -> None:
+        """Inspects partitions and decides on each, unless it changed during the inspection."""
+        copies = [copy for copy in due if copy not in self._inspecting]
         before = {copy: copy.progress for copy in copies}
-        self._looking.update(copies)
+        self._inspecting.update(copies)
         try:
             seen = await inspect(self._source, self._destination, copies) if copies else {}
         except WireError as error:
@@ -162,33 +176,35 @@ class Care:
                 self.retry(copy, str(error))
             return
         finally:
-            self._looking.difference_update(copies)
+            self._inspecting.difference_update(copies)
         for copy, facts in seen.items():
             if copy.releasing or copy in self._timers:
                 continue
             if copy.busy or copy.progress is not before[copy]:
-                # What was seen is older than what the ledger says now, or will say.
-                self._after(copy, self._settings.retry_ms / 1000)
+                # The inspected facts are older than the progress that the ledger holds now or soon.
+                self._schedule(copy, self._settings.retry_ms / 1000)
             else:
                 self._decide(copy, facts)
 
     def _decide(self, copy: PartitionCopy, seen: Seen) -> None:
+        """Resumes a partition, stops it with a state, or skips what was lost where that is accepted."""
         if isinstance(seen.source, Missing) or isinstance(seen.destination, Missing):
-            self._missing(copy, seen)
+            self._handle_missing(copy, seen)
             return
         source, destination = seen.source, seen.destination
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)
         if finding is None:
             copy.looked_epoch = destination.leader_epoch
-            self._healthy(copy)
-        elif self._patient.accepts_loss(copy):
-            self._go_on(copy, finding, source, destination)
+            self._resume_if_ready(copy)
+        elif self._flow.accepts_loss(copy):
+            self._accept_loss(copy, finding, source, destination)
         else:
             if copy.state is not finding.state:
                 copy.rewind()
             self.stop(copy, finding.state, finding.why)
 
-    def _healthy(self, copy: PartitionCopy) -> None:
+    def _resume_if_ready(self, copy: PartitionCopy) -> None:
+        """Resumes a partition if both sides have a leader and enough replicas are in sync; else retries."""
         leader = self._destination.leader(*copy.at)
         if leader is None:
             self.retry(copy, f"{copy.at.topic}-{copy.at.partition} has no leader at the destination")
@@ -201,11 +217,12 @@ class Care:
             self.retry(copy, f"{copy.key.topic}-{copy.key.partition} has no leader at the source")
         else:
             copy.enter(State.STARTING)
-            self._patient.resume(copy)
+            self._flow.resume(copy)
 
-    def _go_on(
+    def _accept_loss(
         self, copy: PartitionCopy, finding: Finding, source: SourceFacts, destination: DestinationFacts
     ) -> None:
+        """Commits progress that skips the lost records, because the loss is accepted."""
         copy.rewind()
         copy.enter(State.RETRYING, f"going on over: {finding.why}")
         log_event(
@@ -220,9 +237,10 @@ class Care:
         copy.replacement = go_on(
             copy.progress, source, destination, generation=self._generation, now_ms=now_ms()
         )
-        self._patient.replace(copy)
+        self._flow.replace(copy)
 
-    def _missing(self, copy: PartitionCopy, seen: Seen) -> None:
+    def _handle_missing(self, copy: PartitionCopy, seen: Seen) -> None:
+        """Retries a partition that could not be inspected, or stops it where its topic is deleted."""
         missing = seen.source if isinstance(seen.source, Missing) else seen.destination
         assert isinstance(missing, Missing)
         if not missing.gone:

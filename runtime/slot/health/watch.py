@@ -1,6 +1,4 @@
-"""Now and then, what no answer of the copy loop shows: topics recreated while idle, transactions that
-hang.
-"""
+"""Checks periodically for topics recreated while idle and for hanging transactions."""
 
 from __future__ import annotations
 
@@ -22,14 +20,19 @@ _BLOCKED_AFTER_S = 10.0
 
 
 class Watched(Protocol):
+    """The flow whose partitions are checked."""
+
     copies: dict[PartitionKey, PartitionCopy]
 
     def look_at(self, topics: set[str]) -> None:
-        """The topics' ids are not the ledger's any more, at one side."""
+        """Inspects the partitions of topics whose ids differ from the ledger's at one side."""
 
 
 async def watch(flow: Watched, source: Cluster, destination: Cluster) -> None:
-    """Until cancelled. A cluster that does not answer is the copy loop's to notice."""
+    """Checks a flow every 5 s until it is cancelled.
+
+    An error of a cluster is ignored here, because the copy loop reports it.
+    """
     waiting: dict[PartitionCopy, float] = {}
     while True:
         await asyncio.sleep(EVERY_S)
@@ -41,12 +44,13 @@ async def watch(flow: Watched, source: Cluster, destination: Cluster) -> None:
 
 
 async def _compare_ids(flow: Watched, source: Cluster, destination: Cluster) -> None:
+    """Compares the topic ids of both sides with the ledger's."""
     copies = [copy for copy in flow.copies.values() if copy.fetchable]
-    there = await source.topics({copy.key.topic for copy in copies}, fresh=True)
-    here = await destination.topics({copy.at.topic for copy in copies}, fresh=True)
+    source_topics = await source.topics({copy.key.topic for copy in copies}, fresh=True)
+    destination_topics = await destination.topics({copy.at.topic for copy in copies}, fresh=True)
     changed: set[str] = set()
     for copy in copies:
-        topic, mirror = there.get(copy.key.topic), here.get(copy.at.topic)
+        topic, mirror = source_topics.get(copy.key.topic), destination_topics.get(copy.at.topic)
         if topic is not None and not topic.error and topic.id != copy.progress.source_topic_id:
             changed.add(topic.name)
         if mirror is not None and (
@@ -59,14 +63,15 @@ async def _compare_ids(flow: Watched, source: Cluster, destination: Cluster) -> 
 
 
 async def _find_blocked(flow: Watched, source: Cluster, waiting: dict[PartitionCopy, float]) -> None:
-    """A partition that has records beyond its last stable offset for long waits for a transaction: name
-    it.
-    """
+    """Names the transaction that blocks a partition which waits at its last stable offset for 10 s."""
     now = time.monotonic()
     blocked: list[PartitionCopy] = []
     for copy in flow.copies.values():
-        there = copy.source
-        behind = there.stable_end < there.high_watermark and copy.cursor.offset >= there.stable_end >= 0
+        source_ends = copy.source
+        behind = (
+            source_ends.stable_end < source_ends.high_watermark
+            and copy.cursor.offset >= source_ends.stable_end >= 0
+        )
         if not behind or not copy.fetchable:
             waiting.pop(copy, None)
         elif now - waiting.setdefault(copy, now) >= _BLOCKED_AFTER_S:
@@ -76,7 +81,7 @@ async def _find_blocked(flow: Watched, source: Cluster, waiting: dict[PartitionC
     places = {copy: TopicPartition(copy.key.topic, copy.key.partition) for copy in blocked}
     found = await open_transactions(source, set(places.values()))
     for copy, place in places.items():
-        if not copy.fetchable:  # it stopped meanwhile, and says why
+        if not copy.fetchable:  # It stopped during the request; its status has the reason.
             continue
         match found[place]:
             case OpenTransaction() as one:

@@ -21,9 +21,8 @@ from runtime.slot.write.sender import Sender
 from runtime.slot.write.transaction import Failure, Transaction, blamed
 
 _END_S = 10.0
-_MAX_RUNS = (
-    50_000  # A heavily compacted topic has many runs; they stay in memory until the transaction ends (R8).
-)
+# A heavily compacted topic has many runs, which stay in memory until the transaction ends (R8).
+_MAX_RUNS = 50_000
 _WINDOW_TO_CLOSE_RATIO = 20  # Closing a transaction may take at most this fraction (1/20) of its window.
 
 
