@@ -111,11 +111,11 @@ def explain(one: OpenTransaction, now_ms: int | None = None) -> str:
 
     A transactional id is chosen by the producer, so it is shown escaped.
     """
-    producer = f"producer id {one.producer_id}"
+    owner = f"producer id {one.producer_id}"
     if one.transactional_id:
-        producer = f"transactional id {one.transactional_id!a}, {producer}"
+        owner = f"transactional id {one.transactional_id!a}, {owner}"
     parts = [
-        f"a transaction at the source holds its readers back: {producer}, open since offset {one.start_offset}"
+        f"a transaction at the source holds its readers back: {owner}, open since offset {one.start_offset}"
     ]
     if one.started_ms > 0:
         now = now_ms if now_ms is not None else int(time.time() * 1000)

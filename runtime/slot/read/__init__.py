@@ -1,1 +1,1 @@
-"""The slot's source side: fetched batches, what of them is copied, and how much is held."""
+"""The slot's source side: fetching batches, filtering them, and bounding the memory they hold."""

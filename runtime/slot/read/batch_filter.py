@@ -1,4 +1,7 @@
-"""From a partition's fetched bytes to what goes out: walk, keep?, prepare. No client, no clock."""
+"""Pure functions select and prepare the batches to copy from a partition's fetched record sets.
+
+They use no client and no clock.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,10 @@ MERGE = Merge()
 
 
 class Kept(NamedTuple):
-    """`outgoing`, each with the leader epoch of what lies before its position; `cursor` is behind all of
-    it.
+    """The batches of a response that are copied.
+
+    Each of `outgoing` comes with the leader epoch of the record before its position. `cursor` is the position
+    behind the whole response. `failure` is why the rest of it could not be prepared.
     """
 
     outgoing: list[tuple[Outgoing, int]]
@@ -40,7 +45,7 @@ class Kept(NamedTuple):
 def rewrite_spec(
     assigned: AssignedPartition, flow: FlowSpec, source_id: str, destination_id: str
 ) -> RewriteSpec:
-    """How this partition's batches are rewritten where they must be; `start` is each fetch's own."""
+    """Returns how this partition's batches are rewritten where they must be; each fetch sets `start`."""
     headers = flow.provenance == "headers"
     return RewriteSpec(
         where=Where(assigned.topic, assigned.partition),
@@ -53,7 +58,11 @@ def rewrite_spec(
 
 
 def restoring(spec: RewriteSpec, restored: int) -> RewriteSpec:
-    """Up to there records go home even where they came from: home lost them (R5 is for what it still has)."""
+    """Returns the spec without the provenance filter up to the offset `restored`.
+
+    Before this offset, records are copied even to the cluster that they came from. That cluster lost them,
+    and R5 concerns only records that it still has.
+    """
     return replace(spec, home=None, native_only=False, end=restored)
 
 
@@ -65,9 +74,9 @@ def keep(
     going_home: Container[int],
     now_ms: int,
 ) -> Kept:
-    """What of a response goes out, from the cursor on."""
-    here = replace(spec, start=cursor.offset)
-    prepared = prepare(walked.sets, here, now_ms, AbortedTransactions(aborted), going_home)
+    """Returns which batches of a response are copied, from the cursor on."""
+    from_cursor = replace(spec, start=cursor.offset)
+    prepared = prepare(walked.sets, from_cursor, now_ms, AbortedTransactions(aborted), going_home)
     epochs = _Epochs(walked.sets, cursor)
     outgoing = [(out, epochs.before(out.position)) for out in prepared.outgoing]
     behind = Cursor(prepared.position, epochs.before(prepared.position))
@@ -75,10 +84,11 @@ def keep(
 
 
 class _Epochs:
-    """The leader epoch of what lies right before a position: the broker compares it with its own (R4).
+    """Finds the leader epoch of the record before a position, which the broker compares with its own (R4).
 
-    A position may lie inside a batch, where one is split or stops at a record. What lies before it may be
-    compacted away: then the epoch of what follows holds, as the older one may have ended inside the hole.
+    A position may lie inside a batch that is split, or that stops at a record. The record before it may be
+    compacted away. The epoch of the next record is used then, because the older epoch may have ended inside
+    the gap.
     """
 
     def __init__(self, sets: Sequence[RecordSet], start: Cursor) -> None:
@@ -87,7 +97,10 @@ class _Epochs:
         self._at = 0
 
     def before(self, position: int) -> int:
-        """Positions ascend, and reach no further than the last set."""
+        """Returns the leader epoch of the record before a position.
+
+        Positions must ascend from call to call, and not exceed the end of the last record set.
+        """
         if position <= self._start.offset:
             return self._start.epoch
         while self._sets[self._at].next_offset < position:

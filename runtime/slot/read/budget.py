@@ -1,11 +1,11 @@
-"""What bounds a slot: bytes that are held (R8) and bytes a second (rate_limit)."""
+"""Budgets bound the bytes that a slot holds (R8) and the bytes per second of a flow (`rate_limit`)."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Held:
-    """The memory of one response: given back when the last batch that is a view of it was let go."""
+    """The memory of one response returns to the budget when the last batch that views it is released."""
 
     __slots__ = ("_budget", "_views", "size")
 
@@ -15,18 +15,21 @@ class Held:
         self._views = 0
 
     def view(self) -> "Held":
+        """Counts one more view of the memory."""
         self._views += 1
         return self
 
     def let_go(self) -> None:
+        """Releases one view; the last one returns the memory to the budget."""
         self._views -= 1
         if self._views == 0:
             self._budget.give(self.size)
 
 
 class ByteBudget:
-    """Bytes fetched and not yet acknowledged. `take` may overdraw: one batch can be larger than what is
-    left.
+    """A budget counts the bytes that are fetched and not yet acknowledged.
+
+    `take` may exceed the limit, because one batch can be larger than the room that is left.
     """
 
     def __init__(self, limit: int) -> None:
@@ -36,24 +39,30 @@ class ByteBudget:
 
     @property
     def left(self) -> int:
+        """The number of bytes that are left; negative where the limit is exceeded."""
         return self.limit - self.used
 
     def take(self, size: int) -> None:
+        """Takes `size` bytes from the budget."""
         self.used += size
 
     def give(self, size: int) -> None:
+        """Returns `size` bytes to the budget."""
         self.used -= size
         self._freed.set()
 
     async def room(self, least: int) -> None:
-        """Waits until `least` bytes are left, or nothing is held at all."""
+        """Waits until `least` bytes are left, or no bytes are held at all."""
         while self.left < least and self.used > 0:
             self._freed.clear()
             await self._freed.wait()
 
 
 class TokenBucket:
-    """A flow's rate: bytes are taken after they came, and nothing is fetched while the bucket is in debt."""
+    """A token bucket limits a flow's rate in bytes per second.
+
+    Bytes are taken after they were fetched. No fetch is sent while the level is negative.
+    """
 
     def __init__(self, rate: int | None, now: Callable[[], float]) -> None:
         self._now = now
@@ -63,23 +72,28 @@ class TokenBucket:
         self.throttled_s = 0.0
 
     def set_rate(self, rate: int | None) -> None:
+        """Changes the rate; None means no limit."""
         self._refill()
         self.rate = rate
 
     def take(self, size: int) -> None:
+        """Takes `size` fetched bytes; the level may become negative."""
         if self.rate is not None:
             self._refill()
             self._level -= size
 
     def wait_s(self) -> float:
-        """Seconds until the next byte may be fetched; 0 when it may now."""
+        """Returns the seconds until the next fetch may be sent; 0 if it may be sent now."""
         if self.rate is None:
             return 0.0
         self._refill()
         return max(0.0, -self._level / self.rate)
 
     def _refill(self) -> None:
-        """Saves up for a fifth of a second at most, so that a quiet flow does not burst later."""
+        """Adds tokens for the time that passed.
+
+        They are saved for at most 0.2 s, so that a flow which was idle does not burst later.
+        """
         now = self._now()
         if self.rate is not None:
             if self._level < 0:

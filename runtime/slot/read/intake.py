@@ -1,6 +1,4 @@
-"""Reads the source for one flow: a fetch session per leader, fair shares, never more than the budget allows
-(R8).
-"""
+"""Fetches the source's batches of one flow, with one fetch session per leader and bounded memory (R8)."""
 
 from __future__ import annotations
 
@@ -21,33 +19,36 @@ from runtime.slot.read.budget import ByteBudget, Held, TokenBucket
 from runtime.slot.write.errors import Decision, Do, Phase, by_code
 
 _HELD_BACK_WAIT_MS = 10
-_COPY_OUT = 64 << 10  # a small share of a large response is copied, so that it does not keep all of it
+# Records that are a small part of a large response are copied, so that they do not hold its whole buffer.
+_COPY_OUT = 64 << 10
 _QUIET_BYTES = 32 << 10
-_LEAST_SHARE = 512 << 10
-_LEAST_RATED = 32 << 10
+_MIN_SHARE = 512 << 10
+_MIN_RATED_SHARE = 32 << 10
 
 
 class Reader(Protocol):
-    """The flow, as its intake sees it."""
+    """The flow that receives the events of its intakes."""
 
     def fetched(self, copy: PartitionCopy) -> None:
-        """Something was queued, or the tail moved."""
+        """Handles that batches were queued, or that the idle position moved."""
 
     def unreadable(self, copy: PartitionCopy, decision: Decision, why: str) -> None:
-        """A fetch went wrong for this partition."""
+        """Handles a fetch error of the partition."""
 
     def corrupt(self, copy: PartitionCopy, kept: Kept) -> None:
-        """The partition cannot go on at its cursor: a record is too large, or its bytes are bad."""
+        """Handles a record at the partition's cursor that can't be copied: too large, or corrupt."""
 
     def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
-        """Those of the producer ids whose batches must not be copied."""
+        """Returns the producer ids whose batches must not be copied."""
 
     def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
-        """How the partition's batches are rewritten."""
+        """Returns how the partition's batches are rewritten."""
 
 
 class BrokerIntake:
-    """One leader's partitions: `touch` says that something about one changed, the loop looks before each
+    """An intake owns the fetch session of one leader and the partitions that are fetched from it.
+
+    `touch` marks a partition as changed. The loop updates the session for changed partitions before each
     fetch.
     """
 
@@ -78,13 +79,15 @@ class BrokerIntake:
         self._answered: dict[PartitionCopy, int] = {}  # the turn that was answered
         self._heard_ms = 0
         self._wake = asyncio.Event()
-        self._share = _LEAST_SHARE
+        self._share = _MIN_SHARE
 
     def add(self, copy: PartitionCopy) -> None:
+        """Adds a partition, which is fetched from its cursor on."""
         self.copies[copy.progress.source_topic_id, copy.key.partition] = copy
         self.touch(copy)
 
     def remove(self, copy: PartitionCopy) -> None:
+        """Removes a partition, if it is in this intake; a response to an earlier fetch is ignored for it."""
         key = (copy.progress.source_topic_id, copy.key.partition)
         if self.copies.get(key) is copy:
             del self.copies[key]
@@ -94,11 +97,12 @@ class BrokerIntake:
                 kept.pop(copy, None)
 
     def touch(self, copy: PartitionCopy) -> None:
+        """Marks a partition as changed, so that the next fetch takes its state into account."""
         self._touched[copy] = None
         self._wake.set()
 
     def drained(self, copy: PartitionCopy) -> None:
-        """Batches left the queue."""
+        """Handles that batches left a partition's queue: one that was held back is fetched again."""
         if copy in self._held_back and copy.queued_bytes < self._settings.partition_fetch_bytes:
             self.touch(copy)
 
@@ -118,10 +122,10 @@ class BrokerIntake:
         self._answered.pop(copy, None)
 
     async def run(self) -> None:
-        """Fetches until cancelled. Raises WireError when the broker can't be asked."""
+        """Fetches until it is cancelled. Raises WireError when the broker does not answer."""
         try:
             while True:
-                await self._ready()
+                await self._wait_until_ready()
                 answers = await self._fetch()
                 answered_ms = self._session.answered_ms
                 if answers:
@@ -131,20 +135,21 @@ class BrokerIntake:
         finally:
             await self._session.close()
 
-    async def _ready(self) -> None:
-        """Waits until something is wanted and the flow's rate allows it."""
+    async def _wait_until_ready(self) -> None:
+        """Waits until a partition is to be fetched and the flow's rate allows it."""
         while True:
             self._wake.clear()
             wait = self._bucket.wait_s()
             if wait > 0:
                 await asyncio.sleep(min(wait, 0.5))
                 continue
-            self._look_again()
+            self._update_session()
             if len(self._session):
                 return
             await self._wake.wait()
 
-    def _look_again(self) -> None:
+    def _update_session(self) -> None:
+        """Updates the fetch session for the changed partitions; one with a full queue is held back."""
         touched, self._touched = self._touched, {}
         limit = 2 * self._settings.partition_fetch_bytes
         for copy in touched:
@@ -162,23 +167,26 @@ class BrokerIntake:
                 self._held_back[copy] = None
             else:
                 self._held_back.pop(copy, None)
-                turn, _ = self._asked.get(copy, (None, 0))
-                self._session.want(*key, self._from(copy), anew=turn != copy.turn)
-                self._asked[copy] = (copy.turn, copy.cursor.offset)
+                turn, _ = self._requested.get(copy, (None, 0))
+                self._session.want(*key, self._fetch_position(copy), anew=turn != copy.turn)
+                self._requested[copy] = (copy.turn, copy.cursor.offset)
 
-    def _from(self, copy: PartitionCopy) -> FetchFrom:
+    def _fetch_position(self, copy: PartitionCopy) -> FetchFrom:
         leader = self._cluster.leader(copy.key.topic, copy.key.partition)
         epoch = leader.leader_epoch if leader is not None else -1
         cursor = copy.cursor
         return FetchFrom(cursor.offset, epoch, cursor.epoch, self._settings.partition_fetch_bytes)
 
     async def _fetch(self) -> Sequence[FetchedPartition]:
-        """Its share of the budget is taken before the fetch goes out; a quiet source holds a small one."""
-        least = min(_LEAST_SHARE, self._budget.limit // 4)
+        """Sends a fetch and returns its partitions; its share of the budget is reserved meanwhile.
+
+        The share is small while the source has few new records.
+        """
+        least = min(_MIN_SHARE, self._budget.limit // 4)
         await self._budget.room(least)
         share = max(least, min(self._share, self._budget.left))
-        if self._bucket.rate is not None:  # a slow flow does not take seconds' worth at once
-            share = min(share, max(self._bucket.rate // 4, _LEAST_RATED))
+        if self._bucket.rate is not None:  # One fetch must not take the rate of several seconds.
+            share = min(share, max(self._bucket.rate // 4, _MIN_RATED_SHARE))
         wait = _HELD_BACK_WAIT_MS if self._held_back else self._settings.fetch_wait_ms
         limits = self._session.limits
         if (wait, share) != (limits.max_wait_ms, limits.max_bytes):
@@ -190,41 +198,48 @@ class BrokerIntake:
             self._budget.give(share)
 
     async def _pace(self, answers: Sequence[FetchedPartition]) -> None:
-        """Little came: the next fetch waits a moment, so that a trickle is not a fetch per record."""
+        """Adapts the share to the response's size, and waits a moment after a small response.
+
+        Without the wait, a slow stream of records would cost one fetch for each record.
+        """
         size = sum(len(answer.records) for answer in answers)
         if size * 2 >= self._share:
             self._share = min(self._share * 2, self._settings.fetch_bytes)
         elif size * 8 < self._share:
-            self._share = max(self._share // 2, _LEAST_SHARE)
+            self._share = max(self._share // 2, _MIN_SHARE)
         if answers and size < _QUIET_BYTES:
             await asyncio.sleep(self._settings.linger_ms / 1000)
 
     async def _take(self, answers: Sequence[FetchedPartition]) -> None:
+        """Queues the batches of a response; their memory counts against the budget until release."""
         total = sum(len(answer.records) for answer in answers)
         held = Held(self._budget, total)
         self._budget.take(total)
         held.view()
         try:
-            wanted = [(self._of(answer), answer) for answer in answers]
+            wanted = [(self._current_partition(answer), answer) for answer in answers]
             walks = [
-                (copy, answer, _walked(copy, answer, total)) for copy, answer in wanted if copy is not None
+                (copy, answer, _walk_response(copy, answer, total))
+                for copy, answer in wanted
+                if copy is not None
             ]
-            await self._know([one for _, _, one in walks])
+            await self._resolve_producers([one for _, _, one in walks])
             for copy, answer, one in walks:
-                self._one(copy, answer, one, held)
+                self._take_partition(copy, answer, one, held)
         finally:
             held.let_go()
 
-    def _of(self, answer: FetchedPartition) -> PartitionCopy | None:
-        """The partition, if the answer is to what it still wants."""
+    def _current_partition(self, answer: FetchedPartition) -> PartitionCopy | None:
+        """Returns the partition of a response, or None where its cursor has changed since the fetch."""
         copy = self.copies.get((answer.topic_id, answer.partition))
-        if copy is None or self._asked.get(copy) != (copy.turn, copy.cursor.offset):
+        if copy is None or self._requested.get(copy) != (copy.turn, copy.cursor.offset):
             return None
         return copy
 
-    async def _know(self, walks: Sequence[Walked]) -> None:
-        """Producer ids that are new are looked up; on failure nothing of the response is taken (fail
-        closed).
+    async def _resolve_producers(self, walks: Sequence[Walked]) -> None:
+        """Resolves producer ids that are not known yet.
+
+        On failure no batch of the response is taken (fail closed).
         """
         if self._directory is None:
             return
@@ -232,8 +247,11 @@ class BrokerIntake:
         if self._directory.unknown(seen):
             await self._directory.resolve(seen)
 
-    def _one(self, copy: PartitionCopy, answer: FetchedPartition, walked: Walked, held: Held) -> None:
-        if self._of(answer) is not copy:
+    def _take_partition(
+        self, copy: PartitionCopy, answer: FetchedPartition, walked: Walked, held: Held
+    ) -> None:
+        """Handles the response for one partition: its error, its truncation or its batches."""
+        if self._current_partition(answer) is not copy:
             return
         if answer.error:
             self._left_out(copy)
@@ -252,12 +270,13 @@ class BrokerIntake:
         self._answered[copy] = copy.turn
         copy.source = Source(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
         if walked.sets or walked.failure:
-            self._keep(copy, answer, walked, held, moment)
+            self._queue_batches(copy, answer, walked, held, moment)
         copy.settle()
 
-    def _keep(
+    def _queue_batches(
         self, copy: PartitionCopy, answer: FetchedPartition, walked: Walked, held: Held, moment: int
     ) -> None:
+        """Filters and queues the batches of one partition, and moves its cursor behind them."""
         home: set[int] = set()
         spec = self._reader.rewrite(copy)
         if copy.cursor.offset < copy.progress.restored:
@@ -285,10 +304,12 @@ class BrokerIntake:
 
 
 def _copied_out(size: int, total: int) -> bool:
+    """Returns whether records of `size` bytes are copied out of a response of `total` bytes."""
     return size < _COPY_OUT and size * 4 < total
 
 
-def _walked(copy: PartitionCopy, answer: FetchedPartition, total: int) -> Walked:
+def _walk_response(copy: PartitionCopy, answer: FetchedPartition, total: int) -> Walked:
+    """Returns the record sets of a partition's response."""
     records = answer.records
     if _copied_out(len(records), total):
         records = memoryview(bytes(records))

@@ -1,6 +1,4 @@
-"""The source's side of a flow: which leader's session reads a partition, and what is done with its
-answers.
-"""
+"""The source side of a flow assigns partitions to their leaders' fetch sessions and handles the results."""
 
 from __future__ import annotations
 
@@ -27,7 +25,10 @@ Start = Callable[[Coroutine[None, None, None]], None]
 
 
 class Reading:
-    """A partition is read while it is here; one that can't be read is given to the care."""
+    """A reading owns the intakes of a flow, one for each leader at the source.
+
+    A partition is fetched from `add` until `remove`. One that can't be fetched is passed to the supervisor.
+    """
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Reading:
         self._intakes: dict[int, BrokerIntake] = {}
 
     def add(self, copy: PartitionCopy) -> None:
-        """Reads it from its cursor on, at the leader that metadata names."""
+        """Fetches a partition from its cursor on, at the leader that the metadata names."""
         self.remove(copy)
         leader = self._source.leader(copy.key.topic, copy.key.partition)
         assert leader is not None, "the care looked"
@@ -57,35 +58,38 @@ class Reading:
         copy.intake.add(copy)
 
     def remove(self, copy: PartitionCopy) -> None:
+        """Stops fetching a partition."""
         if copy.intake is not None:
             copy.intake.remove(copy)
             copy.intake = None
 
     def touch(self, copy: PartitionCopy) -> None:
-        """Its cursor moved. One that was held is read again."""
+        """Handles that a partition's cursor moved; one that is not fetched is inspected and fetched again."""
         if copy.intake is not None:
             copy.intake.touch(copy)
         elif copy.fetchable:
             self._care.admit([copy])
 
     def hold(self, copies: Iterable[PartitionCopy]) -> None:
-        """They are not read until they are rewound, and take no memory meanwhile (R8)."""
+        """Stops fetching partitions until they are rewound; they hold no memory meanwhile (R8)."""
         for copy in copies:
             self.remove(copy)
             copy.shed()
 
     def drained(self, copy: PartitionCopy) -> None:
-        """A batch left its queue."""
+        """Handles that a batch left a partition's queue."""
         if copy.intake is not None:
             copy.intake.drained(copy)
 
     # The intakes' reader
 
     def fetched(self, copy: PartitionCopy) -> None:
+        """Offers a partition to its lane, because it has batches queued or its idle position moved."""
         if copy.lane is not None:
             copy.lane.offer(copy)
 
     def unreadable(self, copy: PartitionCopy, decision: Decision, why: str) -> None:
+        """Retries or inspects a partition whose fetch failed."""
         why = f"{copy.key.topic}-{copy.key.partition} at the source: {why}"
         if decision.do is Do.LOOK:
             self._care.look(copy, why)
@@ -93,16 +97,19 @@ class Reading:
             self._care.retry(copy, why)
 
     def corrupt(self, copy: PartitionCopy, kept: Kept) -> None:
+        """Stops a partition at a record that is too large or corrupt."""
         failure = kept.failure
         state = State.RECORD_TOO_LARGE if isinstance(failure, TooLarge) else State.RECORD_CORRUPT
         self._care.stop(copy, state, str(failure))
 
     def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
+        """Returns the producer ids whose batches must not be copied to the destination (R5)."""
         assert self._directory is not None
         home = Home(self._around.destination.cluster_id, copy.at.topic)
         return self._directory.going_home(producer_ids, copy.key.topic, home, self._spec.native_only)
 
     def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
+        """Returns how the partition's batches are rewritten, computed once per partition."""
         if copy.rewrite is None:
             ids = self._source.cluster_id, self._around.destination.cluster_id
             copy.rewrite = rewrite_spec(copy.assigned, self._spec, *ids)
@@ -111,6 +118,7 @@ class Reading:
     # Inside
 
     def _intake(self, node: int) -> BrokerIntake:
+        """Returns the intake of a leader, and starts it where there is none."""
         if node not in self._intakes:
             around = self._around
             made = BrokerIntake(
@@ -124,23 +132,29 @@ class Reading:
                 f"fetch {self._spec.name}",
             )
             self._intakes[node] = made
-            self._start(self._read(made))
+            self._start(self._run_intake(made))
         return self._intakes[node]
 
-    async def _read(self, intake: BrokerIntake) -> None:
-        """Until the broker can't be asked any more; then its partitions are looked at, and may have moved."""
+    async def _run_intake(self, intake: BrokerIntake) -> None:
+        """Runs an intake until its broker does not answer.
+
+        Its partitions are then retried: after an inspection, they are fetched from their current leaders.
+        """
         try:
             await intake.run()
         except WireError as error:
-            self._leave(intake)
+            self._remove_intake(intake)
             decision = decide(Phase.FETCH, error)
             for copy in list(intake.copies.values()):
                 self.unreadable(copy, decision, str(error))
-        except READ_FAILURES as error:  # of the producers: without them nothing is known to be copied (R5)
-            self._leave(intake)
+        except (
+            READ_FAILURES
+        ) as error:  # Without the producer directory, the filter can't decide what to copy (R5).
+            self._remove_intake(intake)
             for copy in list(intake.copies.values()):
                 self._care.retry(copy, f"{naming.PRODUCERS} of {self._spec.source} can't be read: {error}")
 
-    def _leave(self, intake: BrokerIntake) -> None:
+    def _remove_intake(self, intake: BrokerIntake) -> None:
+        """Removes an intake that has ended."""
         if self._intakes.get(intake.node) is intake:
             del self._intakes[intake.node]
