@@ -1,1 +1,1 @@
-"""The slot: what one Spark task copies. Fetch, filter, stamp, produce, commit."""
+"""A slot is the process of one Spark task; it fetches, filters, stamps, produces and commits batches."""

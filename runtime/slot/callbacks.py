@@ -1,4 +1,4 @@
-"""Failures in the callbacks of an event loop, which belong to no task that could fail."""
+"""Catches exceptions in callbacks of an event loop, which belong to no task that could fail."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 def callback_failures(fail: Callable[[BaseException], None]) -> Iterator[None]:
     """Passes the exception of every callback of the running loop to `fail`, after its traceback was logged.
 
-    The loop itself logs such an exception and goes on. What the callback left half done would then be
-    committed, or awaited for ever.
+    The loop itself only logs such an exception and continues. The incomplete work of the callback would
+    then be committed, or awaited for ever.
     """
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Logs the exception, and passes it to `fail` where a callback raised it."""
         loop.default_exception_handler(context)
         error = context.get("exception")
-        if error is not None and "handle" in context:  # else it was no callback: a transport, a lost task
+        if error is not None and "handle" in context:  # Without it, the source is a transport or a lost task.
             fail(error)
 
     loop.set_exception_handler(handle)

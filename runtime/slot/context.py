@@ -1,4 +1,4 @@
-"""What the flows of a slot share."""
+"""The context holds the clients, budgets and settings that the flows of a slot share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """`producers` are the destination's. `spawn` starts a task whose failure ends the slot."""
+    """The clients, budgets and settings of a slot, as its flows use them.
+
+    `producers` is the producer directory of the destination. `spawn` starts a task whose failure ends the
+    slot.
+    """
 
     job: str
     slot: int

@@ -1,6 +1,7 @@
-"""Moments at which tests kill a slot: `REPL_FAILPOINT=after_ledger:3` dies at its third passage.
+"""A failpoint kills the process at a named step, for tests.
 
-Off, `passing` is a function that does nothing: it is chosen once, when a slot is made.
+`REPL_FAILPOINT=after_ledger:3` kills it at the third passage of `after_ledger`. Without the variable,
+`passing` is a function that does nothing. The function is chosen once, when a slot is created.
 """
 
 import os
@@ -15,11 +16,14 @@ Passing = Callable[[str], None]
 
 
 def nowhere(_name: str) -> None:
-    """The failpoints of every run that is no test."""
+    """Does nothing, for every run that is not a test."""
 
 
 def from_environment(environ: Mapping[str, str]) -> Passing:
-    """Kills this process with SIGKILL at the nth passage of the point that the environment names."""
+    """Returns the function that kills this process at the nth passage of the failpoint in the environment.
+
+    Without one, the returned function does nothing. Raises ValueError for an unknown failpoint.
+    """
     text = environ.get(VARIABLE)
     if not text:
         return nowhere
@@ -30,6 +34,8 @@ def from_environment(environ: Mapping[str, str]) -> Passing:
 
 
 class _Killing:
+    """Kills this process with SIGKILL at the nth passage of one failpoint."""
+
     def __init__(self, name: str, passages: int) -> None:
         self._name = name
         self._left = passages

@@ -1,4 +1,4 @@
-"""One flow in one slot: its lanes, its reading, and what is done when either has news."""
+"""A flow in a slot owns its lanes and its reading, and handles the events of both."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ _NO_PROGRESS = "the ledger has no progress of it; it does not start over"
 
 
 class Superseded(Exception):
-    """The ledger names another generation of the flow: this slot is not its writer (R3)."""
+    """The ledger holds another generation of the flow, so this slot must not write for it (R3)."""
 
 
 class FlowCopy:
-    """`begin`, then `admit` partitions and `release` them; `drain` at the end.
+    """A flow owns the partitions that the slot copies for it, and its lanes, reading and supervisor.
 
-    `unreadable` is told when the flow can't go on because of what the ledger holds: it is to be drained then.
+    `begin` comes first, then `admit` and `release` for partitions, and `drain` at the end. `unreadable` is
+    called when the flow can't continue because the ledger can't be read: the flow must then be drained.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class FlowCopy:
         assigned: AssignedFlow,
         source: Cluster,
         directory: ProducerDirectory | None,
-        around: Surroundings,
+        context: Surroundings,
         unreadable: Callable[[Exception], None],
     ) -> None:
         self.assigned = assigned
@@ -65,18 +66,20 @@ class FlowCopy:
         self.superseded = ""
         self.counters = FlowCounters()
         self._source = source
-        self._around = around
+        self._context = context
         self._place = LedgerPlace(
-            TopicPartition(naming.LEDGER, around.ledger.partition(self.name)),
-            TopicPartition(naming.OFFSET_MAP, partition_of(self.name, around.map_partitions)),
+            TopicPartition(naming.LEDGER, context.ledger.partition(self.name)),
+            TopicPartition(naming.OFFSET_MAP, partition_of(self.name, context.map_partitions)),
             assigned.generation,
         )
         loop = asyncio.get_running_loop()
         self._bucket = TokenBucket(assigned.rate_limit, loop.time)
-        self._lanes = LaneSet(self._made_lanes(), around.settings.lanes, self._run_lane)
-        self._care = Care(source, around.destination, around.settings, assigned.generation, self)
-        self._reading = Reading(self.spec, source, directory, around, self._bucket, self._care, self.spawn)
-        self._foreign = ForeignWrites(self.name, around.destination, around.producers, self.copies)
+        self._lanes = LaneSet(self._create_lanes(), context.settings.lanes, self._run_lane)
+        self._supervisor = Care(source, context.destination, context.settings, assigned.generation, self)
+        self._reading = Reading(
+            self.spec, source, directory, context, self._bucket, self._supervisor, self.spawn
+        )
+        self._foreign = ForeignWrites(self.name, context.destination, context.producers, self.copies)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lane_tasks: set[asyncio.Task[None]] = set()
         self._unreadable = unreadable
@@ -86,21 +89,22 @@ class FlowCopy:
     # What the slot calls
 
     async def begin(self) -> None:
-        """Fencing 3: ids first, then the generation, then progress.
+        """Initialises the transactional ids, then reads the generation, then the progress (fencing 3).
 
         Raises Superseded, WireError, and READ_FAILURES for a generation that can't be read.
         """
         await self._lanes.begin()
-        await self._around.ledger.decided(self.name)
+        await self._context.ledger.decided(self.name)
         self._check_generation()
         log_event("flow_begun", key=self.name, flow=self.name, generation=self.assigned.generation)
-        self.spawn(self._care.run())
-        self.spawn(self._care.run_again())
+        self.spawn(self._supervisor.run())
+        self.spawn(self._supervisor.run_again())
         if not self.spec.shared:
             self.spawn(self._foreign.run())
 
     def _check_generation(self) -> None:
-        generation = self._around.ledger.generation(self.name)
+        """Raises Superseded where the ledger's generation is not this slot's, or is not active."""
+        generation = self._context.ledger.generation(self.name)
         mine = self.assigned.generation
         if generation is None or generation.number != mine or generation.state != "active":
             found = f"{generation.number}, {generation.state}" if generation else "none"
@@ -108,13 +112,17 @@ class FlowCopy:
             raise Superseded(self.superseded)
 
     async def admit(self, partitions: Iterable[AssignedPartition]) -> None:
-        """Reads their progress, looks at both sides, starts copying. What has no progress stops."""
+        """Reads the progress of partitions, inspects both sides, and starts copying.
+
+        A partition without progress is not copied: it is reported as missing (R1). Raises Superseded,
+        WireError.
+        """
         wanted = list(partitions)
-        await self._around.ledger.refresh(self.name)
+        await self._context.ledger.refresh(self.name)
         self._check_generation()
         for assigned in wanted:
             try:
-                progress = self._around.ledger.progress(assigned.key)
+                progress = self._context.ledger.progress(assigned.key)
             except UnreadableRecord as error:
                 self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
                 continue
@@ -125,16 +133,18 @@ class FlowCopy:
                 self._admit(assigned, progress)
 
     def _admit(self, assigned: AssignedPartition, progress: Progress | None) -> None:
+        """Adds a partition with its progress, or reports it as missing."""
         if progress is None:
             self._missing[assigned.key] = assigned, _NO_PROGRESS
             return
         copy = PartitionCopy(assigned, progress, shared=self.spec.shared)
         self.copies[assigned.key] = copy
-        self._care.admit([copy])
+        self._supervisor.admit([copy])
 
     async def _admit_later(self, assigned: AssignedPartition) -> None:
-        """An open transaction has written its progress: its former slot's, whose markers are still to
-        come.
+        """Admits a partition once its progress is decided.
+
+        An open transaction of its former slot has written progress, and its markers are not written yet.
         """
         try:
             progress = await self.decided(assigned.key)
@@ -146,14 +156,14 @@ class FlowCopy:
             self._admit(assigned, progress)
 
     async def release(self, keys: Iterable[PartitionKey]) -> None:
-        """Lets partitions go: the transactions they are in end first."""
+        """Stops copying partitions and returns once no open transaction holds any of them."""
         copies = [copy for key in keys if (copy := self.copies.pop(key, None)) is not None]
         for key in keys:
             self._missing.pop(key, None)
             self._undecided.pop(key, None)
         for copy in copies:
             copy.releasing = True
-            self._care.forget(copy)
+            self._supervisor.forget(copy)
             self.halt(copy)
         for copy in copies:
             if copy.lane is not None:
@@ -161,10 +171,10 @@ class FlowCopy:
             copy.rewind()
 
     async def drain(self) -> None:
-        """Open transactions end, then nothing of the flow runs here any more."""
+        """Ends the open transactions, then stops every task of the flow."""
         for task in self._tasks:
             task.cancel()
-        self._care.close()
+        self._supervisor.close()
         for lane in self._lanes.all:
             lane.drain()
         lanes = set(self._lane_tasks)
@@ -177,30 +187,33 @@ class FlowCopy:
             copy.rewind()
 
     def set_rate(self, rate_limit: int | None) -> None:
+        """Changes the flow's rate limit in bytes per second; None means no limit."""
         self._bucket.set_rate(rate_limit)
 
     def missing(self) -> Mapping[PartitionKey, tuple[AssignedPartition, str]]:
-        """Without progress in the ledger that could be read, and why."""
+        """Returns the partitions whose progress is missing or can't be read, each with the reason."""
         return self._missing
 
     def undecided(self) -> Mapping[PartitionKey, AssignedPartition]:
-        """Whose progress an open transaction has written."""
+        """Returns the partitions whose progress an open transaction has written."""
         return self._undecided
 
     def look_at(self, topics: Iterable[str]) -> None:
-        """The topics' ids are not the ledger's any more, at one side: their partitions are looked at now."""
+        """Inspects the partitions of topics whose ids differ from the ledger's at one side."""
         changed = set(topics)
         for copy in self.copies.values():
             if copy.fetchable and (copy.key.topic in changed or copy.at.topic in changed):
-                self._care.look(copy, "a topic's id changed")
+                self._supervisor.look(copy, "a topic's id changed")
 
     def stats(self) -> FlowStats:
+        """Returns the flow's counters for the slot's status."""
         throttled_ms = int(self._bucket.throttled_s * 1000)
         return self.counters.stats(self.name, self._lanes.aborts(), throttled_ms, self._lanes.stuck())
 
-    # The lanes' owner
+    # What the lanes call
 
     def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
+        """Handles a committed transaction: counters, foreign writes, and the states of its partitions."""
         self.counters.committed(tx, entries, now_ms())
         self._foreign.committed(tx.parts)
         for copy, _, _, part, step in entries:
@@ -209,10 +222,11 @@ class FlowCopy:
                 copy.suspect = False
                 self._lanes.place(copy)
             if step is None:
-                self._care.admit([copy])
+                self._supervisor.admit([copy])
             copy.settle()
 
     def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
+        """Handles an aborted transaction: the blamed partitions are stopped, retried or inspected."""
         why = str(failure)
         for copy in parts:
             copy.aborts += 1
@@ -221,23 +235,26 @@ class FlowCopy:
             match decision.do:
                 case Do.STOP if decision.state is not None:
                     copy.suspect = True
-                    self._care.stop(copy, decision.state, why)
+                    self._supervisor.stop(copy, decision.state, why)
                 case Do.SUSPECT:
                     copy.suspect = True
-                    self._care.retry(copy, why)
+                    self._supervisor.retry(copy, why)
                 case Do.LOOK:
-                    self._care.look(copy, why)
+                    self._supervisor.look(copy, why)
 
     def rewound(self, copies: Iterable[PartitionCopy]) -> None:
+        """Fetches partitions from their committed positions again."""
         for copy in copies:
             self._reading.touch(copy)
 
     def unfit(self, copy: PartitionCopy, why: str) -> None:
+        """Retries a partition that must not join a transaction now."""
         copy.rewind()
-        self._care.retry(copy, why)
+        self._supervisor.retry(copy, why)
 
     def led_anew(self, copy: PartitionCopy) -> None:
-        leader = self._around.destination.leader(*copy.at)
+        """Rewinds and inspects a partition whose leader at the destination has changed (R4)."""
+        leader = self._context.destination.leader(*copy.at)
         log_event(
             "leader_changed",
             key=copy.label,
@@ -248,9 +265,10 @@ class FlowCopy:
             decision="look",
         )
         copy.rewind()
-        self._care.look_now(copy)
+        self._supervisor.look_now(copy)
 
     def stuck(self, lane: Lane) -> None:
+        """Moves a stuck lane's partitions to other lanes; those in its transaction hold no memory (R8)."""
         log_event(
             "lane_stuck",
             key=lane.transactional_id,
@@ -263,6 +281,7 @@ class FlowCopy:
         self._lanes.leave_stuck(lane)
 
     def freed(self, lane: Lane) -> None:
+        """Moves partitions that are left in other stuck lanes, now that a lane works again."""
         log_event(
             "lane_freed", key=lane.transactional_id, flow=self.name, transactional_id=lane.transactional_id
         )
@@ -271,67 +290,81 @@ class FlowCopy:
                 self._lanes.place(copy)
 
     def sent(self, copy: PartitionCopy) -> None:
+        """Lets the reading fetch more, because a batch left the partition's queue."""
         self._reading.drained(copy)
 
     async def register(self, identity: ProducerIdentity) -> None:
+        """Writes the producer id to the destination's producer directory, as this flow's."""
         spec = self.spec
         undoes = spec.destination if spec.reverse_of is not None else None
         producer = Producer(self.name, spec.source, self._source.cluster_id, spec.rename, undoes=undoes)
-        await register(self._around.destination, identity.producer_id, producer, now_ms())
+        await register(self._context.destination, identity.producer_id, producer, now_ms())
 
     async def confirm(self, lane: Lane) -> None:
+        """Compares the ledger with the lane's committed progress (R3).
+
+        Raises SlotMustEnd where they differ.
+        """
         expected = {copy: copy.progress for copy in lane.copies if not copy.busy}
-        await self._around.ledger.refresh(self.name)
+        await self._context.ledger.refresh(self.name)
         try:
             self._check_generation()
         except Superseded as outdated:
             raise SlotMustEnd(str(outdated)) from outdated
         for copy, progress in expected.items():
-            found = self._around.ledger.progress(copy.key)
-            if isinstance(found, Undecided):  # perhaps by its own last transaction, in another lane
+            found = self._context.ledger.progress(copy.key)
+            if isinstance(found, Undecided):  # The writer may be its own last transaction, in another lane.
                 found = await self.decided(copy.key)
             if copy.lane is lane and copy.progress is progress and found != progress:
                 raise SlotMustEnd(f"someone else copies {copy.key.topic}-{copy.key.partition} of {self.name}")
 
     async def decided(self, key: PartitionKey) -> Progress | None:
+        """Returns the committed progress, once no open transaction has written to it."""
         while True:
             with contextlib.suppress(WireError):
-                await self._around.ledger.refresh(self.name)
-                found = self._around.ledger.progress(key)
+                await self._context.ledger.refresh(self.name)
+                found = self._context.ledger.progress(key)
                 if not isinstance(found, Undecided):
                     return found
             await asyncio.sleep(_DECIDED_PAUSE_S)
 
-    # The care's patient
+    # What the supervisor calls
 
     def halt(self, copy: PartitionCopy) -> None:
+        """Stops fetching for a partition."""
         self._reading.remove(copy)
 
     def resume(self, copy: PartitionCopy) -> None:
+        """Assigns a partition to a lane and fetches it from its cursor on."""
         self._lanes.place(copy)
         self._reading.add(copy)
 
     def replace(self, copy: PartitionCopy) -> None:
+        """Commits a partition's replacement progress at once."""
         self._lanes.place(copy)
         assert copy.lane is not None
         copy.lane.advance_tails()
 
     def accepts_loss(self, copy: PartitionCopy) -> bool:
+        """Returns whether the topology or an operator accepts that lost records are skipped."""
         return copy.assigned.accept_loss or self.spec.on_data_loss == "skip"
 
     # Inside
 
-    def _made_lanes(self) -> list[Lane]:
-        around = self._around
-        ids = transactional_ids(around.job, around.slot, self.name, around.settings)
-        settings = lane_settings(around.settings, self.spec)
-        solo = around.settings.lanes
+    def _create_lanes(self) -> list[Lane]:
+        """Returns a new lane for each transactional id of the flow in this slot."""
+        context = self._context
+        ids = transactional_ids(context.job, context.slot, self.name, context.settings)
+        settings = lane_settings(context.settings, self.spec)
+        solo = context.settings.lanes
         return [
-            Lane(around.destination, one, self._place, settings, self, around.passing, solo=number == solo)
+            Lane(context.destination, one, self._place, settings, self, context.passing, solo=number == solo)
             for number, one in enumerate(ids)
         ]
 
     def _run_lane(self, lane: Lane) -> None:
+        """Starts a lane's task, which first initialises its id where that is stuck."""
+
         async def life() -> None:
             try:
                 if lane.is_stuck:
@@ -340,12 +373,12 @@ class FlowCopy:
             except READ_FAILURES as error:
                 self._unreadable(error)
 
-        task = self._around.spawn(life())
+        task = self._context.spawn(life())
         self._lane_tasks.add(task)
         task.add_done_callback(self._lane_tasks.discard)
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        """A task that ends with the flow."""
-        task = self._around.spawn(work)
+        """Starts a task that ends with the flow."""
+        task = self._context.spawn(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

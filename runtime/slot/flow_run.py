@@ -1,4 +1,4 @@
-"""Brings one flow of a slot to what is assigned, again and again: begins it, admits, releases, ends it."""
+"""A flow run reconciles one flow of a slot with its assignment: begins it, admits, releases, ends it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ from runtime.slot.log import log_event
 from runtime.slot.partition import now_ms
 from runtime.slot.sources import Source, Sources
 
-_LONGEST_PAUSE_S = 5.0
+_MAX_PAUSE_S = 5.0
 
 
 class FlowRun:
-    """A flow that can't begin (its source does not answer, say) keeps trying and disturbs no other (R7).
+    """A flow run owns one flow of a slot and reconciles it with the newest assignment.
 
-    `version` is the assignment that is in force: everything that it takes away is let go. While nothing is
-    held that is so at once, however long a source takes; otherwise it follows `_reconcile`.
+    A flow that can't begin, for example because its source does not answer, retries and disturbs no other
+    flow (R7). `version` is the assignment that is in force: every partition that it takes away is released.
+    Without a running flow it is in force at once, however long a source takes. Otherwise `_reconcile` sets
+    it.
     """
 
-    def __init__(self, name: str, around: Surroundings, sources: Sources) -> None:
+    def __init__(self, name: str, context: Surroundings, sources: Sources) -> None:
         self.name = name
         self.flow: FlowCopy | None = None
         self.version = 0
         self.superseded = ""
-        self._around = around
+        self._context = context
         self._sources = sources
         self._source: Source | None = None
         self._wanted: AssignedFlow | None = None
@@ -52,6 +54,7 @@ class FlowRun:
     def want(
         self, version: int, flow: AssignedFlow | None, partitions: dict[PartitionKey, AssignedPartition]
     ) -> None:
+        """Sets what is assigned: the flow, or None where it is not assigned any more, and its partitions."""
         self._newest = version
         if self.flow is None:
             self.version = version
@@ -60,12 +63,13 @@ class FlowRun:
         self._changed.set()
 
     async def run(self) -> None:
+        """Reconciles after every assignment, with retries, until the flow is superseded."""
         failures = 0
         while True:
             self._changed.clear()
             version = self._newest
             try:
-                await self._unless_it_fails(version)
+                await self._reconcile_unless_failed(version)
             except Superseded as outdated:
                 log_event(
                     "flow_superseded", key=self.name, flow=self.name, error=str(outdated), decision="end"
@@ -78,7 +82,7 @@ class FlowRun:
             except (WireError, ClientSettingsError, *READ_FAILURES) as error:
                 self._why, self._unreadable = str(error), isinstance(error, READ_FAILURES)
                 failures += 1
-                pause = min(0.2 * 2 ** min(failures, 10), _LONGEST_PAUSE_S)
+                pause = min(0.2 * 2 ** min(failures, 10), _MAX_PAUSE_S)
                 log_event(
                     "flow_retry",
                     key=self.name,
@@ -97,13 +101,15 @@ class FlowRun:
 
     @property
     def wanted(self) -> bool:
+        """Whether the flow is assigned to the slot."""
         return self._wanted is not None
 
     async def drain(self) -> None:
+        """Ends the flow's open transactions and stops it."""
         await self._end_flow()
 
     def partitions(self) -> list[PartitionStatus]:
-        """Every assigned partition, whether it is copied yet or not."""
+        """Returns the status of every assigned partition, also of those that are not copied yet."""
         copies = self.flow.copies if self.flow is not None else {}
         return [
             copies[key].status() if key in copies else self._not_copied(key, one)
@@ -111,6 +117,7 @@ class FlowRun:
         ]
 
     def _not_copied(self, key: PartitionKey, assigned: AssignedPartition) -> PartitionStatus:
+        """Returns the status of an assigned partition that is not copied, with the reason."""
         missing = self.flow.missing().get(key) if self.flow is not None else None
         if missing is not None and missing[0] == assigned:
             state, why = State.LEDGER_MISSING, missing[1]
@@ -128,19 +135,20 @@ class FlowRun:
         return PartitionStatus(*key, state, self._since_ms, why)
 
     async def _reconcile(self, version: int) -> None:
+        """Begins or ends the flow, and releases and admits partitions, until it matches the assignment."""
         if self._failure is not None:
             await self._end_flow()
             failure, self._failure = self._failure, None
             raise failure
         wanted = self._wanted
-        if self.flow is not None and (wanted is None or _begins_anew(self.flow.assigned, wanted)):
+        if self.flow is not None and (wanted is None or _must_restart(self.flow.assigned, wanted)):
             await self._end_flow()
         if self._source is not None and (wanted is None or wanted.spec.source != self._source.name):
             await self._leave_source()
         if wanted is None:
             return
         if self.flow is None:
-            self.flow = await self._begun(wanted)
+            self.flow = await self._begin(wanted)
         self.flow.assigned = wanted
         self.flow.set_rate(wanted.rate_limit)
         have = {key: copy.assigned for key, copy in self.flow.copies.items()}
@@ -148,12 +156,13 @@ class FlowRun:
         have.update(self.flow.undecided())
         stale = [key for key, assigned in have.items() if self._partitions.get(key) != assigned]
         await self.flow.release(stale)
-        self.version = max(self.version, version)  # what can't be admitted holds up no other slot (R7)
+        self.version = max(self.version, version)  # A failing admission delays no other slot (R7).
         await self.flow.admit(
             assigned for key, assigned in self._partitions.items() if key in stale or key not in have
         )
 
-    async def _begun(self, wanted: AssignedFlow) -> FlowCopy:
+    async def _begin(self, wanted: AssignedFlow) -> FlowCopy:
+        """Opens the flow's source and begins the flow."""
         if self._source is None:
             self._source = await self._sources.take(wanted.spec.source)
         source = self._source
@@ -161,17 +170,20 @@ class FlowRun:
             wanted.spec.native_only and wanted.spec.provenance != "headers"
         )
         directory = source.directory if batch else None
-        flow = FlowCopy(wanted, source.cluster, directory, self._around, self.fail)
+        flow = FlowCopy(wanted, source.cluster, directory, self._context, self.fail)
         try:
             await flow.begin()
         except BaseException:
             await flow.drain()
             raise
-        flow.spawn(watch(flow, source.cluster, self._around.destination))
+        flow.spawn(watch(flow, source.cluster, self._context.destination))
         return flow
 
-    async def _unless_it_fails(self, version: int) -> None:
-        """Reconciles. A flow that fails meanwhile releases nothing any more, so that is not awaited."""
+    async def _reconcile_unless_failed(self, version: int) -> None:
+        """Reconciles; where the flow fails meanwhile, the wait for its partitions' release is cancelled.
+
+        A failed flow does not release partitions any more.
+        """
         self._reconciling = asyncio.create_task(self._reconcile(version))
         try:
             await self._reconciling
@@ -182,13 +194,14 @@ class FlowRun:
             await self._reconcile(version)
 
     def fail(self, failure: Exception) -> None:
-        """The flow ends because of what the ledger holds, and begins again until that can be read."""
+        """Ends the flow because the ledger can't be read; it begins again until the ledger is readable."""
         self._failure = failure
         self._changed.set()
         if self._reconciling is not None:
             self._reconciling.cancel()
 
     async def _end_flow(self) -> None:
+        """Drains the flow, after which the newest assignment is in force."""
         flow = self.flow
         if flow is not None:
             await flow.drain()
@@ -196,19 +209,19 @@ class FlowRun:
             self.version = self._newest
 
     async def _leave_source(self) -> None:
-        """Nothing of the flow reads there any more."""
+        """Releases the source, from which the flow does not read any more."""
         source, self._source = self._source, None
         if source is not None:
             await self._sources.leave(source)
 
 
-def _begins_anew(before: AssignedFlow, after: AssignedFlow) -> bool:
+def _must_restart(before: AssignedFlow, after: AssignedFlow) -> bool:
     """All but the rate changes what lanes read, how they write or what they may: they begin again."""
     return replace(before, rate_limit=None) != replace(after, rate_limit=None)
 
 
 async def moment_or(event: asyncio.Event, seconds: float) -> None:
-    """Waits so long, or until the event."""
+    """Waits for the event, at most `seconds`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,9 +1,9 @@
 """Writes one structured line to stderr for each decision of a slot or a driver.
 
-A process opens it once, with `start`; before that, and in a process that only uses these rooms as a library,
-nothing is written. A line is text (`time level event key=value …`), or JSON where the environment says
-`REPL_LOG=json`. Values are escaped: a line holds printable ASCII alone. They are names, numbers, offsets and
-the words of errors, never a setting of a client. See docs/operations.md for the events.
+A process opens the log once, with `start`. Before that, and in a process that uses these packages as a
+library, no line is written. A line is text (`time level event key=value …`), or JSON if the environment
+sets `REPL_LOG=json`. Values are escaped, so that a line holds only printable ASCII. Values are names,
+numbers, offsets and error texts, never a setting of a client. See docs/operations.md for the events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 FORMAT_KEY = "REPL_LOG"
 _LOGGER = logging.getLogger("repl.events")
 _LOGGER.addHandler(logging.NullHandler())
-_LONGEST = 2_000  # signs of a value
+_MAX_LENGTH = 2_000  # Characters of a value.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/@%+,\-]+")
 
 Field = str | int | float | bool | None
@@ -31,17 +31,17 @@ Field = str | int | float | bool | None
 
 @dataclass(slots=True)
 class _Count:
-    """Lines of one kind in a window that began at `since`."""
+    """The number of lines of one kind in a window that began at `since`."""
 
     since: float
     written: int = 0
 
 
 class RateLimit:
-    """Decides which lines are written: a few of an event for each key, and not too many of the event.
+    """A rate limit decides which lines are written: a few per event and key, and not too many per event.
 
-    What is not written is counted. The count goes with the event's next line; where none comes, `flush` is
-    called when the window is over.
+    Lines that are not written are counted. The event's next line carries the count. Without a next line,
+    `flush` is called when the window is over.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def take(self, event: str, key: str) -> int | None:
-        """How many lines of the event were left out before this one; None where this one is left out."""
+        """Returns how many lines of the event were suppressed before, or None to suppress this one."""
         with self._lock:
             of_event, of_key = self._count(event, None), self._count(event, key)
             if of_key.written < self._of_key and of_event.written < self._of_event:
@@ -79,7 +79,7 @@ class RateLimit:
             return None
 
     def over(self, event: str) -> None:
-        """The window of lines that were left out is over."""
+        """Ends the window of an event, and flushes the count of its suppressed lines."""
         with self._lock:
             self._timers.pop(event, None)
             left_out = self._suppressed.pop(event, 0)
@@ -91,7 +91,7 @@ class RateLimit:
             self._flush(event, left_out)
 
     def clear(self) -> None:
-        """Forgets every line."""
+        """Resets all counts and cancels the timers."""
         with self._lock:
             for timer in self._timers.values():
                 timer.cancel()
@@ -109,11 +109,11 @@ class RateLimit:
         return count
 
 
-def _left_out(event: str, count: int) -> None:
+def _flush_suppressed(event: str, count: int) -> None:
     _write(logging.INFO, event, {"suppressed": count})
 
 
-_limit = RateLimit(_left_out)
+_limit = RateLimit(_flush_suppressed)
 
 
 def log_event(
@@ -125,8 +125,9 @@ def log_event(
     trace: BaseException | None = None,
     **fields: Field,
 ) -> None:
-    """Writes the line. `key` is what the rate of an event is limited by, beside the event. Fields without a
-    value are left out.
+    """Writes one line.
+
+    The rate of lines is limited per event, and per event and `key`. Fields without a value are omitted.
     """
     if _LOGGER.isEnabledFor(level):
         log_fields(event, fields, key=key, level=level, trace=trace)
@@ -140,13 +141,13 @@ def log_fields(
     level: int = logging.INFO,
     trace: BaseException | None = None,
 ) -> None:
-    """The same for fields that are made elsewhere."""
+    """Writes one line from a mapping of fields; see `log_event`."""
     suppressed = _limit.take(event, key) if _LOGGER.isEnabledFor(level) else None
     if suppressed is None:
         return
     given = dict(fields)
     if trace is not None:
-        given["traceback"] = "".join(traceback.format_exception(trace))[-_LONGEST:]
+        given["traceback"] = "".join(traceback.format_exception(trace))[-_MAX_LENGTH:]
     if suppressed:
         given["suppressed"] = suppressed
     _write(level, event, given)
@@ -158,7 +159,7 @@ def _write(level: int, event: str, fields: Mapping[str, Field]) -> None:
 
 
 def start(environ: Mapping[str, str], descriptor: int = 2) -> None:
-    """Lines are written from now on, each in one write, so those of several processes do not mix."""
+    """Opens the log; each line is one write, so that the lines of several processes do not mix."""
     stop()
     made = _Descriptor(descriptor)
     made.setFormatter(JsonLines() if environ.get(FORMAT_KEY) == "json" else TextLines())
@@ -168,7 +169,7 @@ def start(environ: Mapping[str, str], descriptor: int = 2) -> None:
 
 
 def stop() -> None:
-    """Nothing is written any more."""
+    """Closes the log; later lines are discarded."""
     for handler in list(_LOGGER.handlers):
         _LOGGER.removeHandler(handler)
     _LOGGER.addHandler(logging.NullHandler())
@@ -177,49 +178,59 @@ def stop() -> None:
 
 
 class _Descriptor(logging.Handler):
+    """A handler that writes each line to a file descriptor in one write."""
+
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):  # where the reader of the log is gone, copying goes on
+        """Writes one formatted record."""
+        with contextlib.suppress(OSError):  # Copying continues when the log's reader is gone.
             os.write(self._descriptor, self.format(record).encode("ascii") + b"\n")
 
 
 class TextLines(logging.Formatter):
+    """Formats a record as `time repl level event key=value …`."""
+
     def format(self, record: logging.LogRecord) -> str:
+        """Returns the line without its newline."""
         fields = " ".join(f"{name}={_word(one)}" for name, one in fields_of(record).items())
-        return f"{_moment(record)} repl {record.levelname} {record.getMessage()} {fields}".rstrip()
+        return f"{_time(record)} repl {record.levelname} {record.getMessage()} {fields}".rstrip()
 
 
 class JsonLines(logging.Formatter):
+    """Formats a record as a JSON object on one line."""
+
     def format(self, record: logging.LogRecord) -> str:
-        head = {"time": _moment(record), "level": record.levelname, "event": record.getMessage()}
+        """Returns the line without its newline."""
+        head = {"time": _time(record), "level": record.levelname, "event": record.getMessage()}
         return _json({**head, **{name: _cut(one) for name, one in fields_of(record).items()}})
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, Field]:
+    """Returns the fields of a record that this module has logged."""
     found: Mapping[str, Field] = getattr(record, "fields", {})
     return found
 
 
-def _moment(record: logging.LogRecord) -> str:
+def _time(record: logging.LogRecord) -> str:
     at = datetime.fromtimestamp(record.created, UTC)
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}Z"
 
 
 def _word(value: Field) -> str:
-    """As it is where it is one plain word, else as a JSON string: no control character, no newline."""
+    """Returns a plain word unchanged, and any other value as a JSON string without control characters."""
     text = str(_cut(value)).lower() if isinstance(value, bool) else str(_cut(value))
     return text if _PLAIN.fullmatch(text) else _json(text)
 
 
 def _json(value: object) -> str:
-    """ASCII, and the one control character escaped, too, that JSON leaves as it is."""
+    """Returns ASCII JSON, with DEL escaped as well, the one control character that JSON does not escape."""
     return json.dumps(value).replace("\x7f", "\\u007f")
 
 
 def _cut(value: Field) -> Field:
-    if isinstance(value, str) and len(value) > _LONGEST:
-        return value[:_LONGEST] + "…"
+    if isinstance(value, str) and len(value) > _MAX_LENGTH:
+        return value[:_MAX_LENGTH] + "…"
     return value

@@ -1,4 +1,4 @@
-"""One partition on its way through the slot: where it stands, what is queued, and why it is not moving."""
+"""A partition in the slot holds its positions, its queued batches, and the reason why it does not move."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 
 class Cursor(NamedTuple):
-    """A position at the source, and the leader epoch of what lies right before it (-1: not known)."""
+    """A position at the source, with the leader epoch of the record before it (-1: not known)."""
 
     offset: int
     epoch: int
 
 
 class Queued(NamedTuple):
-    """A batch that is ready to go out, and the memory it lies in."""
+    """A batch that is ready to be sent, with the memory that holds it.
+
+    `epoch` is the leader epoch of the record before the batch's position.
+    """
 
     out: Outgoing
     epoch: int
@@ -38,7 +41,7 @@ class Queued(NamedTuple):
 
 
 class PartitionFields(TypedDict):
-    """Which partition a line of the log is about, and where it stands in the ledger."""
+    """The fields of a log line that name a partition and its progress in the ledger."""
 
     flow: str
     topic: str
@@ -48,7 +51,7 @@ class PartitionFields(TypedDict):
 
 
 class Source(NamedTuple):
-    """The source's side as it was last answered."""
+    """The offsets of the partition at the source in the last fetch response (-1: not known)."""
 
     log_start: int = -1
     stable_end: int = -1
@@ -60,10 +63,12 @@ _MOVING = frozenset({State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCK
 
 
 class PartitionCopy:
-    """Mutable on purpose: one asyncio process, one object per partition, no lock.
+    """The state of one partition in the slot, from its admission to its release.
 
-    `cursor` is where to fetch next, `queue` what was fetched before it and not sent yet. A `rewind` throws
-    the queue away and goes back to what is committed; `turn` tells answers to older fetches apart.
+    It is mutable on purpose: there is one event loop, one object per partition, and no lock. `cursor` is
+    the position of the next fetch. `queue` holds the batches that were fetched before it and are not sent
+    yet. A `rewind` discards the queue and returns to the committed position. `turn` counts these resets: a
+    response to a fetch of an earlier turn is ignored.
     """
 
     def __init__(self, assigned: AssignedPartition, progress: Progress, *, shared: bool = False) -> None:
@@ -81,9 +86,9 @@ class PartitionCopy:
         self.intake: BrokerIntake | None = None
         self.rewrite: RewriteSpec | None = None
         self.part: Part | None = None
-        self.closing = False  # its tail is in the transaction that is being ended
+        self.closing = False  # Its idle position is in the transaction that is being ended.
         self.accounts = OffsetAccounts(progress.destination_end)
-        self.looked_epoch = -1  # the destination's leader epoch when it was looked at
+        self.looked_epoch = -1  # The destination's leader epoch at the last inspection.
         self.suspect = False
         self.failures = 0
         self.replacement: Progress | None = None
@@ -103,6 +108,7 @@ class PartitionCopy:
 
     @property
     def label(self) -> str:
+        """The partition's name for logs."""
         return f"{self.key.flow}/{self.key.topic}-{self.key.partition}"
 
     @property
@@ -111,6 +117,7 @@ class PartitionCopy:
         return max(self.last_fetch_ms, self.intake.heard_ms(self) if self.intake is not None else 0)
 
     def logged(self) -> PartitionFields:
+        """Returns the fields that a log line about the partition starts with."""
         flow, topic, partition = self.key
         progress = self.progress
         return {
@@ -123,27 +130,29 @@ class PartitionCopy:
 
     @property
     def fetchable(self) -> bool:
+        """Whether the partition may be fetched in its current state."""
         return not self.releasing and self.state in _MOVING
 
     @property
     def behind(self) -> bool:
-        """Whether the source is known to have more that is about to come: an end now would only cost time."""
+        """Whether the source is known to have more records, so that a commit now only costs time."""
         return self.cursor.offset < self.source.stable_end and self.fetchable
 
     @property
     def busy(self) -> bool:
-        """Whether an open transaction may still commit something of it: till then it stays in its lane."""
+        """Whether an open transaction may still commit something of it; it stays in its lane until then."""
         return self.part is not None or self.closing
 
     @property
     def tail_moved(self) -> bool:
-        """Whether the ledger is to hear of a position without any batch."""
+        """Whether a position is to be committed to the ledger without any batch."""
         if self.busy or self.releasing:
             return False
         moved = not self.queue and self.cursor.offset > self.progress.position
         return moved or self.replacement is not None
 
     def enter(self, state: State, why: str = "") -> None:
+        """Changes the state, with its reason, and logs the change."""
         if state is not self.state:
             self.since_ms = now_ms()
             if state is not State.RETRYING and not (state in _FLOWING and self.state in _FLOWING):
@@ -163,21 +172,23 @@ class PartitionCopy:
         self.blocked_by = None
 
     def block(self, by: OpenTransaction | None, why: str) -> None:
-        """A transaction at the source holds its readers back."""
+        """Enters the state of a partition whose readers are blocked by an open transaction at the source."""
         self.enter(State.BLOCKED_AT_SOURCE, why)
         self.blocked_by = by
 
     def add(self, queued: Queued) -> None:
+        """Appends a batch to the queue."""
         self.queue.append(queued)
         self.queued_bytes += queued.out.batch.size
 
     def take(self) -> Queued:
+        """Removes and returns the first batch of the queue."""
         queued = self.queue.popleft()
         self.queued_bytes -= queued.out.batch.size
         return queued
 
     def rewind(self) -> None:
-        """Back to what is committed: whatever was fetched since is fetched again."""
+        """Returns to the committed position: all records behind it are fetched again."""
         self.shed()
         self.part = None
         self.dropped = 0
@@ -193,7 +204,8 @@ class PartitionCopy:
         self.queued_bytes = 0
 
     def committed(self, progress: Progress) -> None:
-        if progress.incarnation != self.progress.incarnation:  # what is in the new log from here on counts
+        """Applies progress that a transaction has committed."""
+        if progress.incarnation != self.progress.incarnation:  # The accounts start anew with the new log.
             self.accounts = OffsetAccounts(progress.destination_end)
         self.progress = progress
         self.trouble = ""
@@ -201,13 +213,13 @@ class PartitionCopy:
         self.transactions += 1
 
     def backoff_s(self, first_ms: int, longest_ms: int) -> float:
-        """How long to wait after one more failure."""
+        """Counts a failure and returns the seconds to wait after it."""
         self.failures += 1
         grown: float = first_ms * 2.0 ** min(self.failures - 1, 16)
         return min(grown, longest_ms) / 1000
 
     def settle(self) -> None:
-        """`copying` or `caught_up`, by where it stands now."""
+        """Enters `copying` or `caught_up`, by the committed position and the source's end."""
         if self.state not in _MOVING:
             return
         end = self.source.stable_end
@@ -220,6 +232,7 @@ class PartitionCopy:
             self.enter(State.CAUGHT_UP)
 
     def status(self) -> PartitionStatus:
+        """Returns the status record of the partition."""
         progress = self.progress
         return PartitionStatus(
             flow=self.key.flow,
@@ -249,4 +262,5 @@ class PartitionCopy:
 
 
 def now_ms() -> int:
+    """Returns the wall clock's time in milliseconds."""
     return int(time.time() * 1000)

@@ -1,16 +1,18 @@
-"""A flow's settings as its lanes use them: seconds, and bounds that already respect its rpo."""
+"""The lane settings of a flow are in seconds, and their bounds already respect the flow's rpo."""
 
 from dataclasses import dataclass
 
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 
-_LATE = 0.8  # of the time after which brokers give up on a transaction
+_LATE = 0.8  # The fraction of the transaction timeout after which a lane aborts by itself.
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSettings:
-    """`longest_s` bounds a transaction under load: half of the rpo, so that a record fetched at its
-    beginning is in within the rpo even when the end takes as long again.
+    """The settings of a flow's lanes.
+
+    `longest_s` bounds a transaction under load. It is at most half of the rpo, so that a record fetched at
+    the beginning is committed within the rpo even when the end takes as long again.
     """
 
     longest_s: float
@@ -21,13 +23,15 @@ class LaneSettings:
 
     @property
     def late_s(self) -> float:
-        """A transaction that is not written by then is aborted here: brokers who give up on one take its
-        writer for dead.
+        """The age in seconds at which the lane aborts a transaction that is not written yet.
+
+        It is below the transaction timeout: a broker that times a transaction out fences its producer.
         """
         return self.transaction_timeout_ms * _LATE / 1000
 
 
 def lane_settings(copy: CopySettings, flow: FlowSpec) -> LaneSettings:
+    """Returns the lane settings from the job's copy settings and the flow's rpo."""
     longest = copy.transaction_ms if flow.rpo_ms is None else min(copy.transaction_ms, flow.rpo_ms // 2)
     return LaneSettings(
         longest_s=max(longest, 1) / 1000,

@@ -1,4 +1,4 @@
-"""The slot: everything one process copies, from its first assignment to its end."""
+"""A slot copies all partitions that are assigned to one process, from its first assignment to its end."""
 
 from __future__ import annotations
 
@@ -36,20 +36,24 @@ _OPEN_PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """As asked: open transactions were ended."""
+    """The slot stopped on request, after its open transactions ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Someone else may be the writer now (47, 90), or no id works: end the process, then submit it again."""
+    """The slot was fenced: another writer may be active (errors 47, 90), or no transactional id works.
+
+    The process must end and be submitted again.
+    """
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """The ledger names newer generations for all flows of the slot: whoever assigned them is not the
-    driver.
+    """The ledger holds newer generations of all flows of the slot.
+
+    The process that assigned them is not the driver any more.
     """
 
     why: str
@@ -59,14 +63,16 @@ SlotEnd = Stopped | Fenced | Outdated
 
 
 def why_of(end: SlotEnd) -> str:
+    """Returns the reason of an end, empty for one on request."""
     return "" if isinstance(end, Stopped) else end.why
 
 
 class Slot:
-    """Made with its first assignment; `run` copies until `stop`, or until it must end.
+    """A slot owns the clients, flows and tasks of one process, starting with its first assignment.
 
-    All methods are for the event loop that runs it. One slot per process: errors 47 and 90 end the process,
-    because only one that was submitted again may initialise its ids again (R3).
+    `run` copies until `stop`, or until the slot must end. All methods must be called in the event loop that
+    runs it. There is one slot per process. Errors 47 and 90 end the process, because only a process that
+    was submitted again may initialise its transactional ids again (R3).
     """
 
     def __init__(self, spec: SlotSpec, first: Assignment, environ: Mapping[str, str] | None = None) -> None:
@@ -78,12 +84,15 @@ class Slot:
         self._sources = Sources(self._cluster, spec.sources)
         self._budget = ByteBudget(spec.copy.buffer_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._around: Surroundings | None = None
+        self._context: Surroundings | None = None
         self._stopping = asyncio.Event()
         self._end: asyncio.Future[SlotEnd] | None = None
 
     async def run(self) -> SlotEnd:
-        """Copies. Raises what it can't explain: the process should end then, too."""
+        """Copies until the slot ends, and returns how it ended.
+
+        Raises an unexpected exception, after which the process should also end.
+        """
         self._end = asyncio.get_running_loop().create_future()
         spec = self._spec
         log_event("slot_started", job=spec.job, slot=spec.slot, destination=spec.destination)
@@ -91,15 +100,16 @@ class Slot:
             return await self._run(self._end)
 
     async def _run(self, end: asyncio.Future[SlotEnd]) -> SlotEnd:
+        """Opens the destination, copies until the slot is stopped or `end` is set, then closes."""
         spec = self._spec
         try:
-            if await self._opened():
+            if await self._open():
                 self.assign(self._assignment)
                 stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stopping.wait())
                 await asyncio.wait([stopping, end], return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
                 if not end.done():
-                    await self._drained()
+                    await self._drain()
             ended = end.result() if end.done() else Stopped()
             log_event(
                 "slot_ended",
@@ -110,10 +120,13 @@ class Slot:
             )
             return ended
         finally:
-            await self._closed()
+            await self._close()
 
     def assign(self, assignment: Assignment) -> None:
-        """What is copied from now on. What stays is not disturbed; `status` says when it is in force."""
+        """Replaces the assignment. Partitions that stay are not interrupted.
+
+        `status` shows when the assignment is in force. An older version is ignored.
+        """
         if assignment.version < self._assignment.version or self._stopping.is_set():
             return
         self._assignment = assignment
@@ -124,38 +137,41 @@ class Slot:
             flows=len(assignment.flows),
             partitions=len(assignment.partitions),
         )
-        if self._around is None:
+        if self._context is None:
             return
         for name in [*self._runs, *assignment.flows]:
             partitions = {one.key: one for one in assignment.partitions if one.flow == name}
             if name not in self._runs or self._runs[name].superseded:
-                self._runs[name] = FlowRun(name, self._around, self._sources)
+                self._runs[name] = FlowRun(name, self._context, self._sources)
                 self._spawn(self._runs[name].run())
             self._runs[name].want(assignment.version, assignment.flows.get(name), partitions)
 
     def stop(self) -> None:
-        """Open transactions end, then `run` returns Stopped."""
+        """Requests the end: open transactions end, then `run` returns Stopped."""
         self._stopping.set()
 
     def status(self) -> SlotStatus:
-        """`assignment` is the version that is in force: everything released before it is let go."""
+        """Returns the status of the slot, its flows and its partitions.
+
+        `assignment` is the version that is in force: every partition that it takes away is released.
+        """
         runs = list(self._runs.values())
         in_force = min((run.version for run in runs), default=self._assignment.version)
         return SlotStatus(
             slot=self._spec.slot,
             at_ms=now_ms(),
-            assignment=in_force if self._around is not None else 0,
+            assignment=in_force if self._context is not None else 0,
             process=os.getpid(),
             host=socket.gethostname(),
             rss_bytes=_resident_bytes(),
             buffered_bytes=self._budget.used,
             flows=[run.flow.stats() for run in runs if run.flow is not None],
-            partitions=[status for run in runs for status in run.partitions()] + self._waiting(),
+            partitions=[status for run in runs for status in run.partitions()] + self._starting(),
         )
 
-    def _waiting(self) -> list[PartitionStatus]:
-        """Before the destination could be opened."""
-        if self._around is not None:
+    def _starting(self) -> list[PartitionStatus]:
+        """Returns the status of the assigned partitions before the destination is open."""
+        if self._context is not None:
             return []
         moment = now_ms()
         return [
@@ -163,8 +179,8 @@ class Slot:
             for one in self._assignment.partitions
         ]
 
-    async def _opened(self) -> bool:
-        """Waits for the destination as long as it takes; false when the slot is stopped meanwhile."""
+    async def _open(self) -> bool:
+        """Opens the destination, with retries; returns False when the slot is stopped meanwhile."""
         while not self._stopping.is_set():
             try:
                 if self._destination is None:
@@ -172,7 +188,7 @@ class Slot:
                 destination = self._destination
                 ledger = await Ledger.open(destination)
                 topic = (await destination.topics([naming.OFFSET_MAP], fresh=True))[naming.OFFSET_MAP]
-                self._around = Surroundings(
+                self._context = Surroundings(
                     job=self._spec.job,
                     slot=self._spec.slot,
                     settings=self._spec.copy,
@@ -194,20 +210,24 @@ class Slot:
         return False
 
     async def _cluster(self, name: str, spec: ClusterSpec) -> Cluster:
+        """Opens a client of a cluster, with the slot's client id."""
         return await opened(name, named(spec, client_id(self._spec.job, self._spec.slot)), self._environ)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Starts a task whose failure ends the slot."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task
 
     def _failed(self, error: BaseException) -> None:
+        """Ends the slot with an unexpected exception."""
         if self._end is not None and not self._end.done():
             self._end.set_exception(error)
             self._stopping.set()
 
     def _finished(self, task: asyncio.Task[None]) -> None:
+        """Handles the end of a task: an exception ends the slot, and so does the last superseded flow."""
         self._tasks.discard(task)
         end = self._end
         error = None if task.cancelled() else task.exception()
@@ -223,10 +243,10 @@ class Slot:
             case _:
                 self._failed(error)
 
-    async def _drained(self) -> None:
+    async def _drain(self) -> None:
         await asyncio.gather(*(run.drain() for run in self._runs.values()))
 
-    async def _closed(self) -> None:
+    async def _close(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -239,6 +259,7 @@ class Slot:
 
 
 def _resident_bytes() -> int:
+    """Returns the resident memory of the process in bytes; 0 where /proc does not tell it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -247,6 +268,6 @@ def _resident_bytes() -> int:
 
 
 def run_slot(slot: Slot) -> SlotEnd:
-    """For a process that does nothing else: runs the slot on uvloop."""
+    """Runs a slot on uvloop, for a process that does nothing else."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(slot.run())

@@ -1,4 +1,4 @@
-"""The source clusters of a slot: flows of one cluster share a connection, and the last to leave closes it."""
+"""The flows of a slot share one client per source cluster; it closes when the last flow leaves it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Opening = Callable[[str, ClusterSpec], Awaitable[Cluster]]
 
 @dataclass(eq=False, slots=True)
 class Source:
-    """An open source cluster; `users` counts the flows that have taken it and not left yet."""
+    """An open source cluster; `users` counts the flows that use it."""
 
     name: str
     cluster: Cluster
@@ -26,16 +26,17 @@ class Source:
 
 @dataclass(eq=False, slots=True)
 class _Place:
-    """Who comes while it is being opened waits for it."""
+    """The entry of a source; its lock makes concurrent callers wait while the source is being opened."""
 
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     source: Source | None = None
 
 
 class Sources:
-    """The sources that the slot may reach, by name: no assignment adds one or changes how one is reached.
+    """The sources that the slot may connect to, by name.
 
-    Each `take` is followed by one `leave`. `opening` raises WireError, ClientSettingsError.
+    An assignment can't add a source or change its settings. Each `take` is followed by one `leave`. `opening`
+    raises WireError, ClientSettingsError.
     """
 
     def __init__(self, opening: Opening, specs: Mapping[str, ClusterSpec]) -> None:
@@ -44,7 +45,10 @@ class Sources:
         self._places: dict[str, _Place] = {}
 
     async def take(self, name: str) -> Source:
-        """Raises UnknownCluster for a name that the slot was not started with."""
+        """Returns the open source of a name, and opens it where it is not open.
+
+        Raises UnknownCluster for a name that the slot was not started with, and the errors of `opening`.
+        """
         spec = self._specs.get(name)
         if spec is None:
             raise UnknownCluster(name)
@@ -57,13 +61,14 @@ class Sources:
             return place.source
 
     async def leave(self, source: Source) -> None:
+        """Ends one use of a source, and closes it after the last one."""
         source.users -= 1
         if not source.users:
             self._places[source.name].source = None
             await source.cluster.close()
 
     async def close(self) -> None:
-        """Whoever uses them."""
+        """Closes all sources, whether they are in use or not."""
         for place in self._places.values():
             if place.source is not None:
                 await place.source.cluster.close()

@@ -1,6 +1,4 @@
-"""What a flow did in this slot since it began: counts, and the time from a record's timestamp to its
-commit.
-"""
+"""Counts the records, bytes, commits and latencies of a flow in this slot since it began."""
 
 from bisect import bisect_left
 
@@ -10,6 +8,8 @@ from runtime.slot.write.transaction import Transaction
 
 
 class FlowCounters:
+    """The counters of a flow in this slot; a latency is the time from a record's timestamp to its commit."""
+
     def __init__(self) -> None:
         self.records = 0
         self.bytes = 0
@@ -19,6 +19,7 @@ class FlowCounters:
         self._latency_sum_ms = 0.0
 
     def committed(self, tx: Transaction, entries: list[Entry], now_ms: int) -> None:
+        """Counts a committed transaction."""
         self.commits += 1
         for entry in entries:
             self.dropped += entry.step.dropped if entry.step is not None else 0
@@ -31,6 +32,7 @@ class FlowCounters:
             self._latency_sum_ms += latency * records
 
     def stats(self, flow: str, aborts: int, throttled_ms: int, stuck_lanes: list[str]) -> FlowStats:
+        """Returns the counters as a record for the slot's status."""
         return FlowStats(
             flow=flow,
             records=self.records,

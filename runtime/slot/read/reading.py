@@ -35,17 +35,17 @@ class Reading:
         spec: FlowSpec,
         source: Cluster,
         directory: ProducerDirectory | None,
-        around: Surroundings,
+        context: Surroundings,
         bucket: TokenBucket,
-        care: Care,
+        supervisor: Care,
         start: Start,
     ) -> None:
         self._spec = spec
         self._source = source
         self._directory = directory
-        self._around = around
+        self._context = context
         self._bucket = bucket
-        self._care = care
+        self._supervisor = supervisor
         self._start = start
         self._intakes: dict[int, BrokerIntake] = {}
 
@@ -53,7 +53,7 @@ class Reading:
         """Fetches a partition from its cursor on, at the leader that the metadata names."""
         self.remove(copy)
         leader = self._source.leader(copy.key.topic, copy.key.partition)
-        assert leader is not None, "the care looked"
+        assert leader is not None, "the supervisor inspected the partition before"
         copy.intake = self._intake(leader.leader)
         copy.intake.add(copy)
 
@@ -68,7 +68,7 @@ class Reading:
         if copy.intake is not None:
             copy.intake.touch(copy)
         elif copy.fetchable:
-            self._care.admit([copy])
+            self._supervisor.admit([copy])
 
     def hold(self, copies: Iterable[PartitionCopy]) -> None:
         """Stops fetching partitions until they are rewound; they hold no memory meanwhile (R8)."""
@@ -92,26 +92,26 @@ class Reading:
         """Retries or inspects a partition whose fetch failed."""
         why = f"{copy.key.topic}-{copy.key.partition} at the source: {why}"
         if decision.do is Do.LOOK:
-            self._care.look(copy, why)
+            self._supervisor.look(copy, why)
         else:
-            self._care.retry(copy, why)
+            self._supervisor.retry(copy, why)
 
     def corrupt(self, copy: PartitionCopy, kept: Kept) -> None:
         """Stops a partition at a record that is too large or corrupt."""
         failure = kept.failure
         state = State.RECORD_TOO_LARGE if isinstance(failure, TooLarge) else State.RECORD_CORRUPT
-        self._care.stop(copy, state, str(failure))
+        self._supervisor.stop(copy, state, str(failure))
 
     def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
         """Returns the producer ids whose batches must not be copied to the destination (R5)."""
         assert self._directory is not None
-        home = Home(self._around.destination.cluster_id, copy.at.topic)
+        home = Home(self._context.destination.cluster_id, copy.at.topic)
         return self._directory.going_home(producer_ids, copy.key.topic, home, self._spec.native_only)
 
     def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
         """Returns how the partition's batches are rewritten, computed once per partition."""
         if copy.rewrite is None:
-            ids = self._source.cluster_id, self._around.destination.cluster_id
+            ids = self._source.cluster_id, self._context.destination.cluster_id
             copy.rewrite = rewrite_spec(copy.assigned, self._spec, *ids)
         return copy.rewrite
 
@@ -120,12 +120,12 @@ class Reading:
     def _intake(self, node: int) -> BrokerIntake:
         """Returns the intake of a leader, and starts it where there is none."""
         if node not in self._intakes:
-            around = self._around
+            context = self._context
             made = BrokerIntake(
                 node,
                 self._source,
-                around.settings,
-                around.budget,
+                context.settings,
+                context.budget,
                 self._bucket,
                 self._directory,
                 self,
@@ -152,7 +152,9 @@ class Reading:
         ) as error:  # Without the producer directory, the filter can't decide what to copy (R5).
             self._remove_intake(intake)
             for copy in list(intake.copies.values()):
-                self._care.retry(copy, f"{naming.PRODUCERS} of {self._spec.source} can't be read: {error}")
+                self._supervisor.retry(
+                    copy, f"{naming.PRODUCERS} of {self._spec.source} can't be read: {error}"
+                )
 
     def _remove_intake(self, intake: BrokerIntake) -> None:
         """Removes an intake that has ended."""
