@@ -1,1 +1,1 @@
-"""The ledger at a destination: internal topics, offset maps, checkpoints, start positions."""
+"""The ledger reads and writes the internal topics of a destination: progress, offset maps, checkpoints."""

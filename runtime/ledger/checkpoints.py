@@ -1,4 +1,4 @@
-"""A cluster's checkpoints of group offsets, read again and again."""
+"""Reads a cluster's checkpoints of group offsets repeatedly."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from runtime.kafka.cluster import Cluster
 from runtime.kafka.codes import ErrorCode
 from runtime.ledger.scan import Scan, TopicReplaced
 
-Place = tuple[str, str, int]  # group, topic, partition, at the cluster itself
+Place = tuple[str, str, int]  # Group, topic and partition at the cluster itself.
 
 
 class Checkpoints:
-    """`refresh` first; a cluster that no job copies into has none. One of a newer version is passed over."""
+    """The newest checkpoints of a cluster, by key and by the partition that they set.
+
+    `refresh` must come first. A cluster that no job copies into has no checkpoints. A checkpoint of a newer
+    format version is ignored.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._scan: Scan | None = None
         self._by_key: dict[CheckpointKey, Checkpoint] = {}
-        # A flow may copy two topics into places of the same name one after the other: by its own key, then.
+        # A flow may copy two topics into the same destination topic one after the other, so that several keys
+        # share a place.
         self._by_place: dict[Place, dict[CheckpointKey, Checkpoint]] = {}
 
     def _forget(self) -> None:
@@ -28,8 +33,8 @@ class Checkpoints:
         self._by_place.clear()
 
     async def refresh(self) -> None:
-        """Raises WireError."""
-        scan = await self._opened()
+        """Reads the checkpoints that were written since the last call. Raises WireError."""
+        scan = await self._open_scan()
         if scan is None:
             return
         try:
@@ -39,9 +44,9 @@ class Checkpoints:
             await self.refresh()
             return
         for stored, value in scan.fold.news():
-            self._take_in(stored, value)
+            self._take_record(stored, value)
 
-    async def _opened(self) -> Scan | None:
+    async def _open_scan(self) -> Scan | None:
         if self._scan is None:
             topic = (await self._cluster.topics([naming.CHECKPOINTS]))[naming.CHECKPOINTS]
             if topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -49,16 +54,18 @@ class Checkpoints:
         return self._scan
 
     def get(self, key: CheckpointKey) -> Checkpoint | None:
+        """Returns the newest checkpoint of a key."""
         return self._by_key.get(key)
 
     def of_flow(self, flow: str) -> dict[CheckpointKey, Checkpoint]:
+        """Returns the newest checkpoints of a flow."""
         return {key: one for key, one in self._by_key.items() if key.flow == flow}
 
     def at(self, group: str, topic: str, partition: int) -> list[Checkpoint]:
-        """What every flow into the cluster last said of one of its partitions."""
+        """Returns the newest checkpoint of every flow for one partition of the cluster and a group."""
         return list(self._by_place.get((group, topic, partition), {}).values())
 
-    def _take_in(self, stored: bytes, value: bytes | None) -> None:
+    def _take_record(self, stored: bytes, value: bytes | None) -> None:
         key = checkpoint.decode_key(stored)
         if key is None:
             return

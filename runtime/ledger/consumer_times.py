@@ -1,6 +1,6 @@
-"""Consumer timestamps of one flow: what is kept of them at the destination, what is learned at the source.
+"""Consumer timestamps of one flow are read from the source's records and stored at the destination.
 
-By them an offset below the map is placed: data that was there before the flow kept a map.
+They translate group offsets below the map, for data that was copied before the flow had a map.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from runtime.ledger.record_times import time_at
 from runtime.ledger.records import Record
 from runtime.ledger.scan import Scan, TopicReplaced
 
-_TOGETHER = 8
-_AGAIN_MS = 5 * 60 * 1000
+_CONCURRENT = 8
+_RETRY_AFTER_MS = 5 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 
-Place = tuple[TopicPartition, int]  # a partition, and an offset or a time in it
+Place = tuple[TopicPartition, int]  # A partition, and an offset or a timestamp in it.
 
 
 class Times:
-    """`refresh` first. `most`: so many commits are remembered of one group's partition."""
+    """The consumer timestamps of a flow: those stored at the destination, and new ones not stored yet.
+
+    `refresh` must come first. `most` is the number of commits that are kept for a partition of a group.
+    """
 
     def __init__(self, flow: str, source: Cluster | None, destination: Cluster, most: int = 1) -> None:
         self._flow = flow
@@ -40,47 +43,53 @@ class Times:
         self._most = most
         self._scans: dict[int, Scan] = {}
         self._known: dict[TimesKey, ConsumerTimes] = {}
-        self._unsaid: set[TimesKey] = set()
-        self._gone: dict[TimesKey, tuple[int, int]] = {}  # nothing tells of this offset; when to ask again
+        self._unsaved: set[TimesKey] = set()
+        # An offset for which no record was found, and the time in ms after which the source is read again.
+        self._not_found: dict[TimesKey, tuple[int, int]] = {}
 
     async def refresh(self) -> None:
-        """Raises WireError."""
+        """Reads the timestamps that are stored at the destination. Raises WireError."""
         try:
-            for scan in await self._opened():
+            for scan in await self._open_scans():
                 await scan.refresh()
                 for stored, value in scan.fold.news():
-                    self._take_in(stored, value)
-        except TopicReplaced:  # all that is known is said again in the new one
+                    self._take_record(stored, value)
+        except TopicReplaced:  # All known timestamps are written to the new topic again.
             self._scans.clear()
-            self._unsaid.update(self._known)
+            self._unsaved.update(self._known)
 
     def time_of(self, item: Item, committed: int) -> int | None:
+        """Returns the known timestamp in ms of a committed offset, or None."""
         known = self._known.get(self._key(item))
         return known.time_of(committed) if known is not None else None
 
     async def learn(self, offsets: Mapping[Item, int], at_most: int | None = None) -> None:
-        """Of commits that are not known: what the source's records tell. What can't be read is left out; of
-        more than so many the rest is for the next time.
+        """Reads the timestamps of commits that are not known yet from the source's records.
+
+        A commit whose record can't be read is omitted. At most `at_most` positions are read in one call.
         """
         if self._source is None:
             return
         source, wanted = self._source, self._not_known(offsets, at_most)
-        for place, found in (await _together(wanted, lambda at, offset: time_at(source, at, offset))).items():
+        for place, found in (
+            await _request_all(wanted, lambda at, offset: time_at(source, at, offset))
+        ).items():
             for item in wanted[place]:
                 if found is not None:
-                    self._learned(item, Moment(place[1], found))
+                    self._add(item, Moment(place[1], found))
                 else:
-                    self._gone[self._key(item)] = (place[1], _now_ms() + _AGAIN_MS)
+                    self._not_found[self._key(item)] = (place[1], _now_ms() + _RETRY_AFTER_MS)
 
     def _not_known(self, offsets: Mapping[Item, int], at_most: int | None) -> dict[Place, list[Item]]:
+        """Returns the positions that must be read, each with the commits that have it."""
         now_ms = _now_ms()
         wanted: dict[Place, list[Item]] = {}
         for item, offset in offsets.items():
             key, place = self._key(item), (TopicPartition(item.topic, item.partition), offset)
-            known, gone = self._known.get(key), self._gone.get(key)
+            known, gone = self._known.get(key), self._not_found.get(key)
             if known is not None and known.has(offset):
-                if known.at_ms < now_ms - _DAY_MS:  # what is not said again is forgotten
-                    self._unsaid.add(key)
+                if known.at_ms < now_ms - _DAY_MS:  # A record that is not written again expires.
+                    self._unsaved.add(key)
             elif gone is not None and gone[0] == offset and now_ms < gone[1]:
                 continue
             elif place in wanted or at_most is None or len(wanted) < at_most:
@@ -88,9 +97,9 @@ class Times:
         return wanted
 
     def unsaid(self, partitions: int) -> dict[int, list[Record]]:
-        """What was learned and is not kept yet, by partition of the topic."""
+        """Returns the records that are not stored yet, by partition of the timestamps topic."""
         found: dict[int, list[Record]] = {}
-        for key in self._unsaid:
+        for key in self._unsaved:
             at = consumer_times.partition_of(key, partitions)
             said = ConsumerTimes(self._known[key].moments, _now_ms())
             record = Record(consumer_times.encode_key(key), consumer_times.encode(said))
@@ -98,11 +107,14 @@ class Times:
         return found
 
     def said(self) -> None:
-        self._unsaid.clear()
+        """Marks all timestamps as stored."""
+        self._unsaved.clear()
 
     async def places(self, wanted: Mapping[Item, tuple[TopicPartition, int]]) -> dict[Item, int | None]:
-        """The first record at the destination that is as late as the one a group goes on with, None where
-        none is. A group whose record's time is not known is left out, and so is what could not be asked.
+        """Returns the first destination offset whose record is as late as the next record of each group.
+
+        The offset is None where no record is that late. A commit without a known timestamp is omitted, and
+        so is one whose partition did not answer.
         """
         times = {item: self.time_of(item, committed) for item, (_, committed) in wanted.items()}
         asked: dict[Place, list[Item]] = {}
@@ -110,22 +122,24 @@ class Times:
             if timestamp is not None:
                 when = EARLIEST if timestamp == NO_TIME else timestamp
                 asked.setdefault((wanted[item][0], when), []).append(item)
-        found = await _together(asked, self._first)
+        found = await _request_all(asked, self._first)
         return {item: offset for place, offset in found.items() for item in asked[place]}
 
     async def _first(self, at: TopicPartition, timestamp: int) -> int | None:
+        """Returns the first destination offset at or after a timestamp, or None."""
         offset = (await offsets_of(self._destination, {at: timestamp}))[at]
         return offset if offset >= 0 else None
 
-    async def _opened(self) -> Iterable[Scan]:
+    async def _open_scans(self) -> Iterable[Scan]:
+        """Returns a scan for each partition of the timestamps topic."""
         topic = (await self._destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
         for partition in topic.partitions if not topic.error else ():
             self._scans.setdefault(partition, Scan(self._destination, naming.TIMESTAMPS, partition))
         return self._scans.values()
 
-    def _take_in(self, stored: bytes, value: bytes | None) -> None:
+    def _take_record(self, stored: bytes, value: bytes | None) -> None:
         key = consumer_times.decode_key(stored)
-        if key is None or key.flow != self._flow or key in self._unsaid:
+        if key is None or key.flow != self._flow or key in self._unsaved:
             return
         try:
             if value is not None:
@@ -133,25 +147,27 @@ class Times:
         except UnreadableTimes:
             return
 
-    def _learned(self, item: Item, moment: Moment) -> None:
+    def _add(self, item: Item, moment: Moment) -> None:
+        """Adds a timestamp that was read from the source, to be stored at the destination."""
         key = self._key(item)
         before = self._known.get(key, ConsumerTimes((), 0))
         self._known[key] = before.later(moment, self._most, _now_ms())
-        self._unsaid.add(key)
+        self._unsaved.add(key)
 
     def _key(self, item: Item) -> TimesKey:
         return TimesKey(self._flow, *item)
 
 
-async def _together(
+async def _request_all(
     places: Iterable[Place], ask: Callable[[TopicPartition, int], Awaitable[int | None]]
 ) -> dict[Place, int | None]:
-    """The answers, several at a time; of what does not answer there is none."""
-    turn = asyncio.Semaphore(_TOGETHER)
+    """Requests all places, several at a time; a place whose request fails is omitted."""
+    limit = asyncio.Semaphore(_CONCURRENT)
     found: dict[Place, int | None] = {}
 
     async def one(place: Place) -> None:
-        async with turn:
+        """Requests one place, and stores its result unless the request fails."""
+        async with limit:
             with suppress(WireError, BatchFailure):
                 found[place] = await ask(*place)
 

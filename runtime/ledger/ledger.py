@@ -1,6 +1,4 @@
-"""The ledger as a slot, a driver or a group sync reads it: newest committed values, and what is not decided
-yet.
-"""
+"""Reads the ledger for slots, drivers and group sync: the newest committed values, and undecided writes."""
 
 import asyncio
 import time
@@ -30,22 +28,25 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.ledger.scan import Scan, TopicReplaced
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
     """A transaction that is not decided yet has written this partition's progress.
 
-    Whoever resumes must wait: the end of a transaction is answered before its markers are written. Whoever
-    only shows takes `committed`.
+    A caller that resumes from it must wait, because a broker acknowledges the end of a transaction before its
+    markers are written. A caller that only displays progress uses `committed`.
     """
 
     committed: Progress | None
 
 
 class Ledger:
-    """Reads lazily: `refresh` a flow first, then ask. One scan serves all flows of a ledger partition."""
+    """A ledger owns the scans of the ledger partitions that were read so far.
+
+    A flow must be refreshed before its values are requested. One scan serves all flows of a ledger partition.
+    """
 
     def __init__(self, cluster: Cluster, partitions: int) -> None:
         self._cluster = cluster
@@ -54,18 +55,21 @@ class Ledger:
 
     @classmethod
     async def open(cls, cluster: Cluster) -> "Ledger":
+        """Returns the ledger of a cluster, not read yet. Raises WireError."""
         topic = (await cluster.topics([naming.LEDGER], fresh=True))[naming.LEDGER]
         if topic.error is not ErrorCode.NONE:
             raise BrokerError(topic.error, naming.LEDGER)
         return cls(cluster, len(topic.partitions))
 
     def partition(self, flow: str) -> int:
+        """Returns the ledger partition that holds the flow's records."""
         return partition_of(flow, self.partitions)
 
     async def refresh(self, flow: str, within: float = 30.0) -> None:
-        """Up to a high watermark taken now. Raises WireError, TopicReplaced, BatchFailure.
+        """Reads the flow's ledger partition up to a high watermark taken now.
 
-        A ledger that was replaced is read from its beginning at the next refresh.
+        Raises WireError, TopicReplaced, BatchFailure. A ledger that was replaced is read from its beginning
+        at the next refresh.
         """
         try:
             await self._scan(flow).refresh(within)
@@ -74,26 +78,30 @@ class Ledger:
             raise
 
     async def decided(self, flow: str, within: float = 30.0) -> None:
-        """Refreshed, and a generation that somebody is writing is decided: the end of a transaction is
-        answered before its marks are written. Raises WireError where one stays open for longer.
+        """Refreshes until no open transaction has written the flow's generation.
+
+        A broker acknowledges the end of a transaction before its markers are written. Raises WireError
+        where one stays open for longer than `within` seconds.
         """
         await self.refresh(flow, within)
         until = time.monotonic() + within
         while self.undecided(flow):
             if time.monotonic() > until:
                 raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"who may copy {flow}")
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
             await self.refresh(flow, within)
 
     def generation(self, flow: str) -> Generation | None:
+        """Returns the newest committed generation of a flow."""
         value = self._scan(flow).fold.get(encode_key(GenerationKey(flow)))
         return decode_generation(value) if value is not None else None
 
     def undecided(self, flow: str) -> bool:
-        """Whether a transaction that is not decided yet has written the flow's generation."""
+        """Returns whether a transaction that is not decided yet has written the flow's generation."""
         return self._scan(flow).fold.undecided(encode_key(GenerationKey(flow)))
 
     def progress(self, key: PartitionKey) -> Progress | Undecided | None:
+        """Returns the progress of one partition, or Undecided where an open transaction has written it."""
         committed = self.committed(key)
         undecided = self._scan(key.flow).fold.undecided(encode_key(ProgressKey(key)))
         return Undecided(committed) if undecided else committed
@@ -104,7 +112,7 @@ class Ledger:
         return decode_progress(value) if value is not None else None
 
     def all_progress(self, flow: str) -> dict[PartitionKey, Progress]:
-        """Every partition the flow ever copied, as committed."""
+        """Returns the committed progress of every partition that the flow ever copied."""
         found: dict[PartitionKey, Progress] = {}
         for key, value in self._scan(flow).fold.items():
             match decode_key_of(key, flow):
@@ -113,7 +121,7 @@ class Ledger:
         return found
 
     def orphans(self, flow: str) -> dict[PartitionKey, Orphans]:
-        """What stayed behind, and what of it was replayed; of partitions that have any."""
+        """Returns the orphaned ranges and the replayed ones, of partitions that have any."""
         found: dict[PartitionKey, Orphans] = {}
         for key, value in self._scan(flow).fold.items():
             match decode_key_of(key, flow):
@@ -126,7 +134,7 @@ class Ledger:
         return found
 
     def generations(self) -> dict[str, Generation]:
-        """By flow, of every flow whose partition was refreshed."""
+        """Returns the generations of all flows whose ledger partition was refreshed."""
         found: dict[str, Generation] = {}
         for scan in self._scans.values():
             for key, value in scan.fold.items():

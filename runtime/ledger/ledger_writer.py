@@ -1,6 +1,4 @@
-"""Writes ledger records outside a slot: the driver's generations and first positions, and the fence around
-old slots.
-"""
+"""Writes ledger records outside a slot, such as generations and first positions, and fences old slots."""
 
 import asyncio
 import time
@@ -42,7 +40,7 @@ async def send(
     transactional_id: str | None = None,
     purpose: str = "produce",
 ) -> int:
-    """One batch to one partition; the base offset that was acknowledged. Raises WireError, sends once."""
+    """Sends one batch to one partition once, and returns the acknowledged base offset. Raises WireError."""
     topic = (await cluster.topics([at.topic]))[at.topic]
     found = topic.partitions.get(at.partition)
     if topic.error is not ErrorCode.NONE or found is None or found.leader < 0:
@@ -63,7 +61,10 @@ async def send(
 
 
 class LedgerWriter:
-    """One transactional id that writes ledger records. Opening it fences every older holder of the id."""
+    """A ledger writer owns one transactional id and commits ledger records under it.
+
+    Opening it fences every older holder of the id.
+    """
 
     def __init__(self, cluster: Cluster, transactional_id: str, identity: ProducerIdentity) -> None:
         self._cluster = cluster
@@ -76,21 +77,23 @@ class LedgerWriter:
     async def open(
         cls, cluster: Cluster, transactional_id: str, transaction_timeout_ms: int = 30_000
     ) -> Self:
+        """Initialises the transactional id and returns its writer. Raises WireError."""
         identity = await init_producer_id(cluster, transactional_id, transaction_timeout_ms)
         return cls(cluster, transactional_id, identity)
 
     async def commit(self, records: Mapping[LedgerKey, LedgerValue | None]) -> None:
-        """All of it or nothing; None is a tombstone. Raises WireError: then the writer must be opened again.
+        """Writes records in one transaction; None is a tombstone.
 
-        Codes 47 and 90 mean that another driver holds the id: whoever gets them acts no more (R10).
+        Raises WireError; the writer must then be opened again. Codes 47 and 90 mean that another driver
+        holds the id: a caller that gets them must not act any more (R10).
         """
         async with self._writing:
-            by_partition = await self._placed(records)
+            by_partition = await self._by_partition(records)
             await add_partitions(self._cluster, self._transactional_id, self._identity, list(by_partition))
-            await self._put(by_partition)
+            await self._send_all(by_partition)
             await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
 
-    async def _put(self, by_partition: Mapping[TopicPartition, Sequence[Record]]) -> None:
+    async def _send_all(self, by_partition: Mapping[TopicPartition, Sequence[Record]]) -> None:
         for at, group in by_partition.items():
             for chunk in chunks(group, BATCH_BYTES):
                 await self._send(at, chunk)
@@ -104,20 +107,22 @@ class LedgerWriter:
         self._sequences[at] = next_sequence(sequence, batch.records)
         await send(self._cluster, at, stamped, self._transactional_id)
 
-    async def _placed(
+    async def _by_partition(
         self, records: Mapping[LedgerKey, LedgerValue | None]
     ) -> dict[TopicPartition, list[Record]]:
+        """Returns the encoded records by the partition that each belongs to."""
         topics = await self._cluster.topics([naming.LEDGER, naming.OFFSET_MAP])
         placed: dict[TopicPartition, list[Record]] = {}
         for key, value in records.items():
-            topic, flow = _home(key)
+            topic, flow = _topic_and_flow(key)
             at = TopicPartition(topic, partition_of(flow, len(topics[topic].partitions)))
             encoded = encode_value(value) if value is not None else None
             placed.setdefault(at, []).append(Record(encode_key(key), encoded))
         return placed
 
 
-def _home(key: LedgerKey) -> tuple[str, str]:
+def _topic_and_flow(key: LedgerKey) -> tuple[str, str]:
+    """Returns the topic of a key, and the flow that decides its partition."""
     match key:
         case GenerationKey(flow):
             return naming.LEDGER, flow
@@ -133,13 +138,15 @@ async def fence(
     within: float = 10.0,
     transaction_timeout_ms: int = 30_000,
 ) -> list[str]:
-    """Initialises every id, so that what an older slot has open is aborted and it can write no more (R3).
+    """Initialises every id, which aborts the open transactions of older slots and fences them (R3).
 
-    What comes back is stuck: its transaction is decided, but a partition can't take the marker now. Such an
-    id is to be fenced again later, and what its slot copied is not to be assigned before.
+    Returns the ids that are stuck: their transaction is decided, but a partition can't take the marker now.
+    Such an id must be fenced again later, and the partitions of its slot must not be assigned before.
+    Raises WireError.
     """
 
     async def one(transactional_id: str) -> str | None:
+        """Initialises one id; returns it where it is stuck."""
         try:
             await init_producer_id(cluster, transactional_id, transaction_timeout_ms, within=within)
         except BrokerError as error:

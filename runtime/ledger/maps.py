@@ -1,4 +1,4 @@
-"""The offset maps of flows, put together from their segments and the ends that progress carries (R6)."""
+"""Builds the offset maps of flows from their sealed segments and the open span in their progress (R6)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from runtime.ledger.scan import Scan, TopicReplaced
 
 
 class Maps:
-    """Kept by who asks again and again: `refresh` reads on from where it was, `get` costs little."""
+    """The segments of all flows of a cluster, kept for repeated reads.
+
+    `refresh` continues to read at its last position, and `get` costs little.
+    """
 
     def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
         self._cluster = cluster
@@ -36,9 +39,10 @@ class Maps:
         self._unreadable: dict[str, dict[SegmentKey, UnreadableRecord]] = {}
 
     async def refresh(self, flow: str) -> None:
-        """Progress first: it names the segments that were sealed by then, and those are there to be read.
+        """Reads the progress of a flow, then its segments.
 
-        Raises WireError, TopicReplaced, BatchFailure, and UnreadableRecord for a segment of this flow.
+        Progress must come first: the segments that it names were sealed before and can be read. Raises
+        WireError, TopicReplaced, BatchFailure, and UnreadableRecord for a segment of this flow.
         """
         await self._ledger.refresh(flow)
         partition, scan = await self._scan(flow)
@@ -49,25 +53,26 @@ class Maps:
             self._segments.clear()
             self._unreadable.clear()
             raise
-        self._take_in(scan)
+        self._take_news(scan)
         if flow in self._unreadable:
             raise next(iter(self._unreadable[flow].values()))
 
     def get(self, key: PartitionKey) -> OffsetMap | None:
-        """As of the last refresh; None for what was never copied."""
+        """Returns the map of a partition as of the last refresh; None for one that was never copied."""
         progress = self._ledger.committed(key)
         return self._map(key, progress) if progress is not None else None
 
     def all(self, flow: str) -> dict[PartitionKey, OffsetMap]:
+        """Returns the maps of all partitions that the flow ever copied, as of the last refresh."""
         progress = self._ledger.all_progress(flow)
         return {key: self._map(key, state) for key, state in progress.items()}
 
     def segments(self, key: PartitionKey) -> dict[SegmentKey, Segment]:
-        """Of every incarnation, in no order."""
+        """Returns the sealed segments of every incarnation, in no order."""
         return self._segments.get(key, {})
 
     def spans(self, key: PartitionKey, progress: Progress) -> list[tuple[SegmentKey, Span]]:
-        """The sealed ones of the current incarnation, in order."""
+        """Returns the sealed spans of the current incarnation, in order."""
         return sorted(
             (
                 (number, one.span())
@@ -78,8 +83,10 @@ class Maps:
         )
 
     def sealing(self, key: PartitionKey, progress: Progress) -> bool:
-        """Whether the newest segment that progress names can't be seen yet: its topic's marker is still to
-        come. Until then the map only seems to begin later.
+        """Returns whether the newest segment that progress names can't be read yet.
+
+        The marker of its transaction is not written yet at the segment's topic. Until then the map seems to
+        begin later than it does.
         """
         newest = SegmentKey(key, progress.incarnation, progress.segments - 1)
         stored = encode_key(newest)
@@ -91,23 +98,24 @@ class Maps:
         return OffsetMap([*(span for _, span in self.spans(key, progress)), progress.open_span()])
 
     async def _scan(self, flow: str) -> tuple[int, Scan]:
+        """Returns the partition of the map topic that holds the flow's segments, and its scan."""
         topic = (await self._cluster.topics([naming.OFFSET_MAP]))[naming.OFFSET_MAP]
         partition = partition_of(flow, max(len(topic.partitions), 1))
         if partition not in self._scans:
             self._scans[partition] = Scan(self._cluster, naming.OFFSET_MAP, partition)
         return partition, self._scans[partition]
 
-    def _take_in(self, scan: Scan) -> None:
+    def _take_news(self, scan: Scan) -> None:
         for stored, value in scan.fold.news():
             try:
                 key = decode_key(stored)
-            except UnreadableRecord:  # of no segment: a newer version may add other keys
+            except UnreadableRecord:  # It is no segment's key: a newer version may add other keys.
                 continue
             if isinstance(key, SegmentKey):
                 self._take_segment(key, value)
 
     def _take_segment(self, key: SegmentKey, value: bytes | None) -> None:
-        """One that can't be read is kept as such: only its own flow waits for it (R7)."""
+        """Stores a segment, or the error of one that can't be read, which stops only its own flow (R7)."""
         unreadable = self._unreadable.pop(key.of.flow, {})
         unreadable.pop(key, None)
         segments = self._segments.setdefault(key.of, {})
@@ -122,16 +130,17 @@ class Maps:
 
 
 async def read_map(cluster: Cluster, flow: str) -> dict[PartitionKey, OffsetMap]:
-    """Every partition the flow ever copied, read once."""
+    """Reads the maps of all partitions that a flow ever copied, once."""
     maps = Maps(cluster, await Ledger.open(cluster))
     await maps.refresh(flow)
     return maps.all(flow)
 
 
 async def trim_map(cluster: Cluster, writer: LedgerWriter, flow: str) -> int:
-    """Takes segments away that hold nothing the destination still has (R6); how many. A duty of the driver.
+    """Deletes the segments of offsets that the destination no longer holds, and returns their number (R6).
 
-    Those of older incarnations go too: what they map was recreated or truncated.
+    Segments of older incarnations are deleted too: the log that they map was recreated or truncated. This
+    is a duty of the driver.
     """
     ledger = await Ledger.open(cluster)
     maps = Maps(cluster, ledger)

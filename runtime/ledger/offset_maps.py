@@ -1,4 +1,4 @@
-"""Offset maps of the flows into one cluster, for who asks again and again."""
+"""Caches the offset maps of the flows into one cluster, for callers that translate repeatedly."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from runtime.ledger.maps import Maps
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """`trimmed`: its beginning was taken away, because the destination holds nothing of it any more."""
+    """An offset map as it can be read now.
+
+    `trimmed` means that its beginning was deleted, because the destination no longer holds those offsets.
+    """
 
     offsets: OffsetMap
     trimmed: bool
 
 
 class Atlas:
-    """The maps of flows into one cluster. Maps are put together when they are asked for, and kept."""
+    """The offset maps of the flows into one cluster, each built on request and cached."""
 
     def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -32,26 +35,27 @@ class Atlas:
         self._drawn: dict[PartitionKey, tuple[Progress, Drawn]] = {}
 
     async def refresh(self, flows: Iterable[str]) -> None:
-        """Raises WireError."""
+        """Reads the progress and segments of flows. Raises WireError."""
         for flow in flows:
             await self._maps.refresh(flow)
             self._progress[flow] = self._ledger.all_progress(flow)
 
     def progress(self, flow: str) -> dict[PartitionKey, Progress]:
-        """By the last refresh."""
+        """Returns the committed progress of a flow's partitions as of the last refresh."""
         return self._progress.get(flow, {})
 
     def map(self, key: PartitionKey) -> OffsetMap | None:
+        """Returns the offset map of a partition, or None where there is none that can be read now."""
         drawn = self.drawn(key)
         return drawn.offsets if drawn is not None else None
 
     def sealing(self, key: PartitionKey) -> bool:
-        """Whether its map is being written at this moment: what can be read of it may be too little."""
+        """Returns whether a segment of the partition's map is being written: the map is then incomplete."""
         progress = self.progress(key.flow).get(key)
         return progress is not None and self._maps.sealing(key, progress)
 
     def drawn(self, key: PartitionKey) -> Drawn | None:
-        """None where there is no map, or none that can be read at this moment."""
+        """Returns the map of a partition and whether it is trimmed, or None where none can be read now."""
         progress = self.progress(key.flow).get(key)
         if progress is None or self._maps.sealing(key, progress):
             return None
@@ -71,7 +75,7 @@ class Atlas:
 
 
 async def atlas_at(cluster: Cluster) -> Atlas | None:
-    """None where no job ever copied into the cluster."""
+    """Returns the offset maps of a cluster, or None where no job ever copied into it. Raises WireError."""
     topics = await cluster.topics([naming.LEDGER, naming.OFFSET_MAP])
     if any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):
         return None

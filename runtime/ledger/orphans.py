@@ -1,4 +1,7 @@
-"""A flow that has ended lets go of what its source still holds: "orphaned from X to Y, position Y"."""
+"""Marks the records that a source still holds as orphaned, for a flow that has ended.
+
+The ledger then holds "orphaned from X to Y, position Y".
+"""
 
 from __future__ import annotations
 
@@ -36,18 +39,19 @@ NO_MIRRORS: Mapping[PartitionKey, str] = MappingProxyType({})
 
 
 class NotEnded(Exception):
-    """The flow may still copy, or its end is not done: nothing of it is an orphan yet."""
+    """The flow may still copy, or has not ended completely, so no record of it is orphaned yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What was committed, by the first source offset of each range; `generation` is the flow's own now."""
+    """The committed orphan ranges, by their first source offset, and the flow's generation now."""
 
     generation: int
     orphaned: Mapping[OrphanedKey, Orphaned]
 
 
 def orphans_transactional_id(flow: str) -> str:
+    """Returns the transactional id that marks orphans of a flow."""
     return f"repl.orphans.{flow}"
 
 
@@ -60,18 +64,21 @@ async def leave_orphans(
     mirrors: Mapping[PartitionKey, str] = NO_MIRRORS,
     within_s: float = _WITHIN_S,
 ) -> Marks:
-    """For every partition that the flow copied: what the source holds beyond its position is orphaned, and
-    its position lies behind, in one transaction. Done again, it marks what came since. `mirrors` are
-    partitions that the flow never came to, with their topics at the destination: all of them is orphaned.
+    """Marks the source's records beyond the flow's positions as orphaned, and moves the positions there.
 
-    The same order as when a driver takes a flow over (fencing 3): a generation record with this writer's id,
-    every id before it fenced, and only then progress is read; whoever takes the flow over meanwhile fences
-    this writer. An open transaction of the source is orphaned with the rest: whatever becomes of it, it is
-    older than what the other side wrote. Raises NotEnded, WireError, UnreadableRecord.
+    All partitions are written in one transaction. A repeated call marks the records that came since.
+    `mirrors` are partitions that the flow has never copied, with their topics at the destination: all their
+    records are orphaned.
+
+    The order is that of a driver that takes a flow over (fencing 3). A generation record with this writer's
+    id is written, every earlier id is fenced, and only then progress is read. A process that takes the flow
+    over meanwhile fences this writer. An open transaction of the source is orphaned with the rest: whether
+    it commits or not, it is older than the records that the other side wrote. Raises NotEnded, WireError,
+    UnreadableRecord.
     """
     ledger = await Ledger.open(destination)
     writer = await LedgerWriter.open(destination, orphans_transactional_id(flow))
-    mine = await _take(flow, ledger, writer, destination, within_s)
+    mine = await _take_over(flow, ledger, writer, destination, within_s)
     own = {key: one for key, one in ledger.all_progress(flow).items() if not is_reserved(key.topic)}
     new = [AssignedPartition(*key, destination_topic=mirrors[key]) for key in mirrors if key not in own]
     own |= await first_positions(source, destination, new, None, mine.number)
@@ -91,13 +98,16 @@ async def leave_orphans(
     )
 
 
-async def _take(
+async def _take_over(
     flow: str, ledger: Ledger, writer: LedgerWriter, destination: Cluster, within_s: float
 ) -> Generation:
-    """When this returns nobody else writes the flow's progress, and `ledger` has all of it."""
+    """Takes the flow over: no other process writes its progress any more, and `ledger` has all of it.
+
+    Raises NotEnded, WireError.
+    """
     own = orphans_transactional_id(flow)
     await ledger.decided(flow, within_s)
-    before = _ended(flow, ledger.generation(flow))
+    before = _require_ended(flow, ledger.generation(flow))
     older = [one for one in before.transactional_ids if one != own]
     taken = replace(
         before,
@@ -114,7 +124,8 @@ async def _take(
     return replace(taken, transactional_ids=[own])
 
 
-def _ended(flow: str, generation: Generation | None) -> Generation:
+def _require_ended(flow: str, generation: Generation | None) -> Generation:
+    """Returns the flow's generation; raises NotEnded where it has not ended."""
     if generation is None:
         raise NotEnded(f"{flow} never ran")
     if not generation.ended:
@@ -123,7 +134,7 @@ def _ended(flow: str, generation: Generation | None) -> Generation:
 
 
 async def _fence(destination: Cluster, ids: Sequence[str], within_s: float) -> None:
-    """Until none of them could still write."""
+    """Fences ids until none of them can write any more. Raises TimedOut."""
     stuck: Sequence[str] = ids
     try:
         async with asyncio.timeout(within_s):
@@ -137,7 +148,7 @@ async def _fence(destination: Cluster, ids: Sequence[str], within_s: float) -> N
 async def _ends(
     source: Cluster, progress: Mapping[PartitionKey, Progress], within_s: float
 ) -> dict[PartitionKey, int]:
-    """Of topics that are still those that were copied."""
+    """Returns the source's log ends, for topics that are still the ones that were copied."""
     topics = await source.topics({key.topic for key in progress}, fresh=True)
     same = {
         TopicPartition(key.topic, key.partition): key

@@ -1,6 +1,4 @@
-"""Batch provenance: which producer ids at a source write for a flow, and whose batches are going home
-(R5).
-"""
+"""Batch provenance: the producer ids of flows are in a directory, which prevents cycles of records (R5)."""
 
 from __future__ import annotations
 
@@ -17,15 +15,16 @@ from runtime.ledger.ledger_writer import send
 from runtime.ledger.records import Record, build, plain
 from runtime.ledger.scan import Scan, TopicReplaced
 
-_NOBODYS = -1
-_REMEMBERED = 100_000
+_NO_PRODUCER = -1
+_MAX_NATIVE = 100_000
 _PARTITION = 0
 
 
 class ProducerDirectory:
-    """What `__repl.producers` of one cluster says. An id that is not in it is looked up once, up to a high
-    watermark taken after the fetch that showed it; then it is known to be nobody's flow. No answer: no
-    copy.
+    """The directory holds the content of `__repl.producers` of one cluster.
+
+    An unknown id is looked up once, up to a high watermark taken after the fetch that contained it. An id
+    that is not found there is no flow's producer. Without an answer, no batch is copied.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -33,16 +32,21 @@ class ProducerDirectory:
         self._scan: Scan | None = None
         self._flows: dict[int, Producer] = {}
         self._native: set[int] = set()
-        self._unreadable: dict[int | None, UnreadableRecord] = {}  # None: it may be any producer's
+        self._unreadable: dict[
+            int | None, UnreadableRecord
+        ] = {}  # The key None stands for a record of an unknown producer.
 
     def unknown(self, producer_ids: Iterable[int]) -> bool:
+        """Returns whether any of the ids must be resolved first."""
         return any(
-            one not in self._flows and one not in self._native for one in producer_ids if one != _NOBODYS
+            one not in self._flows and one not in self._native for one in producer_ids if one != _NO_PRODUCER
         )
 
     async def resolve(self, producer_ids: Iterable[int]) -> None:
-        """After this, each of them is known. Fails closed: raises WireError, TopicReplaced, BatchFailure, and
-        UnreadableRecord where the record of one of them can't be read.
+        """Looks ids up, after which each of them is known.
+
+        It fails closed: it raises WireError, TopicReplaced, BatchFailure, and UnreadableRecord where the
+        record of one of the ids can't be read.
         """
         topic = (await self._cluster.topics([naming.PRODUCERS], fresh=self._scan is None))[naming.PRODUCERS]
         if topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -53,29 +57,32 @@ class ProducerDirectory:
             except TopicReplaced:
                 self._scan = None
                 raise
-            self._take_in(self._scan)
+            self._take_news(self._scan)
         wanted = set(producer_ids)
         for key, error in self._unreadable.items():
             if key is None or key in wanted:
                 raise error
-        if len(self._native) > _REMEMBERED:
+        if len(self._native) > _MAX_NATIVE:
             self._native.clear()
         self._native.update(one for one in wanted if one not in self._flows)
 
     def flow_of(self, producer_id: int) -> str | None:
-        """The flow that the id writes for; None for a producer that is no flow's. Resolve it first."""
+        """Returns the flow that a resolved id writes for, or None for a producer of no flow."""
         producer = self._flows.get(producer_id)
         return producer.flow if producer is not None else None
 
     def going_home(self, producer_ids: Iterable[int], topic: str, home: Home, native_only: bool) -> set[int]:
-        """Those that wrote to `topic` what came from `home`; with `native_only`, those of any flow."""
+        """Returns the ids that wrote records from `home` to `topic`.
+
+        With `native_only`, it returns the ids that write for any flow.
+        """
         return {
             one
             for one in producer_ids
             if (flow := self._flows.get(one)) is not None and (native_only or flow.home(topic) == home)
         }
 
-    def _take_in(self, scan: Scan) -> None:
+    def _take_news(self, scan: Scan) -> None:
         for key, value in scan.fold.news():
             if value is None:
                 continue
@@ -91,8 +98,9 @@ class ProducerDirectory:
 
 
 async def register(cluster: Cluster, producer_id: int, producer: Producer, now_ms: int) -> None:
-    """Writes down whose id it is, before its first data. Not in a transaction: it is true whatever
-    commits.
+    """Writes the flow of a producer id to the directory, before the id's first data. Raises WireError.
+
+    The record is written outside a transaction, because it is true whether a transaction commits or not.
     """
     batch = plain(build([Record(encode_key(producer_id), encode(producer))], now_ms))
     await send(cluster, TopicPartition(naming.PRODUCERS, _PARTITION), batch)

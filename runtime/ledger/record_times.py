@@ -1,4 +1,4 @@
-"""When the record was written that a group goes on with: at its committed offset, or else before it."""
+"""Finds the timestamp of the record at a group's committed offset, or of the last record before it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartitio
 from runtime.kafka.queries.partitions import list_offsets
 
 _WINDOW_BYTES = 64 << 10
-_BACK = 100  # markers and what was aborted may lie right before an offset
+_BACK = 100  # Markers and aborted records may precede an offset.
 _PURPOSE = "groups"
 
 
 async def time_at(cluster: Cluster, at: TopicPartition, committed: int) -> int | None:
-    """The earliest time among the next records, as many as one fetch brings: where timestamps are somewhat
-    out of order, a later one that is earlier must not be skipped. At the end, the time of the last record
-    before.
+    """Returns the earliest timestamp in ms among the next records that one fetch returns.
 
-    None where the source no longer holds the next record: what follows says nothing of when it was written.
-    NO_TIME where records have none. Raises WireError, BatchFailure.
+    Timestamps may be out of order, and a later record with an earlier timestamp must not be skipped. At the
+    end of the log, the result is the timestamp of the last record before the offset.
+
+    The result is None where the source no longer holds the next record, because the records after it do not
+    show when it was written. It is NO_TIME where records have no timestamp. Raises WireError, BatchFailure.
     """
     start = (await list_offsets(cluster, {at: EARLIEST}))[at]
     if not isinstance(start, ListedOffset) or start.offset > committed:
@@ -35,7 +36,7 @@ async def time_at(cluster: Cluster, at: TopicPartition, committed: int) -> int |
 
 
 async def _from(cluster: Cluster, at: TopicPartition, offset: int) -> list[Record]:
-    """What one fetch brings of what is committed."""
+    """Returns the committed records of one fetch."""
     answer = await fetch_once(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
     if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
         return []

@@ -1,4 +1,4 @@
-"""Record batches of small records: built for, and read from, the internal topics."""
+"""Builds and reads the batches of small records in the internal topics."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -12,22 +12,26 @@ from runtime.batch.splice import Raw, join
 from runtime.batch.varint import varint
 
 MAX_UNPACKED: Final = 16 << 20
-_SOMEWHERE: Final = Where("an internal topic", -1)
+_INTERNAL_TOPIC: Final = Where("an internal topic", -1)
 
 
 class Record(NamedTuple):
+    """A record to write; a value of None is a tombstone."""
+
     key: bytes
     value: bytes | None
 
 
 class StoredRecord(NamedTuple):
+    """A record that was read, with its offset."""
+
     offset: int
     key: bytes | None
     value: bytes | None
 
 
 def build(records: Sequence[Record], now_ms: int) -> Batch:
-    """One uncompressed batch, to be stamped with a producer's identity or sent `plain`."""
+    """Returns one uncompressed batch, which is then stamped with a producer's identity or sent `plain`."""
     raw: list[Raw] = [(at, now_ms, _tail(record)) for at, record in enumerate(records)]
     body, base, latest = join(raw)
     return Batch(
@@ -49,7 +53,7 @@ def build(records: Sequence[Record], now_ms: int) -> Batch:
 
 
 def plain(batch: Batch) -> Stamped:
-    """The batch as no producer's: for facts that are true whether anything commits or not."""
+    """Returns the batch without a producer, for facts that are true whether a transaction commits or not."""
     fields = batch[:13]
     unsummed = HEADER.pack(*fields)
     checksum = crc32c(batch.body, crc32c(unsummed[CRC_FROM:]))
@@ -57,7 +61,7 @@ def plain(batch: Batch) -> Stamped:
 
 
 def chunks(records: Sequence[Record], limit: int) -> list[list[Record]]:
-    """The records in order, in groups of about `limit` bytes: one batch each."""
+    """Returns the records in order, in groups of about `limit` bytes, one for each batch."""
     groups: list[list[Record]] = []
     room = 0
     for record in records:
@@ -70,11 +74,13 @@ def chunks(records: Sequence[Record], limit: int) -> list[list[Record]]:
     return groups
 
 
-def read(batch: Batch, where: Where = _SOMEWHERE) -> list[StoredRecord]:
+def read(batch: Batch, where: Where = _INTERNAL_TOPIC) -> list[StoredRecord]:
+    """Returns the records of a batch. Raises BatchFailure."""
     return [StoredRecord(one.offset, one.key, one.value) for one in records_of(batch, where, MAX_UNPACKED)]
 
 
 def _tail(record: Record) -> bytes:
+    """Returns the encoded key, value and empty headers of a record."""
     value = record.value
     packed = varint(-1) if value is None else varint(len(value)) + value
     return varint(len(record.key)) + record.key + packed + varint(0)

@@ -1,4 +1,4 @@
-"""Reads one partition of an internal topic on, uncommitted, up to a high watermark taken now (fencing 2)."""
+"""Reads one partition of an internal topic, uncommitted, up to a high watermark taken now (fencing 2)."""
 
 import asyncio
 
@@ -16,19 +16,21 @@ from runtime.ledger.fold import Fold
 
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1
-_PURPOSE = "scan"  # a quota holds up the connection that it is exceeded on: not what steers the copying
+# Scans use a connection of their own. A quota delays the connection on which it is exceeded, and must not
+# delay the scans, which copying depends on.
+_PURPOSE = "scan"
 
 
 class TopicReplaced(Exception):
-    """The internal topic is not the one that was read before: what was read means nothing any more."""
+    """The internal topic was replaced since it was read, so its values are not valid any more."""
 
 
 READ_FAILURES = (TopicReplaced, BatchFailure, UnreadableRecord)
-"""What reading an internal topic raises beside WireError. A flow that needs what can't be read stops (R7)."""
+"""The errors of reading an internal topic, beside WireError. A flow that needs its records stops (R7)."""
 
 
 class Scan:
-    """`fold` holds what was read so far."""
+    """A scan owns the read position in one partition of an internal topic; `fold` holds what was read."""
 
     def __init__(self, cluster: Cluster, topic: str, partition: int) -> None:
         self.fold = Fold()
@@ -39,11 +41,12 @@ class Scan:
         self._reading = asyncio.Lock()
 
     async def refresh(self, within: float = 30.0) -> None:
-        """Reads up to a high watermark that is taken after this call began; raises WireError in the end.
+        """Reads up to a high watermark that is taken after this call began.
 
-        The watermark is asked for, not taken from a fetch: right after an election a leader's own lags
-        behind what was acknowledged before, and only ListOffsets says so (error 78, asked again) instead of
-        showing it.
+        Raises WireError once the retries are over. The watermark comes from ListOffsets, not from a fetch.
+        Right after an election, a leader's high watermark lags behind the records that were acknowledged
+        before. Only ListOffsets reports this, with error 78, and is retried; a fetch shows the lower
+        watermark.
         """
         async with self._reading:
             end = await self._end(within)
@@ -58,18 +61,19 @@ class Scan:
                 self.fold.take(walked.sets)
                 if self.fold.position > before:
                     continue
-                if answer.high_watermark >= end:  # compaction took all that was left
+                if answer.high_watermark >= end:  # Compaction has removed the remaining records.
                     self.fold.position = end
                 else:
                     await asyncio.sleep(_PAUSE_S)
 
     async def _end(self, within: float) -> int:
+        """Returns the high watermark from the leader."""
         at = TopicPartition(self._topic, self._partition)
         return (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
 
     async def _fetch(self, within: float) -> FetchedPartition | None:
-        """Returns None where the log's start moved and the position with it."""
-        patience = Patience(within)
+        """Fetches with retries; returns None where the log start and the position have moved."""
+        timeout = Patience(within)
         while True:
             try:
                 return await self._fetch_once()
@@ -77,11 +81,12 @@ class Scan:
                 retriable = isinstance(error, ConnectionFailure) or (
                     isinstance(error, BrokerError) and error.code.retriable
                 )
-                if not retriable or patience.over():
+                if not retriable or timeout.over():
                     raise
             await asyncio.sleep(_PAUSE_S)
 
     async def _fetch_once(self) -> FetchedPartition | None:
+        """Fetches once. Raises WireError, and TopicReplaced where the topic's id has changed."""
         answer = await fetch_once(
             self._cluster,
             TopicPartition(self._topic, self._partition),

@@ -1,4 +1,4 @@
-"""Where a partition starts: resolved once, by the driver, and committed before anything is copied (R1)."""
+"""The driver resolves the start positions of partitions once, and commits them before copying begins (R1)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ NO_NOTE: Mapping[LedgerKey, LedgerValue | None] = MappingProxyType({})
 async def resolve_start(
     source: Cluster, partitions: Iterable[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
-    """The first source offset to copy of each. Raises WireError when one can't be asked.
+    """Returns the first source offset to copy of each partition. Raises WireError where one does not answer.
 
-    `latest` is the last stable offset: what an open transaction has written there and commits later is new. A
-    timestamp behind the last record means latest.
+    `latest` is the last stable offset, so that the records of a transaction which is still open are copied
+    when it commits. A timestamp after the last record means `latest`.
     """
     wanted = list(partitions)
     match start:
@@ -46,7 +46,7 @@ async def resolve_start(
 
 
 def names(start: Start, at: TopicPartition) -> bool:
-    """Whether it speaks of this partition: offsets do so of those that they name."""
+    """Returns whether the start rule names this partition; a rule without offsets names every partition."""
     return not isinstance(start, AtOffsets) or str(at.partition) in start.offsets.get(at.topic, {})
 
 
@@ -57,30 +57,32 @@ async def first_positions(
     start: Start | None,
     generation: int,
 ) -> dict[PartitionKey, Progress]:
-    """Progress to begin with. `start` None is for what appeared later: from offset 0, nothing of it is
-    old.
+    """Returns the first progress of partitions. Raises WireError.
+
+    `start` is None for partitions that appeared later: they start at offset 0, because all their records
+    are new.
     """
-    there = {one.key: TopicPartition(one.topic, one.partition) for one in partitions}
-    here = {one.key: TopicPartition(one.destination_topic, one.partition) for one in partitions}
+    at_source = {one.key: TopicPartition(one.topic, one.partition) for one in partitions}
+    at_destination = {one.key: TopicPartition(one.destination_topic, one.partition) for one in partitions}
     if start is None:
-        positions = dict.fromkeys(there.values(), 0)
+        positions = dict.fromkeys(at_source.values(), 0)
     else:
-        positions = await resolve_start(source, there.values(), start)
-    ends = await offsets_of(destination, dict.fromkeys(here.values(), LATEST))
-    source_topics = await source.topics({at.topic for at in there.values()})
-    mirrors = await destination.topics({at.topic for at in here.values()})
+        positions = await resolve_start(source, at_source.values(), start)
+    ends = await offsets_of(destination, dict.fromkeys(at_destination.values(), LATEST))
+    source_topics = await source.topics({at.topic for at in at_source.values()})
+    mirrors = await destination.topics({at.topic for at in at_destination.values()})
     now_ms = int(time.time() * 1000)
     return {
         key: first_progress(
             generation=generation,
             source_topic_id=source_topics[at.topic].id,
-            destination_topic=here[key].topic,
-            destination_topic_id=mirrors[here[key].topic].id,
+            destination_topic=at_destination[key].topic,
+            destination_topic_id=mirrors[at_destination[key].topic].id,
             position=positions[at],
-            destination_end=ends[here[key]],
+            destination_end=ends[at_destination[key]],
             now_ms=now_ms,
         )
-        for key, at in there.items()
+        for key, at in at_source.items()
     }
 
 
@@ -90,8 +92,10 @@ async def commit_first_positions(
     first: Mapping[PartitionKey, Progress],
     note: Mapping[LedgerKey, LedgerValue | None] = NO_NOTE,
 ) -> list[PartitionKey]:
-    """Commits those that have no progress yet; which ones. What has some is never touched: it resumes.
-    `note` goes with them.
+    """Commits the first progress of partitions that have none yet, and returns these partitions.
+
+    Existing progress is never changed: those partitions resume from it. `note` holds records that are
+    committed in the same transaction. Raises WireError.
     """
     for flow in {key.flow for key in first}:
         await ledger.refresh(flow)
