@@ -1,4 +1,4 @@
-"""Both sides of a flow as group sync sees them: what groups committed, what was written, what is mapped."""
+"""Group sync reads both sides of a flow: checkpoints, topic ids, offset maps and log starts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ RECREATED_THERE = "the topic at the source is not the one that was copied"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where an offset goes: a partition of the destination, and the position in it. `floor`: the smallest
-    position over the other origins, where several clusters write the topic.
+    """The translation of an offset: a partition at the destination, and the position in it.
+
+    `floor` is the smallest position over the other origins, where several clusters write the topic.
     """
 
     at: TopicPartition
@@ -38,8 +39,10 @@ class Placed:
 
 
 class Sides:
-    """Made anew when a cluster is opened anew. Without a source, what is at the destination must do. With
-    `times`, what lies below the map is placed by record time.
+    """The checkpoints, offset maps and clients of both sides of a flow.
+
+    It is created again when a cluster is opened again. Without a source, only the destination's data is
+    used. With `times`, offsets below the map are translated by record timestamp.
     """
 
     def __init__(
@@ -49,59 +52,68 @@ class Sides:
         self.destination = destination
         self.times = times
         self._flow = flow
-        self._written_there = Checkpoints(source) if source is not None else None
-        self._written_here = Checkpoints(destination)
-        self._atlas_here: Atlas | None = None
-        self._atlas_there: Atlas | None = None
+        self._source_checkpoints = Checkpoints(source) if source is not None else None
+        self._destination_checkpoints = Checkpoints(destination)
+        self._destination_maps: Atlas | None = None
+        self._source_maps: Atlas | None = None
         self._translator: Translator | None = None
 
     async def refresh(self, router: Router, ledger: Ledger, topics: Iterable[str]) -> None:
-        """After the groups' offsets were read: what the maps then show is not older. Raises WireError."""
-        if self._atlas_here is None:
-            self._atlas_here = Atlas(self.destination, ledger)
-        there = self._atlas_there
-        if there is None and self.source is not None:
-            there = await atlas_at(self.source)
-        if self._translator is None or there is not self._atlas_there:
-            self._atlas_there = there
-            self._translator = Translator(self._flow, router, self._atlas_here, there)
-        await self._written_here.refresh()
-        if self._written_there is not None:
-            await self._written_there.refresh()
+        """Reads maps, checkpoints and timestamps. Raises WireError.
+
+        It must be called after the groups' offsets were read, so that the maps are not older than the
+        offsets.
+        """
+        if self._destination_maps is None:
+            self._destination_maps = Atlas(self.destination, ledger)
+        source_maps = self._source_maps
+        if source_maps is None and self.source is not None:
+            source_maps = await atlas_at(self.source)
+        if self._translator is None or source_maps is not self._source_maps:
+            self._source_maps = source_maps
+            self._translator = Translator(self._flow, router, self._destination_maps, source_maps)
+        await self._destination_checkpoints.refresh()
+        if self._source_checkpoints is not None:
+            await self._source_checkpoints.refresh()
         if self.times is not None:
             await self.times.refresh()
         await self._translator.refresh(topics)
 
     def progress(self, item: Item) -> Progress | None:
+        """Returns the flow's committed progress of the item's partition."""
         assert self._translator is not None
         return self._translator.progress(item.topic, item.partition)
 
     def last(self, item: Item) -> Checkpoint | None:
-        return self._written_here.get(CheckpointKey(self._flow, *item))
+        """Returns the flow's last checkpoint of the item."""
+        return self._destination_checkpoints.get(CheckpointKey(self._flow, *item))
 
     def wrote(self, group: str, at: TopicPartition) -> frozenset[int]:
-        """What this product, by any flow, may have put at the destination."""
-        found = self._written_here.at(group, *at)
+        """Returns the offsets that this product may have committed at the destination, by any flow."""
+        found = self._destination_checkpoints.at(group, *at)
         return frozenset(offset for checkpoint in found for offset in checkpoint.ours)
 
     def is_ours(self, item: Item, committed: int) -> bool:
-        """Whether another flow of this product put it at the source."""
-        return self._written_there is not None and is_ours(committed, self._written_there.at(*item))
+        """Returns whether another flow of this product committed the offset at the source."""
+        return self._source_checkpoints is not None and is_ours(committed, self._source_checkpoints.at(*item))
 
     def merged(self, topic: str) -> bool:
-        """Whether its records at the source came from several clusters."""
+        """Returns whether the topic's records at the source came from several clusters."""
         assert self._translator is not None
         return bool(self._translator.origins(topic))
 
     async def place(self, offsets: Mapping[Item, int]) -> dict[Item, Placed]:
-        """Positions, never below what the destination still holds; topics that are others now wait."""
+        """Returns the translated positions, never below the destination's log start. Raises WireError.
+
+        The position of a recreated topic is pending.
+        """
         assert self._translator is not None
-        there: dict[str, Topic] | None = None
+        source_topics: dict[str, Topic] | None = None
         if self.source is not None:
-            there = await self._topics(self.source, {item.topic for item in offsets})
+            source_topics = await self._topics(self.source, {item.topic for item in offsets})
         progress = {item: self._translator.progress(item.topic, item.partition) for item in offsets}
         names = {one.destination_topic for one in progress.values() if one is not None}
-        here = await self._topics(self.destination, names)
+        destination_topics = await self._topics(self.destination, names)
         found: dict[Item, Placed] = {}
         for item, committed in offsets.items():
             known = progress[item]
@@ -109,11 +121,13 @@ class Sides:
             position: Position
             if (
                 known is not None
-                and there is not None
-                and not _same(there.get(item.topic), known.source_topic_id)
+                and source_topics is not None
+                and not _same(source_topics.get(item.topic), known.source_topic_id)
             ):
                 position = Pending(RECREATED_THERE)
-            elif known is not None and not _same(here.get(at.topic), known.destination_topic_id):
+            elif known is not None and not _same(
+                destination_topics.get(at.topic), known.destination_topic_id
+            ):
                 position = Pending(RECREATED_HERE)
             else:
                 position = self._translator.position(item.topic, item.partition, committed)
@@ -124,7 +138,7 @@ class Sides:
         )
 
     async def _by_time(self, found: Mapping[Item, Placed], offsets: Mapping[Item, int]) -> dict[Item, Placed]:
-        """Of what lies below the map. Raises WireError."""
+        """Returns the positions of offsets below the map, by record timestamp. Raises WireError."""
         times = self.times
         below = {item: one for item, one in found.items() if isinstance(one.position, Nowhere)}
         if times is None or not below:
@@ -140,6 +154,7 @@ class Sides:
         return timed
 
     def _merged(self, item: Item, placed: Placed, committed: int) -> Placed:
+        """Returns the position bounded by the floor, for a topic that several clusters write."""
         assert self._translator is not None
         if not self.merged(item.topic):
             return placed
@@ -157,7 +172,10 @@ class Sides:
                 return replace(placed, position=merged(placed.position, [offset]), floor=offset)
 
     def _last_floor(self, item: Item, committed: int) -> int | Pending:
-        """As the source's maps told it when it was last heard of. That of an earlier commit is smaller."""
+        """Returns the floor of the last checkpoint, which was computed from the source's maps.
+
+        The floor of an earlier commit is smaller, so it is safe.
+        """
         last = self.last(item)
         if last is not None and last.source <= committed and last.floor >= 0:
             return last.floor
@@ -167,6 +185,7 @@ class Sides:
         return await cluster.topics(names, fresh=True) if names else {}
 
     async def _clamp(self, found: Mapping[Item, Placed]) -> dict[Item, Placed]:
+        """Returns the positions raised to the destination's log start where they are below it."""
         wanted = {one.at for one in found.values() if one.at.topic}
         starts = await list_offsets(self.destination, dict.fromkeys(wanted, EARLIEST)) if wanted else {}
         return {
@@ -176,6 +195,7 @@ class Sides:
 
 
 def _same(topic: Topic | None, known: bytes) -> bool:
+    """Returns whether a topic exists and still has the known id."""
     return topic is not None and topic.error is ErrorCode.NONE and topic.id == known
 
 

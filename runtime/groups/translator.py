@@ -1,4 +1,4 @@
-"""Positions of groups, translated for one flow by the maps of all flows that matter to it (R6)."""
+"""Translates group offsets for one flow, by its own offset map and those of related flows (R6)."""
 
 from __future__ import annotations
 
@@ -16,41 +16,45 @@ SEALING = "its offset map is being written"
 
 
 class Translator:
-    """Translates for one flow."""
+    """A translator owns the routes of one flow and reads the offset maps of both sides."""
 
-    def __init__(self, flow: str, router: Router, here: Atlas, there: Atlas | None) -> None:
+    def __init__(self, flow: str, router: Router, destination_maps: Atlas, source_maps: Atlas | None) -> None:
         self._way = router.ways[flow]
         self._router = router
-        self._here = here
-        self._there = there
+        self._destination_maps = destination_maps
+        self._source_maps = source_maps
         self._origins: dict[str, tuple[Origin, ...]] = {}
 
     async def refresh(self, topics: Iterable[str]) -> None:
-        """Of what these topics need. Raises WireError."""
+        """Reads the maps that the translation of these topics needs. Raises WireError."""
         origins = {origin for topic in topics for origin in self.origins(topic)}
         own = self._way.route.flow
-        await self._here.refresh(dict.fromkeys([own, *(one.brings for one in origins if one.brings)]))
-        if self._there is not None:
-            await self._there.refresh(dict.fromkeys(one.back for one in origins))
+        await self._destination_maps.refresh(
+            dict.fromkeys([own, *(one.brings for one in origins if one.brings)])
+        )
+        if self._source_maps is not None:
+            await self._source_maps.refresh(dict.fromkeys(one.back for one in origins))
 
     def progress(self, topic: str, partition: int) -> Progress | None:
+        """Returns the flow's committed progress of a partition."""
         key = self._key(topic, partition)
-        return self._here.progress(key.flow).get(key)
+        return self._destination_maps.progress(key.flow).get(key)
 
     def map(self, topic: str, partition: int) -> OffsetMap | None:
-        """The flow's own."""
-        return self._here.map(self._key(topic, partition))
+        """Returns the flow's own offset map of a partition."""
+        return self._destination_maps.map(self._key(topic, partition))
 
     def position(self, topic: str, partition: int, committed: int) -> Position:
-        """By the flow's own map alone."""
-        drawn = self._here.drawn(self._key(topic, partition))
+        """Returns the position of a committed offset by the flow's own map only."""
+        drawn = self._destination_maps.drawn(self._key(topic, partition))
         if drawn is None:
             return Pending(NO_PROGRESS if self.progress(topic, partition) is None else SEALING)
         return position(drawn.offsets, committed, trimmed=drawn.trimmed)
 
     def floor(self, topic: str, partition: int, committed: int) -> int | Pending | None:
-        """In a topic that several clusters write: the smallest position over the other origins. It only
-        grows, so one that was found earlier skips nothing either. None for any other topic.
+        """Returns the smallest position over the other origins, for a topic that several clusters write.
+
+        It only grows, so an older value never skips records either. It is None for any other topic.
         """
         origins = self.origins(topic)
         if not origins:
@@ -60,6 +64,7 @@ class Translator:
         return min(self._not_read(one, partition, committed) for one in origins)
 
     def origins(self, topic: str) -> tuple[Origin, ...]:
+        """Returns the other clusters from which records of the topic come."""
         if topic not in self._origins:
             self._origins[topic] = origins_of(self._router, self._way.route.flow, topic)
         return self._origins[topic]
@@ -68,13 +73,19 @@ class Translator:
         return PartitionKey(self._way.route.flow, topic, partition)
 
     def _sealing(self, origin: Origin, partition: int) -> bool:
+        """Returns whether a map of the origin is being written."""
         back = PartitionKey(origin.back, origin.topic, partition)
         brings = PartitionKey(origin.brings or "", origin.topic, partition)
-        return self._here.sealing(brings) or (self._there is not None and self._there.sealing(back))
+        return self._destination_maps.sealing(brings) or (
+            self._source_maps is not None and self._source_maps.sealing(back)
+        )
 
     def _not_read(self, origin: Origin, partition: int, committed: int) -> int:
+        """Returns the position of the first record of an origin that the group has not read."""
         key = PartitionKey(origin.back, origin.topic, partition)
-        first = unread(self._there.map(key) if self._there is not None else None, committed)
+        first = unread(self._source_maps.map(key) if self._source_maps is not None else None, committed)
         if origin.brings is None:
             return first
-        return arriving(self._here.map(PartitionKey(origin.brings, origin.topic, partition)), first)
+        return arriving(
+            self._destination_maps.map(PartitionKey(origin.brings, origin.topic, partition)), first
+        )
