@@ -78,13 +78,13 @@ class Care:
         destination: Cluster,
         settings: CopySettings,
         generation: int,
-        patient: Patient,
+        flow: Patient,
     ) -> None:
         self._source = source
         self._destination = destination
         self._settings = settings
         self._generation = generation
-        self._flow = patient
+        self._flow = flow
         self._due, self._due_again = _Due(), _Due()
         self._inspecting: set[PartitionCopy] = set()
         self._timers: dict[PartitionCopy, asyncio.TimerHandle] = {}
