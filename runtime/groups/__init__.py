@@ -1,1 +1,1 @@
-"""Offsets of consumer groups, read at both sides of a flow and translated."""
+"""Consumer group offsets are read at both sides of a flow and translated here."""

@@ -216,7 +216,7 @@ class FlowRun:
 
 
 def _must_restart(before: AssignedFlow, after: AssignedFlow) -> bool:
-    """All but the rate changes what lanes read, how they write or what they may: they begin again."""
+    """Returns whether a changed flow must begin again: any change but one of the rate affects its lanes."""
     return replace(before, rate_limit=None) != replace(after, rate_limit=None)
 
 

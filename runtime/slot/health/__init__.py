@@ -1,1 +1,1 @@
-"""Partitions that do not move, or are not what they should be: looked at, named, continued."""
+"""The slot's supervision: inspecting, stopping and resuming partitions, and naming what blocks them."""
