@@ -88,12 +88,12 @@ class LedgerWriter:
         holds the id: a caller that gets them must not act any more (R10).
         """
         async with self._writing:
-            by_partition = await self._by_partition(records)
+            by_partition = await self._placed(records)
             await add_partitions(self._cluster, self._transactional_id, self._identity, list(by_partition))
-            await self._send_all(by_partition)
+            await self._put(by_partition)
             await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
 
-    async def _send_all(self, by_partition: Mapping[TopicPartition, Sequence[Record]]) -> None:
+    async def _put(self, by_partition: Mapping[TopicPartition, Sequence[Record]]) -> None:
         for at, group in by_partition.items():
             for chunk in chunks(group, BATCH_BYTES):
                 await self._send(at, chunk)
@@ -107,7 +107,7 @@ class LedgerWriter:
         self._sequences[at] = next_sequence(sequence, batch.records)
         await send(self._cluster, at, stamped, self._transactional_id)
 
-    async def _by_partition(
+    async def _placed(
         self, records: Mapping[LedgerKey, LedgerValue | None]
     ) -> dict[TopicPartition, list[Record]]:
         """Returns the encoded records by the partition that each belongs to."""
