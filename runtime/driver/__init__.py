@@ -1,1 +1,1 @@
-"""The Spark application: one job's driver."""
+"""This package holds the Spark application: the driver of one job and the entry point of its slots."""

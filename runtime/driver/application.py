@@ -1,7 +1,8 @@
-"""The Spark side: the context, and slots as single-task jobs, each with a thread and a job group of its own.
+"""This module runs Spark for a job: its context, and each slot as a single-task Spark job.
 
-One long stage for all slots would stop every one of them with each change, and its failures would add up over
-weeks until Spark gives up on its healthy tasks. A job of one task fails alone.
+Each slot has a driver thread and a Spark job group of its own. One long stage for all slots would stop every
+slot with each change, and its task failures would add up over weeks until Spark aborts the stage with its
+healthy tasks. A job of one task fails alone.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from runtime.driver.log import say
 from runtime.driver.task import Ended, Ticket, encode, run_task
 from runtime.slot.log import FORMAT_KEY
 
-_EXECUTORS_S, _SETTLED_S, _LOOK_S = 30.0, 4.0, 0.2
+_EXECUTORS_S, _SETTLED_S, _POLL_S = 30.0, 4.0, 0.2
 
-_REFUSED = (Py4JError, PySparkException, OSError, EOFError)  # what Spark, or the way to it, answers with
+# Spark, or the connection to it, raises these.
+_SPARK_ERRORS = (Py4JError, PySparkException, OSError, EOFError)
 
-# Laid over whatever was given: the invariants depend on them.
+# These override the given settings, because the invariants depend on them.
 _FIXED = {
     "spark.speculation": "false",
     "spark.task.maxFailures": "1",
@@ -36,7 +38,7 @@ _FIXED = {
     "spark.scheduler.mode": "FIFO",
     "spark.stage.maxConsecutiveAttempts": "1",
 }
-# Unless something else was given.
+# These apply only where no other value was given.
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -45,7 +47,7 @@ _DEFAULTS = {
 
 
 class SparkNotStarted(Exception):
-    """Spark's context could not be made: nothing of the job runs."""
+    """Spark's context could not be created, so nothing of the job runs."""
 
     def __init__(self, job: str, error: BaseException) -> None:
         super().__init__(
@@ -56,29 +58,33 @@ class SparkNotStarted(Exception):
 
 
 def start_application(job: str) -> Application:
-    """Starts Spark. Blocks for seconds, so it is called in a thread. Raises SparkNotStarted."""
+    """Starts Spark and returns the application.
+
+    It blocks for seconds, so it is called in a thread. Raises SparkNotStarted.
+    """
     try:
         return Application(job)
-    except (*_REFUSED, ValueError, RuntimeError) as error:
-        say(str(error))  # with Java's stack trace: the reason is one line of it
+    except (*_SPARK_ERRORS, ValueError, RuntimeError) as error:
+        say(str(error))  # the whole Java stack trace; SparkNotStarted shows only the line with the cause
         raise SparkNotStarted(job, error) from error
 
 
 class Application:
-    """Made in a thread: it takes seconds, in which the driver can do other things.
+    """An Application owns the Spark context of a job and submits its slots.
 
-    What is asked of the JVM raises JvmSilent where it does not answer in time.
+    It is created in a thread, because that takes seconds in which the driver can do other things. Requests to
+    the JVM raise JvmSilent when the JVM does not answer in time.
     """
 
     def __init__(self, job: str) -> None:
-        # Only with the JVM at hand does a SparkConf know what was given, and what is missing.
+        # A SparkConf knows which settings were given only after the JVM has started.
         SparkContext._ensure_initialized()
         conf = SparkConf().setAppName(f"repl {job}")
         for key, value in _FIXED.items():
             conf.set(key, value)
         for key, value in _DEFAULTS.items():
             conf.setIfMissing(key, value)
-        if FORMAT_KEY in os.environ:  # slots log as their driver does
+        if FORMAT_KEY in os.environ:  # slots use the log format of their driver
             conf.setIfMissing(f"spark.executorEnv.{FORMAT_KEY}", os.environ[FORMAT_KEY])
         self._context = SparkContext.getOrCreate(conf)
         self._context.setLogLevel("ERROR")
@@ -87,13 +93,18 @@ class Application:
         self.master = self._context.master or ""
 
     async def cores(self) -> int:
+        """Returns the number of cores that Spark offers, at least 1. Raises JvmSilent."""
         return await self._jvm.call("how many cores there are", self._cores)
 
     def _cores(self) -> int:
         return max(self._context.defaultParallelism, 1)
 
     async def await_executors(self) -> None:
-        """A cluster's executors register one after the other: waits until no more come, for a while."""
+        """Waits until no more executors register for some seconds, at most 30 s.
+
+        The executors of a cluster register one after the other. With a local master it returns at once.
+        Raises JvmSilent.
+        """
         loop = asyncio.get_running_loop()
         deadline, seen, since = loop.time() + _EXECUTORS_S, -1, loop.time()
         while not self.master.startswith("local") and loop.time() < deadline:
@@ -101,10 +112,13 @@ class Application:
                 seen, since = cores, loop.time()
             elif loop.time() - since > _SETTLED_S:
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     def submit(self, group: str, ticket: Ticket) -> asyncio.Future[Ended]:
-        """The slot's end, or how Spark failed it. Runs in a thread of its own."""
+        """Submits a slot and returns a future of its end, or of the reason why Spark failed it.
+
+        The call runs in a thread of its own.
+        """
         return in_thread(group, lambda: self._run(group, encode(ticket)))
 
     def _run(self, group: str, text: bytes) -> Ended:
@@ -115,7 +129,7 @@ class Application:
         return msgspec.json.decode(found, type=Ended)
 
     async def scheduled(self, group: str) -> bool:
-        """Whether the group's task has a core."""
+        """Returns whether the group's task has a core. Raises JvmSilent."""
         return await self._jvm.call(f"whether {group} runs", lambda: self._scheduled(group))
 
     def _scheduled(self, group: str) -> bool:
@@ -130,7 +144,10 @@ class Application:
         return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
     async def cancel(self, group: str) -> None:
-        """The worker is killed, whatever it does."""
+        """Cancels the Spark job group, which kills its worker process, whatever state it is in.
+
+        Raises JvmSilent.
+        """
         await self._jvm.call(f"to cancel {group}", lambda: self._cancel(group))
 
     def _cancel(self, group: str) -> None:
@@ -140,6 +157,7 @@ class Application:
             return
 
     async def stop(self) -> None:
+        """Stops the Spark context. Raises JvmSilent."""
         await self._jvm.call("to stop", self._stop)
 
     def _stop(self) -> None:
@@ -150,7 +168,10 @@ class Application:
 
 
 def in_thread(name: str, work: Callable[[], Ended]) -> asyncio.Future[Ended]:
-    """Runs `work` in a thread of its own. Whatever it raises is an end as well: `failed`, with the reason."""
+    """Runs `work` in a thread of its own.
+
+    An exception that `work` raises is returned as an end, too: `failed`, with the reason.
+    """
     thread = ThreadPoolExecutor(1, name)
     done = asyncio.wrap_future(thread.submit(work))
     thread.shutdown(wait=False)
@@ -162,16 +183,16 @@ async def _outcome(done: asyncio.Future[Ended]) -> Ended:
     error = done.exception()
     if error is None:
         return done.result()
-    if isinstance(error, _REFUSED):
+    if isinstance(error, _SPARK_ERRORS):
         return Ended("failed", reason(error))
     traceback.print_exception(error)
     return Ended("failed", f"{type(error).__name__}: {reason(error)}")
 
 
 def reason(error: BaseException) -> str:
-    """The line of an error, or of a Java stack trace, that says what happened."""
+    """Returns the line of an error, or of a Java stack trace, that states the cause."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "Job aborted" in line or "Lost task" in line or "cancelled" in line]
-    if not told and isinstance(error, Py4JError):
-        told = lines[1:]  # Java's own message is below Py4J's "An error occurred while calling …"
-    return (told or lines or [type(error).__name__])[0][:500]
+    matching = [line for line in lines if "Job aborted" in line or "Lost task" in line or "cancelled" in line]
+    if not matching and isinstance(error, Py4JError):
+        matching = lines[1:]  # Java's message is below Py4J's "An error occurred while calling …"
+    return (matching or lines or [type(error).__name__])[0][:500]

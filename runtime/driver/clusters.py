@@ -1,6 +1,7 @@
-"""The clusters of a job as its driver sees them: one wire client and one admin client each, kept.
+"""This module keeps one wire client and one admin client for each cluster of a job.
 
-They are those of the spec that the job was started with. No record adds one or changes how one is reached.
+The clusters are those of the spec that the job was started with. No record adds a cluster or changes how a
+cluster is reached.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from runtime.kafka.confluent import admin_client
 from runtime.kafka.protocol.metadata import Topic
 from runtime.kafka.spec_clusters import UnknownCluster, named, opened
 
-_LISTING_S = 0.5  # flows that ask for the same cluster's topics at the same time share one answer
+_LISTING_S = 0.5  # flows that list the topics of the same cluster within this time share one response
 
 
 @dataclass(eq=False, slots=True)
-class _Known:
-    """A cluster with what is open of it."""
+class _ClusterEntry:
+    """An entry holds the spec of a cluster and the clients that are open for it."""
 
     spec: ClusterSpec
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -32,69 +33,85 @@ class _Known:
 
 
 class Clusters:
+    """A Clusters object owns the driver's connections to all clusters of the job and opens them on demand."""
+
     def __init__(self, job: str, specs: Mapping[str, ClusterSpec], environ: Mapping[str, str]) -> None:
         client_id = f"repl.{job}.driver"
         self._environ = environ
-        self._known = {name: _Known(named(spec, client_id)) for name, spec in specs.items()}
+        self._entries = {name: _ClusterEntry(named(spec, client_id)) for name, spec in specs.items()}
 
     async def close_others(self, names: Collection[str]) -> None:
-        """Closes what is open of all clusters but these; one that is used again later is opened anew."""
-        former = {name: known for name, known in self._known.items() if name not in names}
-        self._known |= {name: _Known(known.spec) for name, known in former.items()}
-        await _closed(former.values())
+        """Closes the clients of all clusters except the named ones.
+
+        A closed cluster that is used again later is opened again.
+        """
+        replaced = {name: entry for name, entry in self._entries.items() if name not in names}
+        self._entries |= {name: _ClusterEntry(entry.spec) for name, entry in replaced.items()}
+        await _closed(replaced.values())
 
     async def cluster(self, name: str) -> Cluster:
-        """Raises WireError, ClientSettingsError; UnknownCluster for one that the job was not started with."""
-        return await self._cluster(name, self._of(name))
+        """Returns the wire client of a cluster, and opens it if needed.
 
-    def _of(self, name: str) -> _Known:
-        known = self._known.get(name)
-        if known is None:
+        Raises WireError and ClientSettingsError, and UnknownCluster for a cluster that the job was not
+        started with.
+        """
+        return await self._cluster(name, self._entry(name))
+
+    def _entry(self, name: str) -> _ClusterEntry:
+        entry = self._entries.get(name)
+        if entry is None:
             raise UnknownCluster(name)
-        return known
+        return entry
 
-    async def _cluster(self, name: str, known: _Known) -> Cluster:
-        async with known.opening:
-            if known.cluster is None:
-                known.cluster = await opened(name, known.spec, self._environ)
-            return known.cluster
+    async def _cluster(self, name: str, entry: _ClusterEntry) -> Cluster:
+        async with entry.opening:
+            if entry.cluster is None:
+                entry.cluster = await opened(name, entry.spec, self._environ)
+            return entry.cluster
 
     async def admin(self, name: str) -> Admin:
-        """Only of a cluster that was found to be the right one. Raises WireError, ClientSettingsError."""
-        known = self._of(name)
-        await self._cluster(name, known)
-        if known.admin is None:
+        """Returns the admin client of a cluster after its cluster id was checked.
+
+        Raises WireError, ClientSettingsError.
+        """
+        entry = self._entry(name)
+        await self._cluster(name, entry)
+        if entry.admin is None:
             secrets = ClientSecrets(self._environ)
-            settings = secrets.resolve(known.spec.bootstrap, known.spec.client)
+            settings = secrets.resolve(entry.spec.bootstrap, entry.spec.client)
             command = secrets.token_command(name)
-            opened_by = await asyncio.to_thread(admin_client, known.spec.bootstrap, settings, command)
-            known.admin = Admin(opened_by)
-        return known.admin
+            client = await asyncio.to_thread(admin_client, entry.spec.bootstrap, settings, command)
+            entry.admin = Admin(client)
+        return entry.admin
 
     async def listing(self, name: str) -> dict[str, Topic]:
-        """All topics, asked for now."""
-        known = self._of(name)
-        cluster = await self._cluster(name, known)
+        """Returns all topics of a cluster, at most half a second old.
+
+        Raises WireError, ClientSettingsError.
+        """
+        entry = self._entry(name)
+        cluster = await self._cluster(name, entry)
         now = asyncio.get_running_loop().time()
-        if known.listing is not None and now - known.listing[0] < _LISTING_S:
-            return known.listing[1]
+        if entry.listing is not None and now - entry.listing[0] < _LISTING_S:
+            return entry.listing[1]
         found = await cluster.all_topics()
-        known.listing = (asyncio.get_running_loop().time(), found)
+        entry.listing = (asyncio.get_running_loop().time(), found)
         return found
 
     def listed(self) -> dict[str, dict[str, Topic]]:
-        """The newest listings there are, by cluster."""
-        return {name: known.listing[1] for name, known in self._known.items() if known.listing is not None}
+        """Returns the newest listing of each cluster that was listed, by cluster name."""
+        return {name: entry.listing[1] for name, entry in self._entries.items() if entry.listing is not None}
 
     def stale(self, name: str) -> None:
-        """Something was changed there: the next listing is asked for."""
-        self._of(name).listing = None
+        """Discards the listing of a cluster after a change there, so that the next listing is read anew."""
+        self._entry(name).listing = None
 
     async def close(self) -> None:
-        await _closed(self._known.values())
+        """Closes all clients."""
+        await _closed(self._entries.values())
 
 
-async def _closed(clusters: Collection[_Known]) -> None:
-    for known in clusters:
-        if known.cluster is not None:
-            await known.cluster.close()
+async def _closed(clusters: Collection[_ClusterEntry]) -> None:
+    for entry in clusters:
+        if entry.cluster is not None:
+            await entry.cluster.close()

@@ -1,4 +1,4 @@
-"""The commands that a job is told through the control topic, and how each is answered."""
+"""This module carries out the commands of the control topic and keeps the answer to each."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from runtime.kafka.errors import WireError
 from runtime.slot.log import log_event
 
 _RETRY_S = 1.0
-_ANSWERS = 20  # of the newest commands
+_ANSWERS = 20  # answers are kept for so many of the newest commands
 
 
 class RefusedCommand(Exception):
-    """A command that this job does not carry out; the text says why, and the way out."""
+    """This job does not carry out the command; the text gives the reason and the hint."""
 
 
 class Commands:
-    """Carries out commands. None waits for another one.
+    """A Commands object carries out the commands of one job; no command waits for another one.
 
-    A new spec that cannot be taken on now is tried again until it is, or until a newer one comes; `trouble`
-    says why. `answers` has the newest commands that are done with, by id: empty, or the error.
+    A new spec that cannot be applied yet is retried until it succeeds or a newer spec arrives; `trouble`
+    gives the reason. `answers` maps the ids of the newest finished commands to an error text, which is empty
+    on success.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class Commands:
         self._accept_loss = accept_loss
         self._reconfigure = reconfigure
         self._retry_s = retry_s
-        self._newest: Reconfigure | None = None
+        self._pending: Reconfigure | None = None
         self._wake = asyncio.Event()
 
     def take(self, command: Command) -> None:
-        """Takes a command from the control topic."""
+        """Accepts a command that was read from the control topic."""
         match command:
             case StopJob():
                 self._stop()
@@ -54,17 +55,17 @@ class Commands:
                 self._accept_loss(command)
                 self._answer(command)
             case Reconfigure():
-                if self._newest is not None:
-                    self._answer(self._newest, "a newer spec came before it could be taken on")
-                self._newest = command
+                if self._pending is not None:
+                    self._answer(self._pending, "a newer spec came before it could be taken on")
+                self._pending = command
                 self._wake.set()
 
     async def run(self) -> None:
-        """Takes on new specs, until it is cancelled."""
+        """Applies new specs until it is cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            command = self._newest
+            command = self._pending
             if command is None:
                 continue
             try:
@@ -78,15 +79,15 @@ class Commands:
                 self._wake.set()
                 continue
             except (RefusedCommand, ClientSettingsError) as error:
-                self._done(command, str(error))
+                self._finish(command, str(error))
             else:
-                self._done(command)
+                self._finish(command)
 
-    def _done(self, command: Reconfigure, error: str = "") -> None:
+    def _finish(self, command: Reconfigure, error: str = "") -> None:
         self._answer(command, error)
         self.trouble = error
-        if self._newest is command:
-            self._newest = None
+        if self._pending is command:
+            self._pending = None
 
     def _answer(self, command: Command, error: str = "") -> None:
         self.answers.pop(command.id, None)

@@ -1,4 +1,4 @@
-"""What must be there before a job can begin: the destination, its internal topics, what was said before."""
+"""This module opens the destination of a job: it creates the internal topics and reads the last heartbeat."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.scan import Scan
 
 _REPLICAS = 3
-_APPEAR_S = 20.0
+_LEADERS_TIMEOUT_S = 20.0
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`generations` are the flows', as the job's last heartbeat named them."""
+    """A Destination holds the clients of the job's destination cluster.
+
+    `generations` maps each flow to its generation in the job's last heartbeat.
+    """
 
     cluster: Cluster
     ledger: Ledger
@@ -35,40 +38,47 @@ class Destination:
 
 
 async def open_destination(spec: JobSpec, clusters: Clusters) -> Destination:
-    """Raises WireError, ClientSettingsError: then again."""
+    """Opens the destination cluster and its ledger.
+
+    Raises WireError, ClientSettingsError; the caller then retries.
+    """
     cluster = await clusters.cluster(spec.destination)
     await ensure(clusters, spec.destination, internal_topics.at_destination(), spec)
     scan = Scan(cluster, naming.STATUS, 0)
     await scan.refresh()
-    last = _status(scan, spec.job)
+    last = _decode_status(scan, spec.job)
     generations = {flow.flow: flow.generation for flow in last.flows} if last is not None else {}
     return Destination(cluster, await Ledger.open(cluster), generations)
 
 
 async def ensure(clusters: Clusters, name: str, topics: Sequence[InternalTopic], spec: JobSpec) -> None:
-    """Internal topics that are not there yet are made; those that are stay as they are."""
+    """Creates the internal topics that do not exist yet; existing topics stay unchanged.
+
+    Raises WireError, ClientSettingsError.
+    """
     cluster = await clusters.cluster(name)
     found = await cluster.topics([one.name for one in topics], fresh=True)
     missing = [one for one in topics if found[one.name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     if not missing:
         return
     replicas = spec.internal.replication or min(_REPLICAS, max(len(cluster.brokers), 1))
-    wanted = [_created(one, one.replication or replicas) for one in missing]
+    wanted = [_topic_to_create(one, one.replication or replicas) for one in missing]
     refused = await (await clusters.admin(name)).create(wanted)
     if refused:
         topic, why = next(iter(refused.items()))
         raise WireError(f"{topic} can't be made at {name}: {why}")
-    await _appear(cluster, [one.name for one in missing])
+    await _await_leaders(cluster, [one.name for one in missing])
 
 
-def _created(one: InternalTopic, replicas: int) -> Created:
-    """All replicas but one must have what counts as written."""
+def _topic_to_create(one: InternalTopic, replicas: int) -> Created:
+    """Returns the request for a topic whose minimum in-sync replicas are all replicas but one."""
     config = {**one.config, "min.insync.replicas": str(max(1, replicas - 1))}
     return Created(one.name, one.partitions, config, replicas)
 
 
-async def _appear(cluster: Cluster, names: Sequence[str]) -> None:
-    deadline = asyncio.get_running_loop().time() + _APPEAR_S
+async def _await_leaders(cluster: Cluster, names: Sequence[str]) -> None:
+    """Waits until every topic is listed with a leader for each partition. Raises BrokerError after 20 s."""
+    deadline = asyncio.get_running_loop().time() + _LEADERS_TIMEOUT_S
     while True:
         found = await cluster.topics(names, fresh=True)
         waiting = [
@@ -84,13 +94,13 @@ async def _appear(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 async def last_status(cluster: Cluster, job: str) -> JobStatus | None:
-    """The job's newest committed heartbeat."""
+    """Returns the job's newest committed heartbeat, or None. Raises WireError."""
     scan = Scan(cluster, naming.STATUS, 0)
     await scan.refresh()
-    return _status(scan, job)
+    return _decode_status(scan, job)
 
 
-def _status(scan: Scan, job: str) -> JobStatus | None:
+def _decode_status(scan: Scan, job: str) -> JobStatus | None:
     value = scan.fold.get(job_status.encode_key(JobKey(job)))
     try:
         return job_status.decode_job(value) if value is not None else None

@@ -1,4 +1,4 @@
-"""The job: everything the driver does, put together. One event loop; each duty is a task of its own."""
+"""This module assembles the driver of one job. One event loop runs all duties, each as a task of its own."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from runtime.slot.callbacks import callback_failures
 from runtime.slot.log import log_event
 
 _PAUSE_S = 1.0
-_GOODBYE_S = 10.0
-_NAMED, _NAME_SIGNS = 5, 100  # of what a refused edit brought
+_STOP_TIMEOUT_S = 10.0
+_NAMES_SHOWN, _NAME_LENGTH = 5, 100  # limits of the error text of a refused edit
 
 
 class Job:
-    """`run` until `stop`, a command, or a fence; it says how the process is to end.
+    """A Job runs until `stop`, a stop command or a fence, and returns how the process must exit.
 
-    The clusters that it reaches, and how, are those of the spec that it was started with: only the launcher
-    writes that file. No record adds one or changes how one is reached.
+    The clusters that it reaches, and how it reaches them, are those of the spec that it was started with:
+    only the launcher writes that file. No record adds a cluster or changes how one is reached.
     """
 
     def __init__(self, spec: JobSpec, environ: Mapping[str, str]) -> None:
@@ -74,9 +74,11 @@ class Job:
         self._duties = FlowDuties(lambda: self.spec, self._clusters, self._tasks, self._reports)
 
     def stop(self) -> None:
+        """Requests a graceful stop."""
         self._stopping.set()
 
     async def run(self, application: asyncio.Future[Application]) -> JobExit:
+        """Runs the job to its end and returns the exit code."""
         with callback_failures(self._tasks.fail):
             return await self._run(application)
 
@@ -84,10 +86,10 @@ class Job:
         destination: Destination | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
         try:
-            destination = await self._opened()
+            destination = await self._open_destination()
             if destination is None:
                 return JobExit.STOPPED
-            writer = await self._begun(destination)
+            writer = await self._open_writer(destination)
             if writer is None:
                 return JobExit.STOPPED
             spec = self.spec
@@ -101,7 +103,7 @@ class Job:
                 process=os.getpid(),
             )
             self._pulse = Pulse(writer, self.status)
-            if not await self._insist(self._pulse.beat):
+            if not await self._retry_until_done(self._pulse.beat):
                 return JobExit.STOPPED
             self._application = await application
             await self._start(destination, writer, self._pulse)
@@ -111,7 +113,7 @@ class Job:
             stopping.cancel()
             if self._tasks.failed.done():
                 self._tasks.failed.result()
-            await self._goodbye()
+            await self._stop_gracefully()
         except DriverFenced as error:
             return await self._fenced(error, destination)
         else:
@@ -121,6 +123,7 @@ class Job:
             await self._clusters.close()
 
     def status(self) -> JobStatus:
+        """Returns the job's status, as the heartbeat carries it."""
         application = self._application
         return JobStatus(
             job=self.spec.job,
@@ -135,12 +138,12 @@ class Job:
             process=os.getpid(),
             heard=self._commands.heard if self._commands is not None else "",
             answers=dict(self._commands.answers) if self._commands is not None else {},
-            trouble=self._troubles(),
+            trouble=self._trouble_text(),
             slots=self._fleet.views() if self._fleet is not None else [],
             flows=self._duties.noted(self._flows.views()) if self._flows is not None else [],
         )
 
-    def _troubles(self) -> str:
+    def _trouble_text(self) -> str:
         commands = self._commands.trouble if self._commands is not None else ""
         jvm = self._fleet.jvm_trouble if self._fleet is not None else ""
         reports = self._fleet.skipped.note if self._fleet is not None else ""
@@ -162,8 +165,8 @@ class Job:
     def _reports(self) -> list[SlotReport]:
         return list(self._fleet.reports.values()) if self._fleet is not None else []
 
-    async def _opened(self) -> Destination | None:
-        """Waits for the destination as long as it takes; None when stopped meanwhile."""
+    async def _open_destination(self) -> Destination | None:
+        """Retries until the destination is open; returns None when the job is stopped meanwhile."""
         while not self._stopping.is_set():
             try:
                 return await open_destination(self.spec, self._clusters)
@@ -172,8 +175,11 @@ class Job:
                 await pause(_PAUSE_S, self._stopping)
         return None
 
-    async def _begun(self, destination: Destination) -> DriverWriter | None:
-        """From here on every older driver of the job is fenced (R10); None when stopped meanwhile."""
+    async def _open_writer(self, destination: Destination) -> DriverWriter | None:
+        """Opens the driver's transactional id, which fences every older driver of the job (R10).
+
+        Retries until it succeeds; returns None when the job is stopped meanwhile.
+        """
         while not self._stopping.is_set():
             try:
                 return await DriverWriter.begin(destination.cluster, self.spec.job)
@@ -182,8 +188,8 @@ class Job:
                 await pause(_PAUSE_S, self._stopping)
         return None
 
-    async def _insist(self, duty: Callable[[], Awaitable[None]]) -> bool:
-        """Until it is done; false when stopped meanwhile."""
+    async def _retry_until_done(self, duty: Callable[[], Awaitable[None]]) -> bool:
+        """Retries a duty until it succeeds; returns false when the job is stopped meanwhile."""
         while not self._stopping.is_set():
             try:
                 await duty()
@@ -233,11 +239,11 @@ class Job:
         control_offset = await end_of(destination.cluster, naming.CONTROL)
         self._flows.begin(spec)
         self._fleet.start(status_offset)
-        await self._remember(destination)
+        await self._publish_spec(destination)
         commands = self._commands = Commands(
             self._stopping.set, self._accept_loss, lambda spec: self._reconfigure(spec, destination)
         )
-        self._tasks.spawn(self._obey(destination, control_offset, commands), "commands")
+        self._tasks.spawn(self._read_commands(destination, control_offset, commands), "commands")
         self._editing = self._tasks.spawn(commands.run(), "edits")
         self._state = "running"
 
@@ -253,13 +259,15 @@ class Job:
         if self._fleet is not None:
             self._fleet.changed()
 
-    async def _remember(self, destination: Destination) -> None:
+    async def _publish_spec(self, destination: Destination) -> None:
+        """Writes the spec that the job runs by to the status topic (R10)."""
         record = Record(job_status.encode_key(SpecKey(self.spec.job)), job_status.encode(self.spec))
         assert self._pulse is not None
         await self._pulse.still()
         await post(destination.cluster, naming.STATUS, [record])
 
-    async def _obey(self, destination: Destination, offset: int, commands: Commands) -> None:
+    async def _read_commands(self, destination: Destination, offset: int, commands: Commands) -> None:
+        """Reads the control topic and passes the commands for this job on, until cancelled."""
         tail = Tail(destination.cluster, naming.CONTROL, offset, self._skipped)
         mine = control.command_key(self.spec.job)
         while True:
@@ -294,28 +302,32 @@ class Job:
         await self._flows.run_by(spec)
         self._duties.keep(self._flows.by_name)
         await self._clusters.close_others(spec.clusters)
-        await self._remember(destination)
+        await self._publish_spec(destination)
 
-    async def _goodbye(self) -> None:
-        """Transactions end, the ledger says that nobody copies, the heartbeat says goodbye."""
+    async def _stop_gracefully(self) -> None:
+        """Stops gracefully: transactions end, the ledger records that the flows stopped, and a last heartbeat
+        is sent.
+        """
         self._state = "stopping"
         log_event("driver_stopping", job=self.spec.job, driver=self.driver)
         assert self._fleet is not None
         assert self._flows is not None
         assert self._pulse is not None
-        if self._editing is not None:  # no flow begins any more
+        if self._editing is not None:  # an edit must not start a flow any more
             await self._tasks.end(self._editing)
         await self._fleet.stop()
         self._state = "stopped"
         with contextlib.suppress(TimeoutError, WireError):
-            async with asyncio.timeout(_GOODBYE_S):
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
                 await self._flows.goodbye()
                 await self._pulse.beat()
         log_event("driver_stopped", job=self.spec.job, driver=self.driver)
 
     async def _fenced(self, error: DriverFenced, destination: Destination | None) -> JobExit:
-        """Another driver has the job: for good. But the coordinator also fences who was silent for too long;
-        then the last heartbeat is still ours, and the job is to be started again.
+        """Returns FENCED when another driver runs the job, so that the job is not started again.
+
+        The coordinator also fences a driver that was silent for too long. Then the last heartbeat is still
+        this driver's, and FAILED is returned, so that the job is started again.
         """
         log_event(
             "driver_fenced",
@@ -326,7 +338,7 @@ class Job:
             decision="end",
         )
         with contextlib.suppress(WireError, TimeoutError):
-            async with asyncio.timeout(_GOODBYE_S):
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
                 last = await last_status(destination.cluster, self.spec.job) if destination else None
                 if last is not None and last.driver == self.driver:
                     return JobExit.FAILED
@@ -334,8 +346,8 @@ class Job:
 
 
 def _refusal(unexpected: Sequence[str]) -> str:
-    named = [repr(one)[1:-1][:_NAME_SIGNS] for one in unexpected[:_NAMED]]
-    more = f" and {len(unexpected) - _NAMED} more" if len(unexpected) > _NAMED else ""
+    named = [repr(one)[1:-1][:_NAME_LENGTH] for one in unexpected[:_NAMES_SHOWN]]
+    more = f" and {len(unexpected) - _NAMES_SHOWN} more" if len(unexpected) > _NAMES_SHOWN else ""
     return (
         f"an edit was refused: {', '.join(named)}{more} differ from the spec that this job was started with. "
         "No control record changes which clusters are reached, or how: "

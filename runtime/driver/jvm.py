@@ -1,7 +1,7 @@
-"""Calls into Spark's JVM: outside the event loop, one at a time, each with a deadline.
+"""This module calls Spark's JVM outside the event loop, one call at a time, each with a deadline.
 
-A JVM may stand still for longer than the driver's heartbeat may be silent: in a garbage collection, or while
-its machine swaps. The loop, and with it the heartbeat, never waits for the JVM (R10).
+A JVM may pause for longer than the driver's heartbeat may be silent: in a garbage collection, or while its
+machine swaps. The event loop, and with it the heartbeat, never waits for the JVM (R10).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ANSWERS_WITHIN_S = 10.0
 
 
 class JvmSilent(Exception):
-    """The JVM did not answer in time. The caller asks again later."""
+    """The JVM did not answer in time; the caller retries later."""
 
     def __init__(self, question: str, within_s: float) -> None:
         super().__init__(
@@ -27,19 +27,22 @@ class JvmSilent(Exception):
 
 
 class JvmCalls:
-    """A call that missed its deadline is left to end, and the next one begins only after that."""
+    """A JvmCalls object runs blocking calls to the JVM in one thread.
+
+    A call that missed its deadline is left to end, and the next call starts only after that.
+    """
 
     def __init__(self, within_s: float = ANSWERS_WITHIN_S) -> None:
         self._within_s = within_s
         self._thread = ThreadPoolExecutor(1, "jvm")
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._newest: asyncio.Future[Any] | None = None
 
     async def call(self, question: str, work: Callable[[], T]) -> T:
-        """Returns the answer of `work`. Raises JvmSilent, and what `work` raises."""
+        """Returns the result of `work`. Raises JvmSilent, and any exception that `work` raises."""
         deadline = asyncio.timeout(self._within_s)
         try:
-            async with deadline, self._turn:
+            async with deadline, self._lock:
                 if self._newest is not None:
                     await asyncio.wait([self._newest])
                 answer = asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -53,6 +56,6 @@ class JvmCalls:
 
 
 def _retrieved(answer: asyncio.Future[Any]) -> None:
-    """Marks the exception of a call that nothing waits for any more as seen."""
+    """Marks the exception of an abandoned call as retrieved, so that asyncio does not log it."""
     if not answer.cancelled():
         answer.exception()

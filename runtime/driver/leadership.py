@@ -1,4 +1,4 @@
-"""The driver's heartbeat, which is also what allows it to act (R10)."""
+"""This module sends the driver's heartbeat, which is also the condition for each of its actions (R10)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ FRESH_S = 3.0
 
 
 def awake() -> float:
-    """Seconds that go on while the process is stopped and while the machine sleeps."""
+    """Returns a clock in seconds that continues while the process is stopped and while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Writes(Protocol):
-    """What a heartbeat needs of a `DriverWriter`."""
+    """A heartbeat needs this method of the driver's transactional writer."""
 
     async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None: ...
 
 
 class Pulse:
-    """`still` before each duty: it returns only when this was the job's driver seconds ago."""
+    """A heartbeat commits the job's status under the driver's transactional id.
+
+    Each duty first confirms that a heartbeat was committed seconds ago, so this process was the job's driver
+    then (R10).
+    """
 
     def __init__(
         self, writer: Writes, status: Callable[[], JobStatus], clock: Callable[[], float] = awake
@@ -46,15 +50,20 @@ class Pulse:
 
     @property
     def age_s(self) -> float:
-        """Since the last heartbeat that was committed; infinite before the first."""
+        """The seconds since the start of the last committed heartbeat; infinite before the first one."""
         return self._clock() - self._beat_at
 
     async def still(self) -> None:
-        """Raises DriverFenced for good, WireError when it can't be known now: then nothing is done."""
+        """Returns once the last heartbeat is fresh, and sends one if needed.
+
+        Raises DriverFenced when another driver runs the job, and WireError when leadership can't be confirmed
+        now; the caller then does nothing.
+        """
         if self._clock() - self._beat_at > FRESH_S:
             await self.beat()
 
     async def beat(self) -> None:
+        """Commits one heartbeat. Raises DriverFenced, WireError."""
         status = self._status()
         record = Record(job_status.encode_key(JobKey(status.job)), job_status.encode(status))
         async with self._beating:
@@ -63,7 +72,7 @@ class Pulse:
             self._beat_at = began
 
     async def run(self) -> None:
-        """Until cancelled; raises DriverFenced."""
+        """Sends heartbeats until cancelled. Raises DriverFenced."""
         while True:
             try:
                 await self.beat()

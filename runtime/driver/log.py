@@ -1,7 +1,8 @@
-"""Lines for people in the application's log, beside what Spark says there."""
+"""This module writes messages for operators to the application's log, beside Spark's own lines."""
 
 from runtime.slot.log import log_event
 
 
 def say(text: str) -> None:
+    """Logs one message."""
     log_event("driver_message", key=text, message=text)

@@ -1,4 +1,4 @@
-"""The Spark application: `spark-submit --master … runtime/driver/main.py --spec FILE`."""
+"""This script is the Spark application: `spark-submit --master … runtime/driver/main.py --spec FILE`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import sys
 import traceback
 from pathlib import Path
 
-# A script's own folder comes first in the path, and the modules in it are not meant as top-level names.
-_HERE = Path(__file__).resolve().parent
-sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _HERE]
+# Python puts a script's own folder first in the path; its modules must not be imported as top-level names.
+_SCRIPT_FOLDER = Path(__file__).resolve().parent
+sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _SCRIPT_FOLDER]
 try:
-    import runtime.driver  # noqa: F401 - shipped as a zip, or installed
+    import runtime.driver  # noqa: F401 - it comes from the zip, or is installed
 except ModuleNotFoundError:
-    sys.path.insert(0, str(_HERE.parent.parent))
+    sys.path.insert(0, str(_SCRIPT_FOLDER.parent.parent))
 
 import uvloop  # noqa: E402
 
@@ -32,6 +32,7 @@ from runtime.slot import log  # noqa: E402
 
 
 def main() -> int:
+    """Runs the driver of one job and returns the exit code of the process."""
     log.start(os.environ)
     parser = argparse.ArgumentParser(description="Copies the flows of one job.")
     parser.add_argument("--spec", required=True, type=Path, help="the job spec, a JSON file")
@@ -41,11 +42,11 @@ def main() -> int:
         help="end with 0 also when it must not be started again, for who starts anew after every failure",
     )
     arguments = parser.parse_args()
-    code = _driven(arguments.spec)
+    code = _run_job(arguments.spec)
     return JobExit.STOPPED if arguments.final_is_success and code.final else code
 
 
-def _driven(file: Path) -> JobExit:
+def _run_job(file: Path) -> JobExit:
     try:
         spec = decode(file.read_bytes())
     except (OSError, BadJobSpec) as error:
@@ -74,18 +75,18 @@ async def _run(spec: JobSpec) -> JobExit:
     except SparkNotStarted as error:
         say(str(error))
         return JobExit.FAILED
-    except Exception as error:  # noqa: BLE001 - whatever it is, the log says it and a supervisor starts anew
+    except Exception as error:  # noqa: BLE001 - the outermost edge: a supervisor restarts the job
         traceback.print_exception(error)
         say(f"failed: {type(error).__name__}: {error}")
         ended = JobExit.FAILED
     if ended is JobExit.FENCED:
-        return ended  # nothing is to be waited for: another driver has the job
+        return ended  # do not wait for Spark: another driver runs the job
     await _stop(starting)
     return ended
 
 
 async def _stop(starting: asyncio.Future[Application]) -> None:
-    """Stops Spark, where it has started at all. What it leaves ends with this process."""
+    """Stops Spark if it was started; its remaining processes end with this process."""
     await asyncio.wait([starting])
     if starting.exception() is not None:
         return
@@ -98,4 +99,4 @@ async def _stop(starting: asyncio.Future[Application]) -> None:
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    os._exit(code)  # threads that wait for Spark hold nobody up
+    os._exit(code)  # threads that wait for Spark must not delay the exit

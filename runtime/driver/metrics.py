@@ -1,6 +1,7 @@
-"""The job's metrics: a picture of the job once a second, and the endpoint that shows it.
+"""This module serves the job's metrics: a snapshot of the job each second, and the HTTP endpoint that shows
+it.
 
-Nothing here stops what copies: what goes wrong is `trouble`, and is tried again.
+A failure here never stops the copying: `trouble` names it, and it is retried.
 """
 
 from __future__ import annotations
@@ -22,48 +23,53 @@ from runtime.metrics.picture import ClusterPicture, FlowPicture, Picture
 from runtime.metrics.readiness import unready
 
 _EVERY_S = 1.0
-_AGAIN_S = 5.0
+_RETRY_S = 5.0
 
 
 class JobMetrics:
-    """`run` until cancelled. `book` takes what slots report."""
+    """A JobMetrics object takes snapshots of the job until cancelled and owns the endpoint.
+
+    `book` takes the slots' reports.
+    """
 
     def __init__(
-        self, spec: Callable[[], JobSpec], picture: Callable[[], Picture], again_s: float = _AGAIN_S
+        self, spec: Callable[[], JobSpec], picture: Callable[[], Picture], again_s: float = _RETRY_S
     ) -> None:
         self.book = Book()
         self.trouble = ""
         self._spec = spec
         self._make = picture
-        self._again_s = again_s
+        self._retry_s = again_s
         self._newest: Picture | None = None
         self._endpoint: Endpoint | None = None
-        self._at: tuple[str, int | None] = ("", None)
+        self._address: tuple[str, int | None] = ("", None)
 
     @property
     def port(self) -> int | None:
-        """Where it listens, once it does."""
+        """The port that the endpoint listens on, or None while it does not listen."""
         return self._endpoint.port if self._endpoint is not None else None
 
     def heard(self, report: SlotReport) -> None:
+        """Takes the report of a slot, if the job serves metrics."""
         if self._spec().metrics_port is not None:
             self.book.take(report)
 
     async def run(self) -> None:
+        """Refreshes the snapshot and keeps the endpoint open until cancelled."""
         try:
             while True:
-                pause = await self._once()
+                pause = await self._refresh()
                 await asyncio.sleep(pause)
         finally:
             self._close()
 
-    async def _once(self) -> float:
-        """How long to wait until the next time."""
+    async def _refresh(self) -> float:
+        """Refreshes the snapshot once and returns the pause before the next refresh, in seconds."""
         spec = self._spec()
         wanted = (spec.metrics_host, spec.metrics_port)
-        if wanted != self._at:
+        if wanted != self._address:
             self._close()
-            self._at = wanted
+            self._address = wanted
             self.trouble = ""
         if spec.metrics_port is None:
             return _EVERY_S
@@ -71,17 +77,19 @@ class JobMetrics:
             self._newest = self._make()
             self.book.keep([key for flow in self._newest.flows for key in flow.partitions])
             if self._endpoint is None:
-                self._endpoint = await asyncio.to_thread(self._opened, spec.metrics_host, spec.metrics_port)
+                self._endpoint = await asyncio.to_thread(
+                    self._open_endpoint, spec.metrics_host, spec.metrics_port
+                )
         except OSError as error:
             self.trouble = f"metrics can't be served at {spec.metrics_host}:{spec.metrics_port}: {error}"
-            return self._again_s
-        except Exception as error:  # noqa: BLE001 - whatever it is, records go on being copied
+            return self._retry_s
+        except Exception as error:  # noqa: BLE001 - a failure of the metrics must not stop the copying
             self.trouble = f"metrics: {type(error).__name__}: {error}"
-            return self._again_s
+            return self._retry_s
         self.trouble = ""
         return _EVERY_S
 
-    def _opened(self, host: str, port: int) -> Endpoint:
+    def _open_endpoint(self, host: str, port: int) -> Endpoint:
         collectors = [JobCollector(lambda: self._newest, self.book), ProcessCollector(registry=None)]
         return Endpoint(host, port, collectors, lambda: unready(self._newest, time.monotonic()))
 
@@ -92,6 +100,7 @@ class JobMetrics:
 
 
 def flow_pictures(status: JobStatus, flows: Iterable[FlowWork]) -> list[FlowPicture]:
+    """Returns the snapshot of each flow that the status shows."""
     views = {view.flow: view for view in status.flows}
     return [
         FlowPicture(flow.spec, views[flow.name], flow.partitions.keys(), flow.actions, flow.promoted)
@@ -101,12 +110,15 @@ def flow_pictures(status: JobStatus, flows: Iterable[FlowWork]) -> list[FlowPict
 
 
 class Replicas:
-    """Counts of listings, each counted once: a large cluster has very many partitions."""
+    """A Replicas object counts each cluster listing once, because a large cluster has very many
+    partitions.
+    """
 
     def __init__(self) -> None:
         self._counted: dict[str, tuple[Mapping[str, Topic], ClusterPicture]] = {}
 
     def of(self, listed: Mapping[str, Mapping[str, Topic]]) -> dict[str, ClusterPicture]:
+        """Returns the partition counts of each listed cluster."""
         for name, topics in listed.items():
             if name not in self._counted or self._counted[name][0] is not topics:
                 self._counted[name] = (topics, replicas(topics))
@@ -114,6 +126,9 @@ class Replicas:
 
 
 def replicas(topics: Mapping[str, Topic]) -> ClusterPicture:
+    """Counts the partitions of a listing, those below their replication factor, and those without a
+    leader.
+    """
     partitions = [one for topic in topics.values() for one in topic.partitions.values()]
     return ClusterPicture(
         partitions=len(partitions),

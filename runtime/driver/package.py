@@ -1,4 +1,7 @@
-"""What `--py-files` wants: `python -m runtime.driver.package FILE.zip`; `runtime` alone, no planner."""
+"""This module makes the zip for `--py-files`: `python -m runtime.driver.package FILE.zip`.
+
+The zip holds `runtime` alone, without the planner.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import sys
 import zipfile
 from pathlib import Path
 
-# A job's driver and slots, and the tasks of `repl verify`; none of them needs a lab or a launcher.
+# A job's driver, its slots and the tasks of `repl verify` import these; none imports a lab or a launcher.
 ROOMS = ("audit", "batch", "contract", "driver", "groups", "kafka", "ledger", "metrics", "replay", "slot")
 
 
 def package(file: Path) -> Path:
-    """The same sources give the same bytes."""
+    """Writes the zip. The same sources give the same bytes."""
     root = Path(__file__).resolve().parent.parent
     modules = [root / "__init__.py"]
     modules += sorted(path for room in ROOMS for path in (root / room).rglob("*.py"))

@@ -1,7 +1,8 @@
-"""A process that must not outlive the one that started it: a killed JVM leaves nobody copying, or driving.
+"""This module ends a process when its parent ends, so that no driver or slot outlives a killed JVM.
 
-Linux can tell a child of its parent's death at once, but only of the death of the *thread* that forked it:
-sure for pyspark's worker daemon, which has one thread, not for a JVM. So besides, the parent is looked at.
+Linux can signal a child at its parent's death, but only at the death of the *thread* that forked it. That is
+certain for pyspark's worker daemon, which has one thread, but not for a JVM. Therefore the parent's pid is
+polled as well.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ _EVERY_S = 0.5
 
 
 def die_with_parent(*, forked_by_one_thread: bool) -> None:
+    """Kills this process when its parent ends, by a signal of the kernel where that is certain, else within
+    half a second.
+    """
     parent = os.getppid()
-    if forked_by_one_thread and hasattr(os, "pidfd_open"):  # only Linux has both
+    if forked_by_one_thread and hasattr(os, "pidfd_open"):  # only Linux has prctl and pidfd_open
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     threading.Thread(target=_watch, args=(parent,), name="watch-parent", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""What runs in a Spark task's Python worker: one slot, and its end of the channel to the driver."""
+"""This module runs one slot in the Python worker of a Spark task, and connects it to the driver."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from runtime.ledger.records import Record
 from runtime.slot import log
 from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
 
-_LOOK_S = 0.1  # for a version that came into force: the driver waits for it
+_POLL_S = 0.1  # for a version that came into force: the driver waits for its acknowledgement
 _REPORT_S = 1.0
-_AGAIN_S = 5.0  # nothing new is said again so often: a report's age tells whether the slot lives
+_REPEAT_S = 5.0  # an unchanged report is repeated: its age shows whether the slot is alive
 _PAUSE_S = 0.5
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """Everything a slot starts with; made anew for each submission, so it is never stale (fencing 3).
+    """A Ticket holds everything that a slot starts with.
 
-    `control_offset`: words written from there on are newer than `first`.
+    It is made for each submission, so it is never stale (fencing 3). Commands at or after `control_offset` in
+    the control topic are newer than `first`.
     """
 
     driver: str
@@ -49,21 +50,27 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
+    """An Ended value states how a slot ended, and why."""
+
     how: Literal["stopped", "fenced", "outdated", "failed", "retried"]
     why: str = ""
 
 
 def encode(ticket: Ticket) -> bytes:
+    """Encodes a ticket as compressed JSON."""
     return zlib.compress(msgspec.json.encode(ticket), 1)
 
 
 def decode(text: bytes) -> Ticket:
+    """Decodes a ticket."""
     return msgspec.json.decode(zlib.decompress(text), type=Ticket)
 
 
 def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
-    """For mapPartitions. An attempt that Spark itself repeats ends at once: what it carries may be stale, and
-    only what the driver submitted again may initialise the slot's ids again (R3).
+    """Runs a slot in a task of mapPartitions and yields its encoded end.
+
+    An attempt that Spark itself repeats ends at once: its ticket may be stale, and only a slot that the
+    driver submitted again may initialise the slot's transactional ids again (R3).
     """
     die_with_parent(forked_by_one_thread=True)
     log.start(os.environ)
@@ -78,30 +85,34 @@ def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
 
 async def _copy(ticket: Ticket) -> Ended:
     slot = Slot(ticket.spec, ticket.first)
-    return await run_with_channel(slot, _Line(ticket, slot))
+    return await run_with_channel(slot, _ControlChannel(ticket, slot))
 
 
 class Channel(Protocol):
-    """The slot's end of the channel to the driver."""
+    """A Channel is the slot's end of the connection to the driver."""
 
     async def run(self) -> None: ...
 
 
 async def run_with_channel(slot: Slot, line: Channel) -> Ended:
-    """Runs the slot until it ends. It fails with its channel: no command would reach it any more."""
-    talking = asyncio.create_task(line.run())
-    talking.add_done_callback(lambda _: slot.stop())
+    """Runs the slot until it ends.
+
+    The slot fails when its channel fails, because no command would reach it any more.
+    """
+    channel_task = asyncio.create_task(line.run())
+    channel_task.add_done_callback(lambda _: slot.stop())
     try:
         ended = _ended(await slot.run())
-        if talking.done():  # it never ends by itself: the slot was stopped because its channel failed
-            talking.result()
+        # The channel never ends by itself: if it is done, the slot was stopped because the channel failed.
+        if channel_task.done():
+            channel_task.result()
         return ended
-    except Exception as error:  # noqa: BLE001 - the process ends; the driver says why, and submits the slot again
+    except Exception as error:  # noqa: BLE001 - the outermost edge: the driver submits the slot again
         log.log_event("slot_failed", level=logging.ERROR, trace=error, error=str(error))
         return Ended("failed", f"{type(error).__name__}: {error}")
     finally:
-        talking.cancel()
-        await asyncio.gather(talking, return_exceptions=True)
+        channel_task.cancel()
+        await asyncio.gather(channel_task, return_exceptions=True)
 
 
 def _ended(end: SlotEnd) -> Ended:
@@ -115,7 +126,7 @@ def _ended(end: SlotEnd) -> Ended:
 
 
 async def listen(tail: Tail, ticket: Ticket, slot: Slot, heard: Callable[[int], None]) -> None:
-    """The driver's words to the slot are carried out as they come; a record that can't be read is skipped.
+    """Carries out the driver's commands to the slot as they arrive; a record that can't be read is skipped.
 
     `heard` gets the version of each assignment before the slot does.
     """
@@ -129,13 +140,13 @@ async def listen(tail: Tail, ticket: Ticket, slot: Slot, heard: Callable[[int], 
         for record in found:
             if record.key == mine and record.value is not None:
                 try:
-                    _obey(control.decode_word(record.value), ticket.driver, slot, heard)
+                    _execute(control.decode_word(record.value), ticket.driver, slot, heard)
                 except UnreadableValue as error:
                     tail.skipped.add(record.offset, str(error))
 
 
-def _obey(word: control.Word, driver: str, slot: Slot, heard: Callable[[int], None]) -> None:
-    """Raises UnreadableValue. A word of another driver is none to this slot."""
+def _execute(word: control.Word, driver: str, slot: Slot, heard: Callable[[int], None]) -> None:
+    """Carries out one command and ignores commands of another driver. Raises UnreadableValue."""
     if word.driver != driver:
         return
     match word:
@@ -147,8 +158,11 @@ def _obey(word: control.Word, driver: str, slot: Slot, heard: Callable[[int], No
             slot.stop()
 
 
-class _Line:
-    """The slot's end of the channel. What goes wrong here is tried again and never disturbs the copying."""
+class _ControlChannel:
+    """The channel of a running slot reads commands and sends reports.
+
+    It retries its failures and never disturbs the copying.
+    """
 
     def __init__(self, ticket: Ticket, slot: Slot) -> None:
         self._ticket = ticket
@@ -156,9 +170,10 @@ class _Line:
         spec = ticket.spec
         self._key = job_status.encode_key(SlotKey(spec.job, spec.slot))
         self._newest = ticket.first.version
-        self._told = asyncio.Event()
+        self._assigned = asyncio.Event()
 
     async def run(self) -> None:
+        """Reads commands and sends reports until cancelled; it reconnects after a WireError."""
         while True:
             with contextlib.suppress(WireError):
                 async with await self._opened() as cluster:
@@ -171,31 +186,35 @@ class _Line:
 
     async def _listen(self, cluster: Cluster) -> None:
         tail = Tail(cluster, naming.CONTROL, self._ticket.control_offset)
-        await listen(tail, self._ticket, self._slot, self._heard)
+        await listen(tail, self._ticket, self._slot, self._note_version)
 
-    def _heard(self, version: int) -> None:
+    def _note_version(self, version: int) -> None:
         self._newest = max(self._newest, version)
-        self._told.set()
+        self._assigned.set()
 
     async def _report(self, cluster: Cluster) -> None:
+        """Sends the slot's status when it changed, at most once a second, and at least every five seconds.
+
+        A new assignment is acknowledged at once, because the driver waits for it.
+        """
         loop = asyncio.get_running_loop()
-        said: SlotStatus | None = None
-        said_at = -_AGAIN_S
+        sent: SlotStatus | None = None
+        sent_at = -_REPEAT_S
         while True:
             status = self._slot.status()
-            due = loop.time() - said_at
-            news = said is None or status.assignment != said.assignment
-            if news or due >= _AGAIN_S or (due >= _REPORT_S and _differs(status, said)):
+            due = loop.time() - sent_at
+            is_new = sent is None or status.assignment != sent.assignment
+            if is_new or due >= _REPEAT_S or (due >= _REPORT_S and _differs(status, sent)):
                 report = SlotReport(self._ticket.driver, self._ticket.attempt, status)
                 try:
                     await post(cluster, naming.STATUS, [Record(self._key, job_status.encode(report))])
                 except WireError:
                     await asyncio.sleep(_PAUSE_S)
                     continue
-                said, said_at = status, loop.time()
-            self._told.clear()
-            await pause(_REPORT_S if status.assignment >= self._newest else _LOOK_S, self._told)
+                sent, sent_at = status, loop.time()
+            self._assigned.clear()
+            await pause(_REPORT_S if status.assignment >= self._newest else _POLL_S, self._assigned)
 
 
-def _differs(status: SlotStatus, said: SlotStatus | None) -> bool:
-    return said is None or (status.flows, status.partitions) != (said.flows, said.partitions)
+def _differs(status: SlotStatus, sent: SlotStatus | None) -> bool:
+    return sent is None or (status.flows, status.partitions) != (sent.flows, sent.partitions)

@@ -1,4 +1,4 @@
-"""Background tasks whose failure is the whole job's matter."""
+"""This module runs background tasks whose failure fails the whole job."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from collections.abc import Coroutine
 
 
 class Tasks:
-    """`failed` gets the first exception of any of them."""
+    """A Tasks object owns the job's background tasks. `failed` gets the first exception of any of them."""
 
     def __init__(self) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        """Starts a background task."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task
 
     def fail(self, error: BaseException) -> None:
-        """Fails the job, unless something else has failed it before."""
+        """Fails the job, unless another error has failed it before."""
         if not self.failed.done():
             self.failed.set_exception(error)
 
     async def end(self, task: asyncio.Task[None]) -> None:
+        """Cancels one task and waits for its end."""
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     async def end_all(self) -> None:
+        """Cancels all tasks and waits for their end."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

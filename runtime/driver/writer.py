@@ -1,7 +1,7 @@
-"""The driver's transactional id: heartbeat, generations and first positions are written under it (R10).
+"""This module writes heartbeats, generations and first positions under the driver's transactional id (R10).
 
-Whoever opens the id fences every older driver of the job. After a failure it is not simply opened again,
-which would make a driver that was replaced valid again: it asks to go on with the identity it has, and the
+Initialising the id fences every older driver of the job. After a failure the id is not initialised without an
+epoch, which would make a replaced driver valid again. The writer asks to continue with its identity, and the
 coordinator grants that only to the newest holder.
 """
 
@@ -33,67 +33,84 @@ TIMEOUT_MS = 30_000
 _FENCED = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
-_NOTHING_OPEN = ErrorCode.INVALID_TXN_STATE
-_WITHIN_S = 15.0
+_NO_OPEN_TRANSACTION = ErrorCode.INVALID_TXN_STATE
+_TIMEOUT_S = 15.0
 
 
 class DriverFenced(Exception):
-    """Another driver holds the id, or the coordinator gave this one up: it acts no more (R10)."""
+    """Another driver holds the transactional id, or the coordinator fenced this one.
+
+    This driver acts no more (R10).
+    """
 
 
 class DriverWriter(LedgerWriter):
-    """Raises DriverFenced for good, WireError for now."""
+    """A DriverWriter commits records under the driver's transactional id, one transaction at a time.
+
+    Its methods raise DriverFenced when the id is lost for good, and WireError for failures that a retry may
+    solve.
+    """
 
     def __init__(self, cluster: Cluster, transactional_id: str, identity: ProducerIdentity) -> None:
         super().__init__(cluster, transactional_id, identity)
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._broken = False
 
     @classmethod
     async def begin(cls, cluster: Cluster, job: str) -> Self:
-        """Fences whoever was the job's driver before."""
+        """Initialises the driver's transactional id, which fences any earlier driver of the job.
+
+        Raises WireError.
+        """
         transactional_id = driver_transactional_id(job)
         identity = await init_producer_id(cluster, transactional_id, TIMEOUT_MS)
         return cls(cluster, transactional_id, identity)
 
     async def commit(self, records: Mapping[LedgerKey, LedgerValue | None]) -> None:
-        async with self._turn:
-            await self._ready()
-            self._broken = True  # until it is done: whoever waits for it may be told to end meanwhile
+        """Commits ledger records in one transaction."""
+        async with self._lock:
+            await self._recover()
+            self._broken = True  # until it is done: the waiting task may be cancelled meanwhile
             try:
                 await super().commit(records)
             except WireError as error:
-                raise self._judged(error) from error
+                raise self._as_fenced(error) from error
             self._broken = False
 
     async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None:
-        """Records of the status topic: when this returns, no other driver was there at that moment."""
-        async with self._turn:
-            await self._ready()
+        """Commits records of the status topic.
+
+        Once it returns, no other driver had initialised the id at the moment of the commit.
+        """
+        async with self._lock:
+            await self._recover()
             self._broken = True
             try:
-                await add_partitions(self._cluster, self._transactional_id, self._identity, [at], _WITHIN_S)
+                await add_partitions(self._cluster, self._transactional_id, self._identity, [at], _TIMEOUT_S)
                 for chunk in chunks(records, BATCH_BYTES):
                     await self._send(at, chunk)
                 await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
             except WireError as error:
-                raise self._judged(error) from error
+                raise self._as_fenced(error) from error
             self._broken = False
 
-    def _judged(self, error: WireError) -> Exception:
+    def _as_fenced(self, error: WireError) -> Exception:
+        """Returns DriverFenced for an error that means a fence, else the error itself."""
         if isinstance(error, BrokerError) and error.code in _FENCED:
             return DriverFenced(str(error))
         return error
 
-    async def _ready(self) -> None:
-        """After a failure: what is open is aborted, and sequences restart on a new epoch (fencing 1)."""
+    async def _recover(self) -> None:
+        """After a failure it aborts the open transaction and restarts sequences on a new epoch (fencing
+        1).
+        """
         if not self._broken:
             return
         try:
             await self._abort()
-            self._identity = await self._renewed()
+            self._identity = await self._renew_identity()
         except WireError as error:
-            raise self._judged(error) from error
+            raise self._as_fenced(error) from error
         self._sequences.clear()
         self._broken = False
 
@@ -101,17 +118,17 @@ class DriverWriter(LedgerWriter):
         try:
             await end_transaction(self._cluster, self._transactional_id, self._identity, commit=False)
         except BrokerError as error:
-            if error.code is not _NOTHING_OPEN:
+            if error.code is not _NO_OPEN_TRANSACTION:
                 raise
 
-    async def _renewed(self) -> ProducerIdentity:
+    async def _renew_identity(self) -> ProducerIdentity:
         answer = await coordinated(
             self._cluster,
             CoordinatorKind.TRANSACTION,
             self._transactional_id,
             _Renew(self._transactional_id, TIMEOUT_MS, self._identity),
             lambda response: response.error,
-            within=_WITHIN_S,
+            within=_TIMEOUT_S,
             resend=True,
             purpose=f"transaction {self._transactional_id}",
         )
@@ -121,7 +138,9 @@ class DriverWriter(LedgerWriter):
 
 
 class _Renew:
-    """InitProducerId by the holder of an identity: refused to all but the newest (KIP-360)."""
+    """This request is InitProducerId with the holder's identity; the coordinator refuses it to all but the
+    newest holder (KIP-360).
+    """
 
     API: ClassVar[Api] = Api.INIT_PRODUCER_ID
     VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
