@@ -1,1 +1,5 @@
-"""The flows of a job, from takeover to end: begun, followed, promoted, failed over, brought back."""
+"""This package holds the flows of a job in the driver.
+
+It covers their life cycle: takeover, following topics, edits, promotion, failover and failback. Slots and
+topic administration live in the packages beside it.
+"""

@@ -1,7 +1,8 @@
-"""Which topics a flow's `start` is meant for: those that were there when it, or another selection, began.
+"""This module decides which topics a flow's `start` applies to: those that existed when the flow or its
+selection began.
 
-Its generation remembers that, in the transaction of the first positions. So whatever comes in between, a
-pause, an edit, the end of a driver, neither makes late arrivals of topics that were there nor the other way
+The generation record keeps that, in the transaction of the first positions. Therefore a pause, an edit or the
+end of a driver in between never turns a topic that existed into one that appeared later, nor the other way
 round.
 """
 
@@ -30,7 +31,10 @@ from runtime.ledger.start_positions import commit_first_positions
 
 
 def selection(spec: FlowSpec) -> str:
-    """The same for specs that take the same topics: then what is new to the flow came later."""
+    """Returns a digest that is equal for specs that select the same topics.
+
+    A topic that is new under an unchanged digest appeared later.
+    """
     taken = msgspec.json.encode((spec.topics, spec.rename, spec.source), order="sorted")
     return hashlib.sha256(taken).hexdigest()
 
@@ -38,7 +42,9 @@ def selection(spec: FlowSpec) -> str:
 def old_to_it(
     spec: FlowSpec, generation: Generation | None, taken: Collection[str], known: Collection[str]
 ) -> frozenset[str]:
-    """The topics without progress that `start` is meant for, as the ledger says at a first look."""
+    """Returns the topics without progress that `start` applies to, by the ledger's state when the flow is
+    first followed.
+    """
     begun = generation is not None and generation.begun == selection(spec)
     return frozenset(generation.awaited if generation is not None and begun else taken).difference(known)
 
@@ -49,19 +55,24 @@ def starts(
     new: Iterable[AssignedPartition],
     copied: Collection[PartitionKey],
 ) -> list[tuple[Start | None, list[AssignedPartition]]]:
-    """The spec's start is for the topics of `initial`, else it is 0; so for partitions of what is copied."""
-    grown = {key.topic for key in copied}
-    beats: list[AssignedPartition] = []
-    asked: list[AssignedPartition] = []
+    """Returns the new partitions grouped by their start: the spec's start, the latest offset for heartbeats,
+    or offset 0.
+
+    The spec's start applies to topics in `initial` of which nothing is copied yet. Partitions of all other
+    topics, and new partitions of topics that are copied, start at 0.
+    """
+    copied_topics = {key.topic for key in copied}
+    heartbeats: list[AssignedPartition] = []
+    at_start: list[AssignedPartition] = []
     later: list[AssignedPartition] = []
     for one in new:
         if one.topic == naming.HEARTBEATS:
-            beats.append(one)
-        elif one.topic in initial and one.topic not in grown:
-            asked.append(one)
+            heartbeats.append(one)
+        elif one.topic in initial and one.topic not in copied_topics:
+            at_start.append(one)
         else:
             later.append(one)
-    return [(Latest(), beats), (spec.start, asked), (None, later)]
+    return [(Latest(), heartbeats), (spec.start, at_start), (None, later)]
 
 
 async def commit_begun(
@@ -71,8 +82,10 @@ async def commit_begun(
     first: Mapping[PartitionKey, Progress],
     awaited: Collection[str],
 ) -> None:
-    """First positions, and with the first of a selection that it has begun, but for the topics that are still
-    awaited: all of it or nothing (R1). Raises WireError: then again.
+    """Commits first positions, and with the first of a selection the note that the selection began, in one
+    transaction (R1).
+
+    The note names the topics that are still awaited. Raises WireError; the caller then retries.
     """
     mine = shared.ledger.generation(spec.name)
     if not first and mine is not None and mine.begun == selection(spec):

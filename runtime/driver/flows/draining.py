@@ -1,5 +1,7 @@
-"""Topics of a flow that are promoted on their own: until nothing of them is left at the source they are
-copied like all others, then nobody copies them any more.
+"""This module supports topics of a flow that are promoted on their own.
+
+They are copied like all others until the source holds no uncopied record of them, and are not copied
+afterwards.
 """
 
 from __future__ import annotations
@@ -21,15 +23,21 @@ from runtime.kafka.queries.partitions import offsets_of
 
 @dataclass(slots=True)
 class Draining:
-    """`topics` are still copied, and their groups synced. `turn`: one at a time moves the flow's groups."""
+    """A Draining object names the topics of a flow that are promoted on their own and still copied.
+
+    The consumer groups of `topics` are still synced. `turn` is a lock: one task at a time commits the flow's
+    groups.
+    """
 
     topics: frozenset[str] = frozenset()
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 def begun(spec: FlowSpec, shared: Shared, patterns: Collection[str], closed: Iterable[str]) -> frozenset[str]:
-    """The topics behind these patterns that the flow ever copied. One that it never came to stays so: nobody
-    begins to copy what is promoted. `closed` patterns have theirs already.
+    """Returns the topics that match these patterns and that the flow has copied before.
+
+    A topic that was never copied is not started, because its name is promoted. Topics that match `closed`
+    patterns are promoted already.
     """
     wanted, done = Names(patterns), Names(closed)
     known = {key.topic for key in shared.ledger.all_progress(spec.name)}
@@ -37,8 +45,9 @@ def begun(spec: FlowSpec, shared: Shared, patterns: Collection[str], closed: Ite
 
 
 async def left(spec: FlowSpec, shared: Shared, source: Cluster, keys: Collection[PartitionKey]) -> int:
-    """How many records are not copied yet, up to the last stable offsets; the heartbeats never end. Raises
-    WireError.
+    """Returns how many records are not copied yet, up to the last stable offsets; heartbeats are not counted.
+
+    A partition without progress counts as one record. Raises WireError.
     """
     await shared.ledger.refresh(spec.name)
     keys = [key for key in keys if key.topic != naming.HEARTBEATS]

@@ -1,7 +1,7 @@
-"""A flow that ends: promoted once all of it is copied, or failed over with what arrived.
+"""This module ends a flow: it is promoted once everything is copied, or failed over with what arrived.
 
-Its generation is written with a note first and without it at last, so that a driver that comes after one that
-died in between does the rest, and one that comes later does nothing again: groups that went on at the
+The generation is written first with a note and at the end without it. A driver that succeeds one that died in
+between completes the remaining steps. A later driver does not repeat them, so groups that continued at the
 destination meanwhile are not moved.
 """
 
@@ -22,13 +22,17 @@ from runtime.driver.flows.flow import FlowWork
 
 ENDED = ("promoted", "failed_over")
 ENDING = "its groups are translated a last time"
-_LOOK_S = 0.3
+_POLL_S = 0.3
 
 
 class EndingFlow(FlowWork):
+    """An EndingFlow drains a flow that is promoted, stops its slots, and translates its groups a last
+    time.
+    """
+
     def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
         super().__init__(spec, job, *more)
-        self._last = LastSync(job, spec, self._shared, self.taken)
+        self._last_sync = LastSync(job, spec, self._shared, self.taken)
         self._draining = spec.state == "promoted"
         self._ended = False
         self._behind = 0
@@ -48,21 +52,21 @@ class EndingFlow(FlowWork):
 
     async def run(self) -> None:
         if not self._ended:
-            await self._until_done(self._known)
+            await self._retry_until_done(self._restore_end)
         while not self._ended and not self._superseded:
             if self._draining:
                 await self._drain()
-            await self._until_done(self._close)
+            await self._retry_until_done(self._commit_end)
             if self.spec.state == "promoted":
-                # What came in before the fence is copied first: zero loss is what a promotion is for.
-                await self._until_done(self._left)
+                # Records that arrived before the fence are copied first: a promotion must lose nothing.
+                await self._retry_until_done(self._count_behind)
                 if self._behind:
                     self._draining, self.generation = True, None
                     continue
-            await self._until_done(self._say_goodbye)
+            await self._retry_until_done(self._complete_end)
 
-    async def _known(self) -> None:
-        """It may have ended already, under a driver before this one."""
+    async def _restore_end(self) -> None:
+        """Restores the flow's end from the ledger if an earlier driver completed it."""
         shared = self._shared
         await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)
@@ -70,41 +74,44 @@ class EndingFlow(FlowWork):
             self.generation = last.number
             self._cluster_ids = (last.source_cluster_id, last.destination_cluster_id)
             self._draining, self._ended = False, True
-        # Topics whose own promotion is not over end with the others.
+        # Topics whose own promotion is not complete end together with the flow.
         closed = last.promoted if last is not None else ()
         self.draining.topics = begun(self.spec, shared, self.spec.promoted, closed)
 
     async def _drain(self) -> None:
-        """Copies until nothing is left at the source, then lets go of it."""
+        """Copies until the source holds no uncopied record, then waits until no slot holds a partition of
+        the flow.
+        """
         if self.generation is None:
-            await self._until_done(self._take_over)
+            await self._retry_until_done(self._take_over)
         while not self._superseded:
-            await self._until_done(self._follow)
-            await self._until_done(self._left)
+            await self._retry_until_done(self._follow)
+            await self._retry_until_done(self._count_behind)
             if not self._behind:
                 break
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         self._draining = False
         self._shared.changed()
-        while self._shared.holds(self.name, None):  # noqa: ASYNC110 - a slot that hangs is started anew
-            await asyncio.sleep(_LOOK_S)
+        while self._shared.holds(self.name, None):  # noqa: ASYNC110 - a slot that hangs is restarted
+            await asyncio.sleep(_POLL_S)
 
-    async def _left(self) -> None:
+    async def _count_behind(self) -> None:
         self._behind = await left(self.spec, self._shared, await self._source(), self.partitions.keys())
 
-    async def _close(self) -> None:
-        """From here on nobody copies it."""
+    async def _commit_end(self) -> None:
+        """Commits the generation that ends the flow; from then on no slot copies it."""
         await self._take(self.spec.state, note=ENDING)
 
-    async def _say_goodbye(self) -> None:
+    async def _complete_end(self) -> None:
+        """Translates the groups a last time and commits the generation without the note."""
         shared = self._shared
         if shared.ledger.all_progress(self.name):
-            self._notes = await self._last.run()
+            self._notes = await self._last_sync.run()
         await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)
         if last is not None and last.note == ENDING and last.number == self.generation:
-            told = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]
-            done = replace(last, note="", written_at=int(time.time() * 1000), promoted=told, promoting=[])
+            promoted = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]
+            done = replace(last, note="", written_at=int(time.time() * 1000), promoted=promoted, promoting=[])
             await shared.writer.commit({GenerationKey(self.name): done})
         self._ended = True
 

@@ -1,8 +1,9 @@
-"""A flow that comes back begins where its opposite ended: by the opposite's ledger, before it copies.
+"""This module starts a failback: before it copies, the flow starts where its opposite ended, by the
+opposite's ledger.
 
-First the opposite lets go of what its own source still holds, then positions and maps are committed, and with
-the last of them that it is done: a crash in between does it again, from the same facts, for the opposite
-copies no more.
+First the opposite flow records as orphaned what its own source still holds. Then positions and maps are
+committed, and with the last of them the note that this is done. After a crash in between it is done again
+from the same facts, because the opposite copies no more.
 """
 
 from __future__ import annotations
@@ -43,15 +44,17 @@ from runtime.ledger.maps import Maps
 from runtime.ledger.orphans import NotEnded
 
 STRANGER = "written there while the flow had ended"
-_TRANSACTION_BYTES = 4 << 20
+_TRANSACTION_SIZE = 4 << 20
 
 Records = dict[LedgerKey, LedgerValue | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Opposite:
-    """What the ledger at the flow's source says of the flow the other way, by the flow's own partitions.
-    `topics` are the opposite's own: what each is called at the flow's destination.
+    """An Opposite holds what the ledger at the flow's source states about the flow in the other direction.
+
+    The keys are the flow's own partitions. `topics` are the opposite's own topics: the names at the flow's
+    destination.
     """
 
     generation: Generation | None
@@ -60,6 +63,7 @@ class Opposite:
     topics: Mapping[PartitionKey, str]
 
     def knows(self, one: AssignedPartition) -> bool:
+        """Returns whether the opposite flow has an offset map for this partition."""
         return one.key in self.maps
 
 
@@ -70,7 +74,10 @@ async def turn(
     source: Cluster,
     wanted: Mapping[PartitionKey, AssignedPartition],
 ) -> None:
-    """Before any of it is assigned under this generation. Raises WireError: then again."""
+    """Prepares a failback before any partition is assigned under this generation.
+
+    Raises WireError; the caller then retries.
+    """
     mine = shared.ledger.generation(spec.name)
     if mine is None or not mine.turning:
         return
@@ -81,7 +88,7 @@ async def turn(
         return
     assert opposite is not None
     if not may_turn(mine, theirs.generation):
-        raise WireError(f"{opposite}, the way it comes back by, is {_why_not(theirs.generation)}")
+        raise WireError(f"{opposite}, the way it comes back by, is {_opposite_state(theirs.generation)}")
     try:
         await orphan_before(opposite, spec.destination, spec.source, shared)
     except NotEnded as waits:
@@ -90,8 +97,8 @@ async def turn(
     names = Names(spec.promoted)
     promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
     known = [one for one in wanted.values() if theirs.knows(one)]
-    known += await _at_both(source, shared.destination, theirs, promoted)
-    await _begin(spec, shared, source, theirs, known, mine)
+    known += await _partitions_at_both(source, shared.destination, theirs, promoted)
+    await _begin_partitions(spec, shared, source, theirs, known, mine)
     done: Records = {
         ProgressKey(key): None
         for key in shared.ledger.all_progress(spec.name)
@@ -104,20 +111,24 @@ async def turn(
 async def begin_late(
     spec: FlowSpec, opposite: str | None, shared: Shared, source: Cluster, new: list[AssignedPartition]
 ) -> list[AssignedPartition]:
-    """Partitions that could not be copied yet when the flow came back; those that its opposite never had are
-    the answer. Raises WireError.
+    """Starts partitions that could not be copied yet when the failback began.
+
+    Returns those partitions that the opposite flow never had. Raises WireError.
     """
     mine = shared.ledger.generation(spec.name)
     if opposite is None or mine is None or mine.after < 0 or not new:
         return new
     theirs = await read_opposite(spec, opposite, source)
     known = [one for one in new if theirs.knows(one)]
-    await _begin(spec, shared, source, theirs, known, mine)
+    await _begin_partitions(spec, shared, source, theirs, known, mine)
     return [one for one in new if not theirs.knows(one)]
 
 
 async def read_opposite(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
-    """Reads what the ledger at the flow's source says of the flow the other way. Raises WireError."""
+    """Reads what the ledger at the flow's source states about the flow in the other direction.
+
+    Raises WireError.
+    """
     if (await source.topics([naming.LEDGER]))[naming.LEDGER].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return Opposite(None, {}, {}, {})
     ledger = await Ledger.open(source)
@@ -137,29 +148,31 @@ async def read_opposite(spec: FlowSpec, opposite: str, source: Cluster) -> Oppos
     return Opposite(ledger.generation(opposite), progress, found, topics)
 
 
-async def _at_both(
+async def _partitions_at_both(
     source: Cluster, destination: Cluster, theirs: Opposite, keys: Collection[PartitionKey]
 ) -> list[AssignedPartition]:
-    """Of topics that were promoted on their own. Nobody copies them, and what came home of them has its place
-    in the ledger all the same. One that a side no longer has stays as it stood.
+    """Returns those partitions of separately promoted topics that exist at both sides.
+
+    They are not copied, but the records of them that returned keep their place in the ledger. A partition
+    that one side no longer has keeps its state.
     """
-    here = await source.topics({key.topic for key in keys}, fresh=True)
-    there = await destination.topics({theirs.topics[key] for key in keys}, fresh=True)
+    at_source = await source.topics({key.topic for key in keys}, fresh=True)
+    at_destination = await destination.topics({theirs.topics[key] for key in keys}, fresh=True)
     return [
         AssignedPartition(*key, destination_topic=theirs.topics[key])
         for key in keys
-        if key.partition in here[key.topic].partitions
-        and key.partition in there[theirs.topics[key]].partitions
+        if key.partition in at_source[key.topic].partitions
+        and key.partition in at_destination[theirs.topics[key]].partitions
     ]
 
 
-def _why_not(opposite: Generation) -> str:
+def _opposite_state(opposite: Generation) -> str:
     if opposite.ended:
         return f"{opposite.state}, but has not run since this flow ended"
     return opposite.state + (f": {opposite.note}" if opposite.note else "")
 
 
-async def _begin(
+async def _begin_partitions(
     spec: FlowSpec,
     shared: Shared,
     source: Cluster,
@@ -167,11 +180,13 @@ async def _begin(
     partitions: list[AssignedPartition],
     mine: Generation,
 ) -> None:
-    """In as many transactions as it takes: each partition is whole by itself."""
+    """Commits positions and maps in as many transactions as needed; each partition is complete within one
+    transaction.
+    """
     records: Records = {}
     size = 0
     now_ms = int(time.time() * 1000)
-    for one, here in (await _sides(source, shared.destination, partitions)).items():
+    for one, sides in (await _sides(source, shared.destination, partitions)).items():
         before = shared.ledger.progress(one.key)
         if isinstance(before, Undecided):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {one.topic}-{one.partition} stands")
@@ -179,19 +194,19 @@ async def _begin(
             before,
             theirs.progress[one.key],
             theirs.maps[one.key],
-            here,
+            sides,
             generation=mine.number,
             now_ms=now_ms,
         )
-        ranges = strangers(before, begun, here) if mine.life else []
-        single = single_before(before, begun, here) if mine.life else None
+        ranges = strangers(before, begun, sides) if mine.life else []
+        single = single_before(before, begun, sides) if mine.life else None
         if single is not None and await holds_record(
             source, TopicPartition(one.topic, one.partition), single
         ):
             ranges = [(single, single + 1), *ranges]
         records |= _records(one.key, begun, ranges, now_ms)
         size += sum(len(segment.runs) for segment in begun.segments)
-        if size > _TRANSACTION_BYTES:
+        if size > _TRANSACTION_SIZE:
             await _commit(shared, spec.name, records)
             records, size = {}, 0
     if records:
@@ -199,7 +214,11 @@ async def _begin(
 
 
 def _records(key: PartitionKey, begun: Begun, strangers: Iterable[tuple[int, int]], now_ms: int) -> Records:
-    """Nothing that was written at the flow's source by others meanwhile is passed over in silence (R4)."""
+    """Returns the ledger records of one partition.
+
+    Records that other producers wrote at the flow's source meanwhile are recorded as orphaned, never skipped
+    silently (R4).
+    """
     progress = begun.progress
     records: Records = {ProgressKey(key): progress}
     for number, segment in enumerate(begun.segments, begun.first):
@@ -212,20 +231,21 @@ def _records(key: PartitionKey, begun: Begun, strangers: Iterable[tuple[int, int
 async def _sides(
     source: Cluster, destination: Cluster, partitions: Iterable[AssignedPartition]
 ) -> dict[AssignedPartition, Here]:
+    """Returns the topic ids and the offset bounds of each partition at both clusters. Raises WireError."""
     listed = list(partitions)
-    there = {one: TopicPartition(one.topic, one.partition) for one in listed}
-    here = {one: TopicPartition(one.destination_topic, one.partition) for one in listed}
-    starts = await offsets_of(source, dict.fromkeys(there.values(), EARLIEST))
-    ends = await offsets_of(destination, dict.fromkeys(here.values(), LATEST))
+    at_source = {one: TopicPartition(one.topic, one.partition) for one in listed}
+    at_destination = {one: TopicPartition(one.destination_topic, one.partition) for one in listed}
+    starts = await offsets_of(source, dict.fromkeys(at_source.values(), EARLIEST))
+    ends = await offsets_of(destination, dict.fromkeys(at_destination.values(), LATEST))
     source_topics = await source.topics({one.topic for one in listed}, fresh=True)
     mirrors = await destination.topics({one.destination_topic for one in listed}, fresh=True)
     return {
         one: Here(
             source_topic_id=source_topics[one.topic].id,
-            source_start=starts[there[one]],
+            source_start=starts[at_source[one]],
             destination_topic=one.destination_topic,
             destination_topic_id=mirrors[one.destination_topic].id,
-            destination_end=ends[here[one]],
+            destination_end=ends[at_destination[one]],
         )
         for one in listed
     }

@@ -1,4 +1,7 @@
-"""One flow in the driver: taken over once (R3), then followed: topics, partitions, settings, positions."""
+"""This module runs one flow in the driver: it takes the flow over once (R3) and then follows its topics.
+
+Following covers topics, partitions, settings and first positions.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,14 @@ from runtime.ledger.scan import READ_FAILURES
 from runtime.ledger.start_positions import first_positions
 from runtime.slot.log import log_event
 
-_RETRY_S, _LONGEST_S = 0.3, 10.0
-_NEVER_FOLLOW_S = 3600.0
+_RETRY_S, _MAX_RETRY_S = 0.3, 10.0
+_NO_FOLLOW_S = 3600.0
 
 
 class FlowWork:
-    """`run` until cancelled. `generation` is set once the flow is this driver's; `partitions` are to be
-    copied.
+    """A FlowWork runs one flow until cancelled.
+
+    `generation` is set once this driver has taken the flow over; `partitions` are those that slots must copy.
     """
 
     def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: Shared) -> None:
@@ -51,16 +55,18 @@ class FlowWork:
         self._shared = shared
         self._mirrors = Mirrors(spec, job, router, shared.clusters, shared.pulse)
         self._initial: frozenset[str] | None = None
-        self._look_now = asyncio.Event()
+        self._follow_now = asyncio.Event()
         self._cluster_ids = ("", "")
-        self._answers = False
+        self._source_answers = False
         self._ledger_lost = False
         self._superseded = ""
         self._why = ""
         self._notes: tuple[str, ...] = ()
 
     def inherit(self, before: FlowWork) -> None:
-        """Goes on where an older version of the same flow stood: it is not taken over again."""
+        """Continues from the state of an older version of the same flow, so that it is not taken over
+        again.
+        """
         self.generation = before.generation
         self.partitions = before.partitions
         self.accepted = before.accepted
@@ -73,38 +79,41 @@ class FlowWork:
 
     @property
     def name(self) -> str:
+        """The name of the flow."""
         return self.spec.name
 
     @property
     def shared(self) -> Shared:
-        """What its small duties need of the job."""
+        """The objects of the job that the flow's side duties need."""
         return self._shared
 
     @property
     def copies(self) -> bool:
-        """Whether slots are to copy it, once it is this driver's."""
+        """Whether slots must copy the flow once this driver has taken it over."""
         return self.spec.state == "active"
 
     @property
     def ended(self) -> bool:
-        """Whether everything is done that its end asks for."""
+        """Whether every step that ends the flow is complete."""
         return False
 
     @property
     def promoted(self) -> Collection[PartitionKey]:
-        """What was promoted on its own."""
+        """The partitions of topics that were promoted on their own."""
         return ()
 
     @property
     def active(self) -> bool:
+        """Whether slots must copy the flow now."""
         return self.copies and self.generation is not None and not self._superseded
 
     @property
     def actions(self) -> Mapping[str, int]:
-        """What was done to mirror topics, by kind: for metrics."""
+        """How many mirror topics were created, grown and changed, by kind of action, for the metrics."""
         return dict(self._mirrors.done)
 
     def view(self) -> FlowView:
+        """Returns the flow's part of the job status."""
         notes = [*self._notes, *(f"{name}: {why}" for name, why in self._mirrors.failed.items())]
         return FlowView(
             flow=self.name,
@@ -112,7 +121,7 @@ class FlowWork:
             generation=self.generation or 0,
             source_cluster_id=self._cluster_ids[0],
             destination_cluster_id=self._cluster_ids[1],
-            source_answers=self._answers,
+            source_answers=self._source_answers,
             topics=len({key.topic for key in self.partitions}),
             partitions=len(self.partitions),
             why=self._why or self._superseded,
@@ -121,30 +130,37 @@ class FlowWork:
         )
 
     def accept_loss(self, stopped: Iterable[PartitionKey]) -> None:
-        """An operator said: these go on over what R4 found. Once they do, the next loss stops them again."""
+        """Accepts data loss (R4) for these partitions, by an operator's command, so that they continue.
+
+        Once they continue, the next loss stops them again.
+        """
         self.accepted = frozenset(stopped)
-        self._look_now.set()
+        self._follow_now.set()
 
     def goes_on(self, keys: Iterable[PartitionKey]) -> None:
-        """These are copied: what was accepted for them is done with."""
+        """Withdraws the accepted loss of these partitions, because they are copied again."""
         left = self.accepted.difference(keys)
         if left != self.accepted:
             self.accepted = left
-            self._look_now.set()
+            self._follow_now.set()
 
     async def run(self) -> None:
+        """Takes the flow over and follows its topics until cancelled."""
         if self.generation is None:
-            await self._until_done(self._take_over)
+            await self._retry_until_done(self._take_over)
         if not self.copies:
             return
         every = self.spec.follow_every_ms
         while not self._superseded:
-            await self._until_done(self._follow)
-            self._look_now.clear()
-            await pause(every / 1000 if every is not None else _NEVER_FOLLOW_S, self._look_now)
+            await self._retry_until_done(self._follow)
+            self._follow_now.clear()
+            await pause(every / 1000 if every is not None else _NO_FOLLOW_S, self._follow_now)
 
-    async def _until_done(self, duty: Callable[[], object]) -> None:
-        """Tries again: what one flow waits for is no other flow's matter (R7). DriverFenced ends it."""
+    async def _retry_until_done(self, duty: Callable[[], object]) -> None:
+        """Retries a duty until it succeeds, so that one flow's failure does not stop another flow (R7).
+
+        DriverFenced ends it.
+        """
         failures = 0
         while True:
             try:
@@ -155,7 +171,7 @@ class FlowWork:
                 unreadable = isinstance(error, READ_FAILURES)
                 self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if unreadable else str(error)
                 failures += 1
-                pause_s = min(_RETRY_S * 2 ** min(failures, 8), _LONGEST_S)
+                pause_s = min(_RETRY_S * 2 ** min(failures, 8), _MAX_RETRY_S)
                 log_event(
                     "flow_retry",
                     key=self.name,
@@ -171,13 +187,16 @@ class FlowWork:
                 return
 
     async def _source(self) -> Cluster:
-        """A paused flow, or one that failed over, needs no source to be told so."""
+        """Opens the source cluster.
+
+        A flow that is paused or failed over is taken over without it. Raises WireError.
+        """
         try:
             cluster = await self._shared.clusters.cluster(self.spec.source)
         except WireError:
-            self._answers = False
+            self._source_answers = False
             raise
-        self._answers = True
+        self._source_answers = True
         return cluster
 
     async def _take_over(self) -> None:
@@ -204,39 +223,46 @@ class FlowWork:
         self._shared.changed()
 
     async def _follow(self) -> None:
+        """Compares the source's topics with the destination's once, and starts what is new.
+
+        Raises WireError.
+        """
         shared = self._shared
         source = await self._source()
         await shared.ledger.decided(self.name)
-        if self._taken_away():
+        if self._is_superseded():
             return
-        there = _there(await shared.clusters.listing(self.spec.source))
-        here = _there(await shared.clusters.listing(self.spec.destination))
+        source_topics = _partition_counts(await shared.clusters.listing(self.spec.source))
+        destination_topics = _partition_counts(await shared.clusters.listing(self.spec.destination))
         known = {key.topic for key in shared.ledger.all_progress(self.name)}
-        taken = self.taken(there)
+        taken = self.taken(source_topics)
         self._ledger_lost = self._ledger_lost and not known
         if self._initial is None or self._ledger_lost:
             self._initial = old_to_it(self.spec, shared.ledger.generation(self.name), taken, known)
-        if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in there:
+        if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source_topics:
             taken[naming.HEARTBEATS] = heartbeat.topic_there(self.name)
         replace_lost = self.spec.on_data_loss == "skip" or bool(self.accepted)
-        found = discover(taken, there, here, known, replace_lost=replace_lost)
+        found = discover(taken, source_topics, destination_topics, known, replace_lost=replace_lost)
         await self._mirrors.bring(found.create, found.grow, found.copy)
         self._notes = found.notes
-        wanted = self._wanted(found.copy)
+        wanted = self._assignable(found.copy)
         await turn(self.spec, self._opposite, shared, source, wanted)
         if await restart(self.spec, shared, source, wanted.values(), ledger_lost=self._ledger_lost):
             self._ledger_lost = False
-        await self._first(source, wanted)
+        await self._begin_new_partitions(source, wanted)
         if not self._ledger_lost:
-            await self._begun({}, wanted)
-        self._admit(wanted)
+            await self._commit_begun({}, wanted)
+        self._publish_partitions(wanted)
 
     def taken(self, topics: Iterable[str]) -> dict[str, str]:
-        """The topics that are the flow's now, with their names at the destination."""
+        """Returns the topics that the flow selects now, with their names at the destination."""
         return taken_by(self.spec, self._router, topics, self.draining.topics)
 
-    def _taken_away(self) -> bool:
-        """Another job has the flow now: it is not this driver's any more. Raises WireError."""
+    def _is_superseded(self) -> bool:
+        """Returns whether another job has taken the flow over.
+
+        Raises WireError when the ledger lost the generation.
+        """
         generation = self._shared.ledger.generation(self.name)
         if generation is None or generation.number < (self.generation or 0):
             raise WireError(f"the ledger no longer has generation {self.generation} of it")
@@ -248,8 +274,8 @@ class FlowWork:
         self._shared.changed()
         return True
 
-    def _wanted(self, mirrors: tuple[Mirror, ...]) -> dict[PartitionKey, AssignedPartition]:
-        """Of mirrors whose limits are known; what could not be made or grown is tried again."""
+    def _assignable(self, mirrors: tuple[Mirror, ...]) -> dict[PartitionKey, AssignedPartition]:
+        """Returns the partitions of mirrors whose limits are known; failed mirrors are retried later."""
         wanted: dict[PartitionKey, AssignedPartition] = {}
         unknown: set[str] = set()
         for mirror in mirrors:
@@ -269,9 +295,13 @@ class FlowWork:
         wanted.update((key, one) for key, one in self.partitions.items() if key.topic in unknown)
         return wanted
 
-    async def _first(self, source: Cluster, wanted: Mapping[PartitionKey, AssignedPartition]) -> None:
-        """First positions of what has no progress yet, before any of it is copied (R1): all in one
-        transaction, or a crash would leave a flow half begun, and the rest would look like later arrivals.
+    async def _begin_new_partitions(
+        self, source: Cluster, wanted: Mapping[PartitionKey, AssignedPartition]
+    ) -> None:
+        """Commits first positions of partitions without progress before any of them is copied (R1).
+
+        All are committed in one transaction: otherwise a crash would leave a flow half begun, and the rest
+        would look like topics that appeared later.
         """
         shared = self._shared
         new = [one for key, one in wanted.items() if shared.ledger.progress(key) is None]
@@ -285,18 +315,24 @@ class FlowWork:
         for start, some in starts(self.spec, self._initial or (), new, copied):
             if some:
                 first |= await first_positions(source, shared.destination, some, start, self.generation)
-        await self._begun(first, wanted)
+        await self._commit_begun(first, wanted)
 
-    async def _begun(
+    async def _commit_begun(
         self, first: Mapping[PartitionKey, Progress], wanted: Mapping[PartitionKey, AssignedPartition]
     ) -> None:
-        """A flow that finds nothing to begin has begun all the same."""
+        """Commits the first positions and the note that the flow has begun, even when there are no first
+        positions.
+        """
         assert self.generation is not None
         awaited = (self._initial or frozenset()).difference(key.topic for key in wanted)
         await commit_begun(self.spec, self._shared, self.generation, first, awaited)
 
-    def _admit(self, wanted: dict[PartitionKey, AssignedPartition]) -> None:
-        """What vanished at the source stays: its slot says so (R4), until the flow no longer names it."""
+    def _publish_partitions(self, wanted: dict[PartitionKey, AssignedPartition]) -> None:
+        """Publishes the partitions that slots must copy.
+
+        A partition that vanished at the source stays, and its slot reports that (R4), until the flow no
+        longer selects it.
+        """
         kept = {
             key: one for key, one in self.partitions.items() if key not in wanted and self.taken([key.topic])
         }
@@ -314,5 +350,5 @@ class FlowWork:
             self._shared.changed()
 
 
-def _there(topics: Mapping[str, Topic]) -> dict[str, int]:
+def _partition_counts(topics: Mapping[str, Topic]) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is ErrorCode.NONE}

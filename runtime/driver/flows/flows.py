@@ -1,4 +1,4 @@
-"""The flows of a job: begun, edited, paused and let go, each without disturbing another."""
+"""This module starts, edits, pauses and removes the flows of a job, each without disturbing another."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from runtime.driver.tasks import Tasks
 from runtime.ledger.ledger_writer import fence
 from runtime.ledger.scan import READ_FAILURES
 
-_LET_GO_S = 60.0
+_RELEASE_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 
 
 class Flows:
-    """`run_by` a spec, and by another one later."""
+    """A Flows object owns the flows of a job and applies each new spec to them."""
 
     def __init__(
         self, shared: Shared, membership: Membership, tasks: Tasks, began: Callable[[FlowWork], None]
@@ -40,31 +40,37 @@ class Flows:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     def views(self) -> list[FlowView]:
+        """Returns the status of each flow."""
         return [flow.view() for flow in self.by_name.values()]
 
     def all(self) -> list[FlowWork]:
+        """Returns all flows of the job."""
         return list(self.by_name.values())
 
     def begin(self, spec: JobSpec) -> None:
+        """Starts the flows of the job's first spec."""
         for flow in spec.flows:
-            self._start(self._made(flow, spec))
+            self._start(self._create(flow, spec))
 
     async def run_by(self, spec: JobSpec) -> None:
-        """From now on these flows; what did not change is not touched. Raises WireError: then again."""
+        """Applies another spec; flows that did not change are not restarted.
+
+        Raises WireError; the caller then retries.
+        """
         after = {flow.name: flow for flow in spec.flows}
-        for flow in spec.flows:  # a topic that was there before the edit is no late arrival
+        for flow in spec.flows:  # a topic from before the edit must not count as one that appeared later
             self._shared.clusters.stale(flow.source)
         for name in [name for name in self.by_name if name not in after]:
-            await self._let_go(name)
-            await self._nobody_copies([name])
+            await self._release(name)
+            await self._stop_generations([name])
             del self.by_name[name]
         for name, flow in after.items():
             before = self.by_name.get(name)
             if before is None:
-                self._start(self._made(flow, spec))
+                self._start(self._create(flow, spec))
             elif before.spec.state != flow.state or _starts_over(before.spec, flow):
-                await self._let_go(name)
-                self._start(self._made(flow, spec))
+                await self._release(name)
+                self._start(self._create(flow, spec))
             else:
                 await self._edit(before, flow, spec)
         self._shared.changed()
@@ -72,18 +78,22 @@ class Flows:
     def accept_loss(
         self, name: str, stopped: Iterable[PartitionKey], partitions: Collection[tuple[str, int]]
     ) -> None:
+        """Accepts data loss for those of the named partitions that a loss has stopped."""
         flow = self.by_name.get(name)
         if flow is not None:
             asked = {PartitionKey(name, topic, partition) for topic, partition in partitions}
             flow.accept_loss(asked.intersection(stopped))
 
     async def goodbye(self) -> None:
-        """Nothing runs any more: the ledger says so, and every id is fenced. Raises WireError."""
+        """Records in the ledger that every flow stopped, and fences its transactional ids.
+
+        Raises WireError.
+        """
         for name in list(self.by_name):
             await self._stop_task(name)
-        await self._nobody_copies([flow.name for flow in self.all() if flow.copies])
+        await self._stop_generations([flow.name for flow in self.all() if flow.copies])
 
-    def _made(self, flow: FlowSpec, spec: JobSpec) -> FlowWork:
+    def _create(self, flow: FlowSpec, spec: JobSpec) -> FlowWork:
         return _kind(flow)(flow, spec, router_of(spec), self._shared)
 
     def _start(self, flow: FlowWork) -> None:
@@ -92,24 +102,31 @@ class Flows:
         self._began(flow)
 
     async def _edit(self, before: FlowWork, flow: FlowSpec, spec: JobSpec) -> None:
-        """Even a flow that is the same may take other names: another one's route changed."""
-        after = self._made(flow, spec)
+        """Replaces a flow by its new version; even an unchanged flow may get other topic names after
+        another flow's route changed.
+        """
+        after = self._create(flow, spec)
         await self._stop_task(flow.name)
         after.inherit(before)
         self._start(after)
 
-    async def _let_go(self, name: str) -> None:
-        """Its slots release it: their transactions end. A slot that can't is fenced afterwards anyway."""
+    async def _release(self, name: str) -> None:
+        """Waits until slots have released the flow and ended its transactions; a slot that does not is
+        fenced afterwards.
+        """
         flow = self.by_name[name]
         await self._stop_task(name)
         flow.partitions = {}
         self._shared.changed()
-        deadline = asyncio.get_running_loop().time() + _LET_GO_S
+        deadline = asyncio.get_running_loop().time() + _RELEASE_TIMEOUT_S
         while self._membership.holds(name) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
 
-    async def _nobody_copies(self, names: list[str]) -> None:
-        """The ledger says so first, then every id is fenced (R3). What another job has is left alone."""
+    async def _stop_generations(self, names: list[str]) -> None:
+        """Commits generations that stop the flows, then fences every transactional id (R3).
+
+        A flow that another job has taken over stays unchanged.
+        """
         shared = self._shared
         records: dict[LedgerKey, LedgerValue | None] = {}
         ids: list[str] = []
@@ -117,14 +134,14 @@ class Flows:
             try:
                 await shared.ledger.decided(name)
                 last = shared.ledger.generation(name)
-            except READ_FAILURES as error:  # it stays as it is, and holds up no other flow (R7)
+            except READ_FAILURES as error:  # the flow stays unchanged and delays no other flow (R7)
                 say(f"the generation of {name} can't be read, and is not ended: {error}")
                 continue
             if last is None or last.driver != shared.driver or last.ended:
                 continue
-            moment = int(time.time() * 1000)
+            now_ms = int(time.time() * 1000)
             records[GenerationKey(name)] = replace(
-                last, number=last.number + 1, state="stopped", written_at=moment
+                last, number=last.number + 1, state="stopped", written_at=now_ms
             )
             ids += last.transactional_ids
         if records:
@@ -144,5 +161,5 @@ def _kind(flow: FlowSpec) -> type[FlowWork]:
 
 
 def _starts_over(before: FlowSpec, after: FlowSpec) -> bool:
-    """Nobody may copy it meanwhile: it is taken over anew."""
+    """Returns whether the flow starts over; no slot may copy it meanwhile, so it is taken over again."""
     return after.restart_from is not None and after.restart_from != before.restart_from

@@ -1,4 +1,4 @@
-"""Before a failback: the flow that is brought home lets go of what its source still holds."""
+"""This module records, before a failback, what the source of the original flow still holds as orphaned."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ FAILBACK = "failback"
 
 
 async def orphan_before(flow: str, source: str, destination: str, shared: Shared) -> Marks:
-    """`flow` is the one that is brought home, with its own direction's clusters; its ledger is at
-    `destination`, which is where the way back begins. Raises NotEnded, WireError: then again. DriverFenced.
+    """Records the uncopied records of `flow` as orphaned and returns the marks.
+
+    `flow` is the original flow, with its own source and destination; its ledger is at `destination`, where
+    the failback starts. Raises NotEnded, WireError, after which the caller retries, and DriverFenced.
     """
     old_primary = await shared.clusters.cluster(source)
-    there = await shared.clusters.cluster(destination)
+    ledger_cluster = await shared.clusters.cluster(destination)
     await shared.pulse.still()
-    return await leave_orphans(flow, old_primary, there, FAILBACK)
+    return await leave_orphans(flow, old_primary, ledger_cluster, FAILBACK)

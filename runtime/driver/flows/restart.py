@@ -1,4 +1,6 @@
-"""`restart_from`: a flow starts over, once, because its topology says so; what was copied comes again."""
+"""This module carries out `restart_from`: a flow starts over once because its topology declares it, and
+copies its records again.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,12 @@ async def restart(
     *,
     ledger_lost: bool,
 ) -> bool:
-    """Before any of it is assigned under this generation: whether it was done now. New positions, a new map
-    behind what the destination holds, and the note that it was done are one transaction: a crash leaves all
-    or nothing (R1). The note goes with the wish, so that the same wish may be written again later.
+    """Starts a flow over before any partition is assigned under this generation, and returns whether it did
+    so now.
+
+    New positions, a new map behind what the destination holds, and the note that it was done are one
+    transaction: a crash leaves all or nothing (R1). The note is removed together with `restart_from`, so that
+    the same value may be declared again later.
     """
     generation = shared.ledger.generation(spec.name)
     if generation is None or generation.restarted == wish(spec):
@@ -48,25 +53,33 @@ async def restart(
         GenerationKey(spec.name): replace(generation, restarted=wish(spec))
     }
     if start is not None:
-        asked = _asked(start, partitions, ledger_lost=ledger_lost)
-        fresh = await first_positions(source, shared.destination, asked, start, generation.number)
+        partitions_to_restart = _named_partitions(start, partitions, ledger_lost=ledger_lost)
+        fresh = await first_positions(
+            source, shared.destination, partitions_to_restart, start, generation.number
+        )
         now_ms = int(time.time() * 1000)
-        records |= {ProgressKey(key): _again(shared, key, first, now_ms) for key, first in fresh.items()}
+        records |= {
+            ProgressKey(key): _progress_after_restart(shared, key, first, now_ms)
+            for key, first in fresh.items()
+        }
     await shared.pulse.still()
     await shared.writer.commit(records)
     await shared.ledger.decided(spec.name)
     return start is not None
 
 
-def _asked(
+def _named_partitions(
     start: Start, partitions: Iterable[AssignedPartition], *, ledger_lost: bool
 ) -> list[AssignedPartition]:
-    """What is not named stays where it is; without a ledger there is no such place."""
+    """Returns the partitions that `restart_from` names; others keep their position, but without a ledger
+    no position exists.
+    """
     data = [one for one in partitions if one.topic != naming.HEARTBEATS]
     return [one for one in data if ledger_lost or names(start, TopicPartition(one.topic, one.partition))]
 
 
-def _again(shared: Shared, key: PartitionKey, first: Progress, now_ms: int) -> Progress:
+def _progress_after_restart(shared: Shared, key: PartitionKey, first: Progress, now_ms: int) -> Progress:
+    """Returns the progress with which a partition starts over."""
     before = shared.ledger.progress(key)
     match before:
         case None:

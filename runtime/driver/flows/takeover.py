@@ -1,4 +1,6 @@
-"""A flow becomes this driver's: the generation record, then the fence around everybody before it (R3)."""
+"""This module takes a flow over for this driver: it writes the generation record, then fences all earlier
+writers (R3).
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,15 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.ledger_writer import fence
 
 LEDGER_LOST = "the ledger was lost"
-_NONE = Generation(0, "", "stopped", "", [], "", "", 0)
+_NO_GENERATION = Generation(0, "", "stopped", "", [], "", "", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the flows of a job have in common. `generations`: as the job's last heartbeat named them.
-    `holds`: whether a slot may still write for a flow, or for some topics of it.
+    """A Shared object holds what all flows of a job use.
+
+    `generations` maps flows to their generations in the job's last heartbeat. `holds` returns whether a slot
+    may still write for a flow, or for some topics of it.
     """
 
     job: str
@@ -46,6 +50,8 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
+    """A TakenOver value is the result of a takeover."""
+
     number: int
     source_cluster_id: str
     ledger_lost: bool
@@ -60,15 +66,17 @@ async def take_over(
     state: State | None = None,
     note: str = "",
 ) -> TakenOver:
-    """The record first, then every id of the generation before is fenced, until none is left that could
-    still write (fencing 3 and 4). `state` is the record's where it is not the spec's. Raises WireError: then
-    again from the beginning.
+    """Writes the generation record, then fences every id of the generation before until none can still write
+    (fencing 3 and 4).
+
+    `state` overrides the spec's state in the record. Raises WireError; the caller then retries from the
+    beginning.
     """
     await shared.ledger.decided(spec.name)
     before = shared.ledger.generation(spec.name)
-    lost = _is_lost(spec.name, before, shared)
-    mine = _ids(spec.name, shared)
-    last = before or _NONE
+    lost = _is_ledger_lost(spec.name, before, shared)
+    mine = _transactional_ids(spec.name, shared)
+    last = before or _NO_GENERATION
     older = [one for one in last.transactional_ids if one not in mine]
     record = replace(
         last,
@@ -82,8 +90,8 @@ async def take_over(
         written_at=int(time.time() * 1000),
         note=LEDGER_LOST if lost else note,
         restarted=wish(spec) if lost and before is None else last.restarted,
-        promoted=_still(spec, last.promoted),
-        promoting=_still(spec, last.promoting),
+        promoted=_still_promoted(spec, last.promoted),
+        promoting=_still_promoted(spec, last.promoting),
     )
     record = taken_up(before, record)
     await shared.writer.commit({GenerationKey(spec.name): record})
@@ -91,31 +99,38 @@ async def take_over(
     while stuck:
         waits(f"{stuck[0]} still waits for a partition that can't take its marker")
         stuck = await fence(shared.destination, stuck)
-    if older:  # had this driver died before they were fenced, they were the next one's to fence
+    if older:  # they were listed until now so that the next driver would fence them if this one died before
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
     await shared.ledger.decided(spec.name)
     return TakenOver(record.number, record.source_cluster_id, lost)
 
 
 def wish(spec: FlowSpec) -> str:
-    """What the generation remembers once it was carried out, so that no later life does it again."""
+    """Returns what the generation records once a restart is done, so that no later driver repeats it."""
     return msgspec.json.encode(spec.restart_from).decode() if spec.restart_from is not None else ""
 
 
-def _still(spec: FlowSpec, patterns: Collection[str]) -> list[str]:
-    """What came home, or starts over, is copied again: the planner saw to it that nothing else is gone."""
+def _still_promoted(spec: FlowSpec, patterns: Collection[str]) -> list[str]:
+    """Returns the patterns that stay promoted.
+
+    Topics that a failback or a restart brings back are copied again; the planner has checked that no other
+    pattern is gone.
+    """
     return [one for one in patterns if one in spec.promoted]
 
 
-def _is_lost(flow: str, before: Generation | None, shared: Shared) -> bool:
-    """The job's heartbeat named a generation that the ledger has not: progress is gone too, and starting
-    over would double every record (R1). It stays so until `restart_from` says where.
+def _is_ledger_lost(flow: str, before: Generation | None, shared: Shared) -> bool:
+    """Returns whether the ledger lost the flow: the job's heartbeat named a generation that the ledger does
+    not hold.
+
+    Then progress is lost too, and starting over would duplicate every record (R1). The flow stays in this
+    state until `restart_from` declares a position.
     """
     if before is None:
         return shared.generations.get(flow, 0) > 0
     return before.note == LEDGER_LOST and not shared.ledger.all_progress(flow)
 
 
-def _ids(flow: str, shared: Shared) -> list[str]:
+def _transactional_ids(flow: str, shared: Shared) -> list[str]:
     slots = range(shared.slots)
     return [one for slot in slots for one in transactional_ids(shared.job, slot, flow, shared.settings)]
