@@ -1,1 +1,1 @@
-"""The slots of a job: submitted to Spark, assigned, told and heard."""
+"""This package submits the slots of a job to Spark, assigns partitions to them and reads their reports."""

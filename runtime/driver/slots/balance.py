@@ -1,4 +1,7 @@
-"""Which slot copies which partition: by measured bytes, moving only what must move. Pure."""
+"""This module assigns partitions to slots by measured bytes, and moves only those that must move.
+
+It is pure.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,31 @@ from typing import TypeVar
 
 K = TypeVar("K")
 
-TOLERANCE = 0.3  # of the mean load: less is not worth an interruption
-LEAST = 1_000.0  # bytes a second that even an idle partition counts for
+TOLERANCE = 0.3  # fraction of the mean load: a smaller gap does not justify an interruption
+LEAST = 1_000.0  # minimum weight of a partition, in bytes a second
 
 
 def balance(
     weights: Mapping[K, float], slots: Sequence[int], homes: Mapping[K, int], *, move: bool = True
 ) -> dict[K, int]:
-    """A slot for every partition. What has a home among `slots` keeps it, unless the loads are far apart and
-    `move` allows to bring them together. `weights` are bytes a second.
+    """Returns a slot for every partition.
+
+    A partition whose slot in `homes` is among `slots` keeps it, unless the loads are far apart and `move`
+    allows levelling. `weights` are bytes a second.
     """
     if not slots:
         return {}
     load = dict.fromkeys(slots, 0.0)
     found: dict[K, int] = {}
-    homeless: list[K] = []
+    unplaced: list[K] = []
     for key, weight in weights.items():
         home = homes.get(key)
         if home in load:
             found[key] = home
             load[home] += max(weight, LEAST)
         else:
-            homeless.append(key)
-    for key in sorted(homeless, key=lambda one: -weights[one]):
+            unplaced.append(key)
+    for key in sorted(unplaced, key=lambda one: -weights[one]):
         slot = min(slots, key=lambda one: (load[one], one))
         found[key] = slot
         load[slot] += max(weights[key], LEAST)
@@ -39,7 +44,11 @@ def balance(
 
 
 def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, float]) -> None:
-    """From the fullest to the emptiest, the largest that makes them more alike, while they are far apart."""
+    """Moves partitions from the most to the least loaded slot while their loads are further apart than the
+    tolerance.
+
+    Each move takes the largest partition that narrows the gap.
+    """
     allowed = TOLERANCE * sum(load.values()) / len(load)
     held: dict[int, list[K]] = {slot: [] for slot in load}
     for key, slot in found.items():
@@ -52,7 +61,7 @@ def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, floa
         gap = load[fullest] - load[emptiest]
         if gap <= allowed:
             return
-        moving = _fitting(held[fullest], weights, gap)
+        moving = _largest_below_gap(held[fullest], weights, gap)
         if moving is None:
             return
         weight = max(weights[moving], LEAST)
@@ -64,8 +73,10 @@ def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, floa
         found[moving] = emptiest
 
 
-def _fitting(partitions: Collection[K], weights: Mapping[K, float], gap: float) -> K | None:
-    """The largest whose move narrows the gap by more than a hair: so the loop comes to an end."""
+def _largest_below_gap(partitions: Collection[K], weights: Mapping[K, float], gap: float) -> K | None:
+    """Returns the largest partition that weighs less than 90 % of the gap, so each move narrows it and the
+    loop ends.
+    """
     for key in partitions:
         if max(weights[key], LEAST) < gap * 0.9:
             return key

@@ -1,7 +1,8 @@
-"""The way between driver and slots: words in the control topic, reports in the status topic.
+"""This module connects driver and slots: commands in the control topic, reports in the status topic.
 
-Both lie at the destination, which every slot must reach anyway: nothing new has to be opened, and what
-secures the clusters secures this. Here are the two halves: `post` a record, `Tail` a topic.
+Both topics are at the destination, which every slot must reach anyway: no further connection has to be
+opened, and the security of the clusters covers the channel. `post` writes records, and a `Tail` reads a
+topic.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from runtime.ledger.records import Record, StoredRecord, build, chunks, plain, r
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20
-_NOTED_S = 300.0
+_NOTE_SHOWN_S = 300.0
 _PARTITION = 0  # control and status have one
 
 
 def at(topic: str, partition: int = _PARTITION) -> TopicPartition:
+    """Returns the address of a partition."""
     return TopicPartition(topic, partition)
 
 
@@ -39,7 +41,10 @@ async def post(
     purpose: str = "post",
     partition: int = _PARTITION,
 ) -> None:
-    """Once, not in a transaction: who reads it knows older words from newer ones. Raises WireError."""
+    """Sends records without a transaction, each once; readers can tell old commands from new ones.
+
+    Raises WireError.
+    """
     for chunk in chunks(records, BATCH_BYTES):
         await send(
             cluster, at(topic, partition), plain(build(chunk, int(time.time() * 1000))), purpose=purpose
@@ -47,14 +52,14 @@ async def post(
 
 
 async def end_of(cluster: Cluster, topic: str) -> int:
-    """What is written from now on begins here."""
+    """Returns the end offset of the topic: later records are written at or after it. Raises WireError."""
     return (await offsets_of(cluster, {at(topic): LATEST}))[at(topic)]
 
 
 class Skipped:
-    """Counts the records of a topic that can't be read, for the status and for the log.
+    """A Skipped object counts the records of a topic that can't be read, for the status and the log.
 
-    A record that can't be read ends nothing: anything that may write the topic could write one.
+    A record that can't be read stops nothing, because any writer of the topic could write one.
     """
 
     def __init__(self, topic: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,11 +71,16 @@ class Skipped:
 
     @property
     def note(self) -> str:
-        """What was skipped last, for some minutes; empty when nothing was."""
-        return self._note if self._clock() - self._noted_at < _NOTED_S else ""
+        """The text of the last skipped record, for five minutes; then, or when none was skipped, it is
+        empty.
+        """
+        return self._note if self._clock() - self._noted_at < _NOTE_SHOWN_S else ""
 
     def add(self, offset: int, why: str) -> None:
-        """The log gets a line for every power of two, so that a flood of such records does not fill it."""
+        """Counts a skipped record.
+
+        The log gets a line for every power of two, so that many such records do not fill it.
+        """
         self.count += 1
         self._noted_at = self._clock()
         self._note = f"{self._topic}: skipped the record at offset {offset}, which can't be read: {why}"
@@ -79,7 +89,10 @@ class Skipped:
 
 
 class Tail:
-    """Reads a topic on from an offset, as it grows: what is not transactional, which all words are."""
+    """A Tail reads the non-transactional records of a topic from an offset on, as the topic grows.
+
+    All commands and reports are such records.
+    """
 
     def __init__(self, cluster: Cluster, topic: str, offset: int, skipped: Skipped | None = None) -> None:
         self._cluster = cluster
@@ -90,7 +103,7 @@ class Tail:
         self._topic_id: bytes | None = None
 
     async def read(self) -> list[StoredRecord]:
-        """What is new, or nothing after half a second. Raises WireError; then try again."""
+        """Returns new records, or none after half a second. Raises WireError; the caller then retries."""
         answer = await fetch_once(
             self._cluster,
             at(self._topic),
@@ -117,7 +130,9 @@ class Tail:
         return found
 
     def _records(self, batch: Batch) -> list[StoredRecord]:
-        """None of a batch that unpacks past the bound of memory, or not at all."""
+        """Returns the records of a batch, or none when the batch can't be decoded or exceeds the memory
+        bound.
+        """
         try:
             return read(batch, Where(self._topic, _PARTITION))
         except BatchFailure as failure:
@@ -125,9 +140,9 @@ class Tail:
             return []
 
     async def _return_to_log(self, topic_id: bytes) -> None:
-        """Continues at the log's start, or at its end where the log of the same topic was cut.
+        """Continues at the log start, or at the end offset where the log of the same topic was truncated.
 
-        Records before the end were read already, and a command is not carried out twice.
+        Records before the end were read already, and a command must not be carried out twice.
         """
         start = await log_start(self._cluster, at(self._topic))
         if start <= self._offset and self._topic_id == topic_id:
@@ -138,7 +153,7 @@ class Tail:
 
 
 async def pause(seconds: float, until: asyncio.Event) -> None:
-    """So long, or until the event."""
+    """Waits for some seconds, or until the event is set."""
     waiting = asyncio.ensure_future(until.wait())
     try:
         await asyncio.wait([waiting], timeout=seconds)

@@ -1,4 +1,4 @@
-"""All slots of a job: who copies what is told to them, and what they report is taken in."""
+"""This module manages all slots of a job: it sends them their assignments and reads their reports."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from runtime.driver.tasks import Tasks
 from runtime.kafka.errors import WireError
 
 _LEVEL_S = 30.0
-_LOOK_S = 1.0
-_PATIENCE_S = 10.0  # for a core
-_LET_GO_S = 45.0  # a slot that does not let go of a partition by then is started anew
+_INSPECT_S = 1.0
+_CORE_TIMEOUT_S = 10.0  # how long a slot may wait for a core
+_RELEASE_TIMEOUT_S = 45.0  # a slot that does not release a partition by then is restarted
 _PAUSE_S = 0.5
 
 
 class Fleet:
+    """A Fleet owns the slots of a job and the newest report of each slot."""
+
     def __init__(
         self,
         slots: int,
@@ -45,40 +47,46 @@ class Fleet:
         self._around = around
         self._flows = flows
         self._tasks = tasks
-        self._heard = heard
+        self._on_report = heard
         self.jvm_trouble = ""
-        self._dirty = asyncio.Event()
+        self._changed = asyncio.Event()
         self._rates = Rates()
         self._releasing_since: dict[int, float] = {}
-        self._without_core: dict[int, float] = {}
+        self._without_core_since: dict[int, float] = {}
         self.skipped = Skipped(naming.STATUS)
 
     def start(self, status_offset: int) -> None:
+        """Starts the slots and the tasks that assign partitions, read reports, inspect slots and level
+        loads.
+        """
         for keeper in self.keepers:
             self._tasks.spawn(keeper.run(), f"slot {keeper.slot}")
-        self._tasks.spawn(self._listen(status_offset), "listen")
-        self._tasks.spawn(self._spread(), "spread")
-        self._tasks.spawn(self._look(), "look")
-        self._tasks.spawn(self._level(), "level")
+        self._tasks.spawn(self._read_reports(status_offset), "listen")
+        self._tasks.spawn(self._assign(), "spread")
+        self._tasks.spawn(self._inspect(), "look")
+        self._tasks.spawn(self._level_loads(), "level")
 
     def changed(self) -> None:
-        """What is to be copied, or what slots hold, is another than before."""
-        self._dirty.set()
+        """Signals that the partitions to copy, or those that slots hold, have changed."""
+        self._changed.set()
 
     def views(self) -> list[SlotView]:
+        """Returns the status of each slot."""
         return [keeper.view() for keeper in self.keepers]
 
     def stopped(self) -> list[PartitionKey]:
+        """Returns the partitions that stopped because of data loss."""
         return over_loss(self.reports.values())
 
     async def stop(self) -> None:
+        """Stops all slots."""
         await asyncio.gather(*(keeper.stop() for keeper in self.keepers))
 
-    async def _spread(self) -> None:
+    async def _assign(self) -> None:
         membership = self._around.membership
         while True:
-            await self._dirty.wait()
-            self._dirty.clear()
+            await self._changed.wait()
+            self._changed.clear()
             active = [flow for flow in self._flows() if flow.active]
             flows = {flow.name: AssignedFlow(for_slots(flow.spec), flow.generation or 0) for flow in active}
             rates = {flow.name: flow.spec.rate_limit for flow in active}
@@ -89,9 +97,9 @@ class Fleet:
                     await keeper.tell()
             except WireError:
                 await asyncio.sleep(_PAUSE_S)
-                self._dirty.set()
+                self._changed.set()
 
-    async def _listen(self, offset: int) -> None:
+    async def _read_reports(self, offset: int) -> None:
         tail = Tail(self._around.cluster, naming.STATUS, offset, self.skipped)
         while True:
             try:
@@ -102,9 +110,10 @@ class Fleet:
             for record in found:
                 key = job_status.decode_key(record.key)
                 if isinstance(key, SlotKey) and key.job == self._around.job and record.value is not None:
-                    self._hear(key.slot, record.value, record.offset)
+                    self._read_report(key.slot, record.value, record.offset)
 
-    def _hear(self, slot: int, value: bytes, offset: int) -> None:
+    def _read_report(self, slot: int, value: bytes, offset: int) -> None:
+        """Processes the report of a slot; a report that can't be read is skipped."""
         try:
             report = job_status.decode_slot(value)
         except UnreadableStatus as error:
@@ -114,7 +123,7 @@ class Fleet:
             return
         self.reports[slot] = report
         self.keepers[slot].heard(report)
-        self._heard(report)
+        self._on_report(report)
         self._rates.take(report.status.at_ms, report.status.partitions)
         healthy = [
             PartitionKey(one.flow, one.topic, one.partition)
@@ -125,12 +134,12 @@ class Fleet:
             if flow.accepted:
                 flow.goes_on(healthy)
 
-    async def _look(self) -> None:
-        """Slots without a core, slots that do not let go."""
+    async def _inspect(self) -> None:
+        """Inspects slots every second: those without a core, and those that do not release partitions."""
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_INSPECT_S)
             try:
-                await self._look_once()
+                await self._inspect_once()
             except JvmSilent as error:
                 if not self.jvm_trouble:
                     say(str(error))
@@ -138,40 +147,43 @@ class Fleet:
             else:
                 self.jvm_trouble = ""
 
-    async def _look_once(self) -> None:
+    async def _inspect_once(self) -> None:
         for keeper in self.keepers:
             if keeper.state in ("submitted", "unscheduled"):
                 keeper.doubt(await self._around.application.scheduled(keeper.group))
-        await self._use_what_runs()
-        await self._free_what_is_held()
+        await self._use_running_slots()
+        await self._restart_slow_releases()
 
-    async def _use_what_runs(self) -> None:
-        """What waits for a core too long goes to slots that have one, until there are more cores."""
+    async def _use_running_slots(self) -> None:
+        """Moves the partitions of slots that wait too long for a core to running slots, until more cores
+        are free.
+        """
         now = time.monotonic()
         running = sum(keeper.state == "running" for keeper in self.keepers)
         for keeper in self.keepers:
             if keeper.state == "unscheduled":
-                since = self._without_core.setdefault(keeper.slot, now)
-                if now - since > _PATIENCE_S and running:
+                since = self._without_core_since.setdefault(keeper.slot, now)
+                if now - since > _CORE_TIMEOUT_S and running:
                     await self._around.application.cancel(keeper.group)
             elif keeper.state == "running" or await self._around.application.cores() > running:
-                self._without_core.pop(keeper.slot, None)
-        without = {slot for slot, since in self._without_core.items() if now - since > _PATIENCE_S}
+                self._without_core_since.pop(keeper.slot, None)
+        without = {slot for slot, since in self._without_core_since.items() if now - since > _CORE_TIMEOUT_S}
         usable = [keeper.slot for keeper in self.keepers if keeper.slot not in without]
         if self._around.membership.use(usable):
             self.changed()
 
-    async def _free_what_is_held(self) -> None:
+    async def _restart_slow_releases(self) -> None:
+        """Restarts slots that do not release a partition in time."""
         now = time.monotonic()
         for keeper in self.keepers:
             if keeper.state == "running" and self._around.membership.releasing(keeper.slot):
-                if now - self._releasing_since.setdefault(keeper.slot, now) > _LET_GO_S:
+                if now - self._releasing_since.setdefault(keeper.slot, now) > _RELEASE_TIMEOUT_S:
                     await keeper.restart("did not let go of partitions in time")
                     self._releasing_since.pop(keeper.slot)
             else:
                 self._releasing_since.pop(keeper.slot, None)
 
-    async def _level(self) -> None:
+    async def _level_loads(self) -> None:
         while True:
             await asyncio.sleep(_LEVEL_S)
             self._around.membership.measured(self._rates.by_partition)
@@ -180,7 +192,9 @@ class Fleet:
 
 
 def over_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
-    """Partitions that go on once somebody accepts what is lost: to no other state is that an answer."""
+    """Returns the partitions that continue once an operator accepts the data loss; in other states
+    accepting has no effect.
+    """
     return [
         PartitionKey(one.flow, one.topic, one.partition)
         for report in reports
@@ -190,7 +204,9 @@ def over_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
 
 
 def for_slots(spec: FlowSpec) -> FlowSpec:
-    """Without what only the driver goes by: a change of it is nothing that a slot must begin anew for."""
+    """Returns the spec without what only the driver uses, so that a change of that restarts nothing in a
+    slot.
+    """
     return replace(
         spec,
         topics=SelectionSpec(include=[]),

@@ -1,4 +1,6 @@
-"""A slot as its driver keeps it: submitted to Spark by itself, and again after it ended, with fresh words."""
+"""This module keeps one slot running: it submits the slot to Spark, and again after it ended, with a fresh
+ticket.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,18 @@ from runtime.ledger.ledger_writer import fence
 from runtime.ledger.records import Record
 from runtime.slot.log import Field, log_fields
 
-_BACKOFF_S, _LONGEST_S = 0.2, 30.0
-_HEALTHY_S = 60.0  # a slot that lived so long begins with short pauses again
-_STOP_S = 25.0  # transactions end sooner
+_BACKOFF_S, _MAX_BACKOFF_S = 0.2, 30.0
+_HEALTHY_S = 60.0  # a slot that ran so long starts again with the shortest backoff
+_STOP_TIMEOUT_S = 25.0  # longer than any transaction
 _PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every slot needs. `reached` is how slots reach each cluster, by the spec of the job's start."""
+    """This context holds the objects that every slot uses in the driver.
+
+    `reached` maps each cluster to its spec of the job's start, by which slots reach it.
+    """
 
     job: str
     driver: str
@@ -49,7 +54,7 @@ class Surroundings:
 
 
 class SlotKeeper:
-    """`run` until `stop`. Raises DriverFenced."""
+    """A SlotKeeper submits one slot until `stop` and owns its state. Its methods raise DriverFenced."""
 
     def __init__(self, slot: int, around: Surroundings) -> None:
         self.slot = slot
@@ -57,7 +62,7 @@ class SlotKeeper:
         self.state: SlotState = "idle"
         self.since = time.time()
         self.why = ""
-        self._before = ""
+        self._last_end = ""
         self._around = around
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
@@ -65,25 +70,29 @@ class SlotKeeper:
         self._unsent = False
 
     def view(self) -> SlotView:
+        """Returns the slot's part of the job status."""
         partitions = self._around.membership.partitions_of(self.slot)
         since = int(self.since * 1000)
         return SlotView(self.slot, self.state, since, self.attempt, partitions, self.why)
 
     def wake(self) -> None:
-        """There may be something to copy, or to tell."""
+        """Signals that there may be a partition to copy or an assignment to send."""
         self._wake.set()
 
     def heard(self, report: SlotReport) -> None:
-        """The slot lives, and works by this assignment."""
+        """Processes a report: the slot is running, and the assignment version in it is in force."""
         if report.attempt != self.attempt or self._ended is None:
             return
         if self.state in ("submitted", "unscheduled"):
-            self._become("running", self._before)
+            self._set_state("running", self._last_end)
         if self._around.membership.confirmed(self.slot, report.status.assignment):
             self._around.changed()
 
     async def tell(self) -> None:
-        """The newest assignment goes to the slot, if it is another one. Raises WireError: then again."""
+        """Sends the newest assignment to the slot if it changed.
+
+        Raises WireError; the caller then retries.
+        """
         membership = self._around.membership
         if membership.next(self.slot) is not None:
             self._unsent = True
@@ -91,68 +100,73 @@ class SlotKeeper:
         if self._unsent and self._ended is not None:
             await self._around.pulse.still()
             published = membership.published(self.slot)
-            await self._say(control.Assign(self._around.driver, _raw(published)))
+            await self._send(control.Assign(self._around.driver, _encode_raw(published)))
             self._log("slot_assigned", version=published.version, partitions=len(published.partitions))
         self._unsent = False
 
     def doubt(self, scheduled: bool) -> None:
-        """Called now and then while nothing was heard of a submitted slot."""
+        """Updates the state of a submitted slot that has sent no report yet; it is called periodically."""
         if self.state == "submitted" and not scheduled:
-            self._become("unscheduled", "no free core")
+            self._set_state("unscheduled", "no free core")
         elif self.state == "unscheduled" and scheduled:
-            self._become("submitted", "")
+            self._set_state("submitted", "")
 
     async def restart(self, why: str) -> None:
-        """Its process is ended, whatever it does. Raises JvmSilent."""
+        """Cancels the slot's Spark job, which ends its process, whatever its state. Raises JvmSilent."""
         self._log("slot_cancelled", error=why)
         self.why = why
         await self._around.application.cancel(self.group)
 
     async def stop(self) -> None:
-        """Transactions end, then the slot; one that does not is killed."""
+        """Ends the slot's transactions and then the slot; one that does not end in time is cancelled."""
         self._stopping.set()
         self._wake.set()
         ended = self._ended
         if ended is None:
             return
         try:
-            await self._say(control.StopSlot(self._around.driver))
+            await self._send(control.StopSlot(self._around.driver))
         except WireError as error:
             self.why = str(error)
-        await asyncio.wait([ended], timeout=_STOP_S)
+        await asyncio.wait([ended], timeout=_STOP_TIMEOUT_S)
         if not ended.done():
             try:
                 await self.restart("did not stop in time")
             except JvmSilent as error:
                 self.why = str(error)
                 return
-            await asyncio.wait([ended], timeout=_STOP_S)
+            await asyncio.wait([ended], timeout=_STOP_TIMEOUT_S)
 
     async def run(self) -> None:
+        """Submits the slot again after each end, with backoff, until `stop`. Raises DriverFenced."""
         failures = 0
         while not self._stopping.is_set():
-            await self._settled()
-            # Before the first partition is known a worker may start already: that takes seconds.
+            await self._fence_unreleased()
+            # The first attempt starts before any partition is known, because starting a worker takes seconds.
             if self.attempt and not self._around.membership.partitions_of(self.slot):
-                self._become("idle")
+                self._set_state("idle")
                 self._wake.clear()
                 await pause(_HEALTHY_S, self._wake)
                 continue
             began = time.monotonic()
-            ended = await self._attempt()
+            ended = await self._run_once()
             if ended is None:
                 continue
             if self._stopping.is_set():
                 return
             failures = 0 if time.monotonic() - began > _HEALTHY_S else failures + 1
-            self._before = f"{ended.how}: {ended.why}" if ended.why else ended.how
-            self._become("waiting", self._before)
-            pause_s = min(_BACKOFF_S * 2 ** min(failures - 1, 10), _LONGEST_S)
-            self._log("slot_resubmitted", error=self._before, failures=failures, pause_s=pause_s)
+            self._last_end = f"{ended.how}: {ended.why}" if ended.why else ended.how
+            self._set_state("waiting", self._last_end)
+            pause_s = min(_BACKOFF_S * 2 ** min(failures - 1, 10), _MAX_BACKOFF_S)
+            self._log("slot_resubmitted", error=self._last_end, failures=failures, pause_s=pause_s)
             await pause(pause_s, self._stopping)
 
-    async def _attempt(self) -> Ended | None:
-        """None when it must let go of something first: only then its ids are fenced for sure."""
+    async def _run_once(self) -> Ended | None:
+        """Submits the slot and returns its end.
+
+        Returns None when the slot must release a partition first: only while it is not running can its ids be
+        fenced safely.
+        """
         around = self._around
         while True:
             try:
@@ -164,20 +178,22 @@ class SlotKeeper:
                 await asyncio.sleep(_PAUSE_S)
         if self._stopping.is_set() or around.membership.releasing(self.slot):
             return None
-        # Nothing may come between: a word posted from here on is read by the slot.
+        # Do not await from here to the submission: the slot reads every command from `offset` on.
         self.attempt += 1
         first = around.membership.published(self.slot)
         ticket = Ticket(around.driver, self.attempt, self._spec(), first, offset)
         self._ended = around.application.submit(self.group, ticket)
         self._log("slot_submitted", version=first.version, partitions=len(first.partitions))
-        self._become("submitted", self.why)
+        self._set_state("submitted", self.why)
         try:
             return await self._ended
         finally:
             self._ended = None
 
-    async def _settled(self) -> None:
-        """Nobody runs the slot: what it never let go of is free once its ids are fenced (R3)."""
+    async def _fence_unreleased(self) -> None:
+        """Fences the ids of the ended slot for the flows that it never released, and then frees their
+        partitions (R3).
+        """
         around = self._around
         flows = around.membership.releasing(self.slot)
         ids = [
@@ -197,7 +213,7 @@ class SlotKeeper:
             around.membership.fenced(self.slot, flows)
             around.changed()
 
-    async def _say(self, word: control.Word) -> None:
+    async def _send(self, word: control.Word) -> None:
         record = Record(control.slot_key(self._around.job, self.slot), control.encode(word))
         await post(self._around.cluster, naming.CONTROL, [record])
 
@@ -218,10 +234,10 @@ class SlotKeeper:
 
     @property
     def group(self) -> str:
-        """The name of the attempt at Spark: a late request to cancel an attempt ends no newer one."""
+        """The Spark job group of this attempt: a late request to cancel an attempt can't end a newer one."""
         return f"slot {self.slot} attempt {self.attempt}"
 
-    def _become(self, state: SlotState, why: str = "") -> None:
+    def _set_state(self, state: SlotState, why: str = "") -> None:
         if state != self.state:
             self.since = time.time()
             if state in ("running", "unscheduled"):
@@ -230,5 +246,5 @@ class SlotKeeper:
         self.why = why
 
 
-def _raw(assignment: Assignment) -> msgspec.Raw:
+def _encode_raw(assignment: Assignment) -> msgspec.Raw:
     return msgspec.Raw(encode(assignment))

@@ -1,1 +1,3 @@
-"""Mirror topics at the destination: found, made, grown, and kept like their sources."""
+"""This package creates and grows mirror topics at the destination and keeps their settings like their
+sources'.
+"""

@@ -1,4 +1,4 @@
-"""Topics and their settings, changed with confluent-kafka. Blocking calls run in threads."""
+"""This module creates, grows and changes topics with confluent-kafka. Its blocking calls run in threads."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from runtime.contract.spec.mirror import Edit, TopicSettings
 T = TypeVar("T")
 
 _TIMEOUT_S = 20.0
-_AT_ONCE = 200  # topics in one request
+_PER_REQUEST = 200  # topics in one request
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
+    """This value requests a topic."""
+
     name: str
     partitions: int
     config: Mapping[str, str]
@@ -37,13 +39,16 @@ class Created:
 
 
 class Admin:
-    """What is refused comes back by topic, in words; nothing is raised for it."""
+    """An Admin changes topics of one cluster.
+
+    Its methods return refusals as texts by topic and raise nothing for them.
+    """
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client
 
     async def create(self, topics: Sequence[Created]) -> dict[str, str]:
-        """What exists already counts as created."""
+        """Creates topics. An existing topic counts as created."""
         wanted = [
             NewTopic(one.name, one.partitions, one.replication, config=dict(one.config)) for one in topics
         ]
@@ -53,6 +58,7 @@ class Admin:
         return failed
 
     async def grow(self, partitions: Mapping[str, int]) -> dict[str, str]:
+        """Raises the partition counts of topics."""
         wanted = [NewPartitions(name, count) for name, count in partitions.items()]
         failed: dict[str, str] = {}
         for some in _groups(wanted):
@@ -60,13 +66,14 @@ class Admin:
         return failed
 
     async def settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
-        """Of those that could be read."""
+        """Returns the settings of those topics whose settings could be read."""
         found: dict[str, TopicSettings] = {}
         for some in _groups(sorted(topics)):
             found |= await asyncio.to_thread(self._describe, some)
         return found
 
     async def edit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
+        """Changes the settings of topics."""
         failed: dict[str, str] = {}
         for some in _groups(sorted(edits)):
             failed |= await asyncio.to_thread(self._edit, {name: edits[name] for name in some})
@@ -129,4 +136,4 @@ def _failures(futures: Mapping[str, Any], but: int | None = None) -> dict[str, s
 
 
 def _groups(items: Sequence[T]) -> list[list[T]]:
-    return [list(items[start : start + _AT_ONCE]) for start in range(0, len(items), _AT_ONCE)]
+    return [list(items[start : start + _PER_REQUEST]) for start in range(0, len(items), _PER_REQUEST)]

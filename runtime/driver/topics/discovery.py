@@ -1,4 +1,7 @@
-"""What a flow finds at both sides, and what follows: mirrors to make, to grow, partitions to copy. Pure."""
+"""This module compares a flow's topics at source and destination: mirrors to create, to grow, and to copy.
+
+It is pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from runtime.contract.spec.selection import Names
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A topic of the source and what it is called at the destination."""
+    """A Mirror names a source topic and its topic at the destination."""
 
     topic: str
     there: str
@@ -21,7 +24,11 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`create` and `grow` come before `copy`. `notes` say what is not done, and why."""
+    """A Found value is the result of a comparison.
+
+    `create` and `grow` must be done before `copy`. `notes` name the topics that are left out, with the
+    reason.
+    """
 
     create: tuple[Mirror, ...]
     grow: tuple[Mirror, ...]
@@ -37,9 +44,11 @@ def discover(
     *,
     replace_lost: bool = False,
 ) -> Found:
-    """`taken`: the flow's topics at the source and their names at the destination. `source` and `destination`
-    are partitions by topic. `copied`: topics of the source that the ledger has progress of; a mirror of one
-    that is gone is not silently made anew, unless losses are accepted (R4).
+    """Returns the mirrors that a flow needs.
+
+    `taken` maps the flow's source topics to their names at the destination. `source` and `destination` map
+    topics to their partition counts. `copied` are the source topics that have progress in the ledger: their
+    mirror is not created again after it was deleted, unless data loss is accepted (R4).
     """
     owners: dict[str, str] = {}
     create: list[Mirror] = []
@@ -48,9 +57,9 @@ def discover(
     notes: list[str] = []
     for topic in sorted(taken):
         there = taken[topic]
-        first = owners.setdefault(there, topic)
-        if first != topic:
-            notes.append(f"{topic} is not copied: {first} has the name {there} at the destination")
+        owner = owners.setdefault(there, topic)
+        if owner != topic:
+            notes.append(f"{topic} is not copied: {owner} has the name {there} at the destination")
             continue
         mirror = Mirror(topic, there, source[topic])
         have = destination.get(there)
@@ -67,7 +76,9 @@ def discover(
 def taken_by(
     flow: FlowSpec, router: Router, topics: Iterable[str], draining: Collection[str] = ()
 ) -> dict[str, str]:
-    """The topics that the flow copies now: none that is promoted on its own, once it is drained."""
+    """Returns the topics that the flow copies now; a topic that is promoted on its own is left out once it
+    is drained.
+    """
     promoted = Names(flow.promoted)
     found = {}
     for topic in topics:

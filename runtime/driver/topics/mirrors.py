@@ -1,4 +1,8 @@
-"""Mirror topics of one flow at the destination: made, grown, and kept like their sources. R10 before each."""
+"""This module keeps the mirror topics of one flow at the destination: created, grown, with the settings of
+their sources.
+
+Each change first confirms the driver's leadership (R10).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,8 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.ledger.records import Record
 
-_REREAD_S = 60.0  # of mirrors that nobody but us should change
-_APPEAR_S = 20.0
+_REREAD_S = 60.0  # settings of mirrors, which only this product should change
+_LEADERS_TIMEOUT_S = 20.0
 _POLL_S = 0.05
 _DEFAULT_LARGEST = 1_048_588
 _MAX_MESSAGE, _MIN_IN_SYNC = "max.message.bytes", "min.insync.replicas"
@@ -31,13 +35,19 @@ _MAX_MESSAGE, _MIN_IN_SYNC = "max.message.bytes", "min.insync.replicas"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the destination's topic allows."""
+    """These are the limits of the destination topic."""
 
     max_message_bytes: int
     min_in_sync: int
 
 
 class Mirrors:
+    """A Mirrors object changes the mirror topics of one flow and knows their settings.
+
+    `failed` maps mirrors to the reason why a change of them failed. `done` counts the mirrors created, grown
+    and edited as `topics`, `partitions` and `configs`.
+    """
+
     def __init__(
         self, flow: FlowSpec, job: JobSpec, router: Router, clusters: Clusters, pulse: Pulse
     ) -> None:
@@ -49,39 +59,46 @@ class Mirrors:
         self._declared = {topic: frozenset(keys) for topic, keys in job.declared.items()}
         self._rule = MirrorRule(flow.configs.sync, flow.configs.exclude, flow.provenance == "headers")
         self._shared_rule = MirrorRule("off", [], headers=False)
-        self._is_one: dict[str, bool] = {}
-        self._there: dict[str, TopicSettings] = {}
+        self._copied_back: dict[str, bool] = {}
+        self._settings: dict[str, TopicSettings] = {}
         self._read_at = -_REREAD_S
         self.failed: dict[str, str] = {}
-        self.done: Counter[str] = Counter()  # mirrors made, grown, edited: `topics`, `partitions`, `configs`
+        self.done: Counter[str] = Counter()
 
-    async def bring(self, create: Sequence[Mirror], grow: Sequence[Mirror], all_of: Sequence[Mirror]) -> None:
-        """What could not be done is in `failed`, by the mirror's name."""
+    async def bring(
+        self, create: Sequence[Mirror], grow: Sequence[Mirror], mirrors: Sequence[Mirror]
+    ) -> None:
+        """Creates, grows and edits mirrors.
+
+        Failures are kept in `failed`, by the mirror's name. Raises WireError, DriverFenced.
+        """
         self.failed = {}
         source = await self._clusters.admin(self._flow.source)
-        here = await source.settings(mirror.topic for mirror in all_of)
-        await self._create(create, here)
+        source_settings = await source.settings(mirror.topic for mirror in mirrors)
+        await self._create(create, source_settings)
         await self._grow(grow)
-        await self._read(all_of)
-        await self._edit(all_of, here)
+        await self._read(mirrors)
+        await self._edit(mirrors, source_settings)
 
     def limits(self, there: str) -> Limits | None:
-        """None while the mirror's settings are not known."""
-        settings = self._there.get(there)
+        """Returns the mirror's limits, or None while its settings are not known."""
+        settings = self._settings.get(there)
         if settings is None:
             return None
         largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)
         return Limits(int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
 
-    async def _create(self, create: Sequence[Mirror], here: Mapping[str, TopicSettings]) -> None:
-        """With all settings from the first moment: default retention would delete old records at once."""
+    async def _create(self, create: Sequence[Mirror], source_settings: Mapping[str, TopicSettings]) -> None:
+        """Creates mirrors with all their settings at once: default retention would delete old records
+        immediately.
+        """
         for one in create:
-            if one.topic not in here:
+            if one.topic not in source_settings:
                 self.failed[one.there] = f"the settings of {one.topic} can't be read at the source"
         wanted = [
-            Created(one.there, one.partitions, self._rule.wanted(here[one.topic]))
+            Created(one.there, one.partitions, self._rule.wanted(source_settings[one.topic]))
             for one in create
-            if one.topic in here
+            if one.topic in source_settings
         ]
         if not wanted:
             return
@@ -90,12 +107,14 @@ class Mirrors:
         self.failed |= await admin.create(wanted)
         made = [one for one in wanted if one.name not in self.failed]
         self.done["topics"] += len(made)
-        await self._appear({one.name: one.partitions for one in made})
+        await self._await_leaders({one.name: one.partitions for one in made})
         await self._register(made, {one.there: one.topic for one in create})
         self._read_at = -_REREAD_S
 
     async def _register(self, made: Sequence[Created], sources: Mapping[str, str]) -> None:
-        """Into the destination's registry, where the planner has made one: what it finds there is its own."""
+        """Records the mirrors in the destination's registry, if the planner has created one, so that the
+        planner owns them.
+        """
         cluster = await self._clusters.cluster(self._flow.destination)
         names = [naming.REGISTRY, *(one.name for one in made)]
         topics = await cluster.topics(names)
@@ -128,13 +147,13 @@ class Mirrors:
         self.failed |= await admin.grow(wanted)
         grown = {name: count for name, count in wanted.items() if name not in self.failed}
         self.done["partitions"] += len(grown)
-        await self._appear(grown)
+        await self._await_leaders(grown)
 
-    async def _appear(self, partitions: Mapping[str, int]) -> None:
-        """Until metadata shows them with their leaders."""
+    async def _await_leaders(self, partitions: Mapping[str, int]) -> None:
+        """Waits until metadata lists the partitions with their leaders. Raises BrokerError after 20 s."""
         destination = await self._clusters.cluster(self._flow.destination)
         self._clusters.stale(self._flow.destination)
-        deadline = asyncio.get_running_loop().time() + _APPEAR_S
+        deadline = asyncio.get_running_loop().time() + _LEADERS_TIMEOUT_S
         waiting = dict(partitions)
         while waiting:
             topics = await destination.topics(waiting, fresh=True)
@@ -147,32 +166,42 @@ class Mirrors:
             if waiting:
                 await asyncio.sleep(_POLL_S)
 
-    async def _read(self, all_of: Sequence[Mirror]) -> None:
+    async def _read(self, mirrors: Sequence[Mirror]) -> None:
         now = asyncio.get_running_loop().time()
-        names = [one.there for one in all_of]
+        names = [one.there for one in mirrors]
         if now - self._read_at < _REREAD_S:
-            names = [name for name in names if name not in self._there]
+            names = [name for name in names if name not in self._settings]
         else:
             self._read_at = now
         if names:
             admin = await self._clusters.admin(self._flow.destination)
-            self._there |= await admin.settings(names)
+            self._settings |= await admin.settings(names)
 
     def _rule_of(self, topic: str) -> MirrorRule:
-        """Where copies come back, each follows the other: a limit with room for headers grew for ever."""
-        if topic not in self._is_one:
-            self._is_one[topic] = self._router.is_one(self._flow.name, topic)
-        return self._shared_rule if self._is_one[topic] else self._rule
+        """Returns the rule for a topic's settings.
 
-    async def _edit(self, all_of: Collection[Mirror], here: Mapping[str, TopicSettings]) -> None:
-        """A failback edits nothing: the topics that it copies back to keep their settings."""
+        Where two flows copy a topic in both directions, each would follow the other, and a limit with room
+        for headers would grow without end. Such topics use a rule that syncs no settings and adds no room for
+        headers.
+        """
+        if topic not in self._copied_back:
+            self._copied_back[topic] = self._router.is_one(self._flow.name, topic)
+        return self._shared_rule if self._copied_back[topic] else self._rule
+
+    async def _edit(self, mirrors: Collection[Mirror], source_settings: Mapping[str, TopicSettings]) -> None:
+        """Changes mirrors whose settings differ.
+
+        A failback changes none: the topics that it copies back to keep their settings.
+        """
         if self._flow.reverse_of is not None:
             return
         edits = {}
-        for one in all_of:
-            if one.topic in here and one.there in self._there:
+        for one in mirrors:
+            if one.topic in source_settings and one.there in self._settings:
                 declared = self._declared.get(one.there, frozenset())
-                edit = self._rule_of(one.topic).edit(here[one.topic], self._there[one.there], declared)
+                edit = self._rule_of(one.topic).edit(
+                    source_settings[one.topic], self._settings[one.there], declared
+                )
                 if edit:
                     edits[one.there] = edit
         if not edits:
@@ -182,4 +211,4 @@ class Mirrors:
         refused = await admin.edit(edits)
         self.failed |= refused
         self.done["configs"] += len(edits.keys() - refused.keys())
-        self._there |= await admin.settings(edits)
+        self._settings |= await admin.settings(edits)

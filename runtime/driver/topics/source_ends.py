@@ -1,4 +1,7 @@
-"""Where the source of a paused flow ends: no slot reads it, and a failover asks how much would be lost."""
+"""This module reports the end offsets of a paused flow's source.
+
+No slot reads the source then, and a failover asks how much would be lost.
+"""
 
 from __future__ import annotations
 
@@ -22,35 +25,41 @@ _PURPOSE = "look"
 
 
 async def keep_told(flow: FlowWork, notes: dict[str, str]) -> None:
-    """What fails is said in `notes`, and tried again. Raises DriverFenced."""
+    """Reports the end offsets every five seconds.
+
+    A failure is noted in `notes` and retried. Raises DriverFenced.
+    """
     while True:
         try:
-            await _tell(flow)
+            await _report(flow)
             notes.pop("source", None)
         except (WireError, ClientSettingsError) as error:
             notes["source"] = str(error)
         await asyncio.sleep(_EVERY_S)
 
 
-async def _tell(flow: FlowWork) -> None:
-    """Up to the last stable offsets, as slots tell them."""
+async def _report(flow: FlowWork) -> None:
+    """Reports the last stable offsets of the flow's topics, which slots report as well.
+
+    Raises WireError, DriverFenced.
+    """
     shared = flow.shared
     source = await shared.clusters.cluster(flow.spec.source)
-    listed = await shared.clusters.listing(flow.spec.source)
+    topics_at_source = await shared.clusters.listing(flow.spec.source)
     asked = {
         TopicPartition(topic, partition): LATEST
-        for topic in flow.taken(listed)
-        for partition in listed[topic].partitions
+        for topic in flow.taken(topics_at_source)
+        for partition in topics_at_source[topic].partitions
     }
     if not asked:
         return
     at_ms = int(time.time() * 1000)
-    found = await list_offsets(source, asked, Isolation.READ_COMMITTED)
+    listed_offsets = await list_offsets(source, asked, Isolation.READ_COMMITTED)
     topics: dict[str, dict[int, int]] = {}
-    for at, answer in found.items():
+    for at, answer in listed_offsets.items():
         if isinstance(answer, ListedOffset):
             topics.setdefault(at.topic, {})[at.partition] = answer.offset
     key = job_status.encode_key(EndsKey(shared.job, flow.name))
-    said = job_status.encode(SourceEnds(at_ms, topics))
+    value = job_status.encode(SourceEnds(at_ms, topics))
     await shared.pulse.still()
-    await post(shared.destination, naming.STATUS, [Record(key, said)], _PURPOSE)
+    await post(shared.destination, naming.STATUS, [Record(key, value)], _PURPOSE)

@@ -1,4 +1,4 @@
-"""The offset map of a flow stays as small as what its destination still holds (R6)."""
+"""This module trims the offset map of a flow to what its destination still holds (R6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ EVERY_S = 3_600.0
 
 
 async def keep_trimmed(flow: str, shared: Shared, notes: dict[str, str]) -> None:
-    """What fails is said in `notes`, and tried again at the next time."""
+    """Trims the offset map every hour.
+
+    A failure is noted in `notes` and retried an hour later. Raises DriverFenced.
+    """
     while True:
         await asyncio.sleep(EVERY_S)
         try:
