@@ -1,1 +1,3 @@
-"""What a driver does beside copying: heartbeats, origin commits, group sync."""
+"""This package holds the duties of a driver beside copying: heartbeats, origin commits and consumer-group
+sync.
+"""

@@ -1,4 +1,4 @@
-"""The small duties of each flow, begun anew with each version of it."""
+"""This module starts the side duties of each flow, and restarts them with each version of the flow."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from runtime.driver.topics.source_ends import keep_told
 from runtime.driver.topics.trimming import keep_trimmed
 from runtime.metrics.picture import GroupPicture
 
-# A paused flow's groups still move over what was copied; of others nothing is to be done.
+# Groups of a paused flow are still synced over what was copied; groups of other flows are not.
 _SYNCED = ("active", "paused")
 
 
 class FlowDuties:
-    """`spec` and `reports` are asked for when they are needed: both change while the job runs."""
+    """A FlowDuties object owns the side duties of all flows.
+
+    `spec` and `reports` are called when they are needed, because both change while the job runs.
+    """
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class FlowDuties:
         self._readers: dict[str, Reader] = {}
 
     def began(self, flow: FlowWork) -> None:
+        """Restarts the duties of a flow whose new version has started."""
         before = self._groups.get(flow.name)
         self._end(flow.name)
         if flow.spec.state in _SYNCED:
@@ -52,8 +56,8 @@ class FlowDuties:
             self._groups[flow.name] = (sync, self._tasks.spawn(sync.run(), f"groups {flow.name}"))
         duties = SideDuties(self._spec(), flow.spec, self._clusters)
         if flow.spec.state == "paused":
-            told = self._tasks.spawn(keep_told(flow, duties.notes), f"source ends {flow.name}")
-            self._by_flow[flow.name] = (duties, [told])
+            task = self._tasks.spawn(keep_told(flow, duties.notes), f"source ends {flow.name}")
+            self._by_flow[flow.name] = (duties, [task])
         if flow.spec.state != "active":
             return
         tasks = [
@@ -64,25 +68,25 @@ class FlowDuties:
         self._by_flow[flow.name] = (duties, tasks)
 
     def keep(self, flows: Collection[str]) -> None:
-        """Of others nothing is to be done any more."""
+        """Ends the duties of all flows except these."""
         for name in (self._by_flow.keys() | self._groups.keys()) - set(flows):
             self._end(name)
 
     def groups(self) -> list[GroupPicture]:
-        """Of all flows: for metrics."""
+        """Returns the group metrics of all flows."""
         return [picture for sync, _ in self._groups.values() for picture in sync.pictures()]
 
     def noted(self, views: Iterable[FlowView]) -> list[FlowView]:
-        """Each flow with what its duties could not do."""
-        return [self._noted(view) for view in views]
+        """Returns the flows' status, each with the notes of failed duties."""
+        return [self._with_notes(view) for view in views]
 
-    def _noted(self, view: FlowView) -> FlowView:
-        told: dict[str, str] = {}
+    def _with_notes(self, view: FlowView) -> FlowView:
+        duty_notes: dict[str, str] = {}
         if view.flow in self._by_flow:
-            told |= self._by_flow[view.flow][0].notes
+            duty_notes |= self._by_flow[view.flow][0].notes
         if view.flow in self._groups:
-            told |= self._groups[view.flow][0].notes
-        notes = [f"{what}: {why}" for what, why in told.items()]
+            duty_notes |= self._groups[view.flow][0].notes
+        notes = [f"{what}: {why}" for what, why in duty_notes.items()]
         return replace(view, notes=[*view.notes, *notes]) if notes else view
 
     def _end(self, name: str) -> None:

@@ -1,7 +1,8 @@
-"""Group sync: what groups committed at a flow's source, translated and committed at its destination.
+"""This module syncs consumer groups: offsets committed at a flow's source are translated and committed at its
+destination.
 
-One look: groups listed and their offsets read at the source; then the ledger, the offset maps and what was
-written before, each up to now; then positions. What follows from them is done in `groups_write`.
+One pass lists the groups and reads their offsets at the source. Then it refreshes the ledger, the offset maps
+and what was written before, and translates the offsets. `groups_write` commits the result.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ from runtime.ledger.consumer_times import Times
 from runtime.ledger.scan import READ_FAILURES
 from runtime.metrics.picture import GroupPicture
 
-_EVERYTHING_S = 300.0
-_TIMES_AT_ONCE = 500  # each is a fetch at the source
+_FULL_PASS_S = 300.0
+_TIMES_PER_PASS = 500  # each is a fetch at the source
 
 
 class GroupSync:
-    """`run` until cancelled; what goes wrong is said in `notes` and tried again, it never stops the flow."""
+    """A GroupSync runs passes until cancelled; failures are noted in `notes` and retried, and never stop
+    the flow.
+    """
 
     def __init__(
         self, job: JobSpec, flow: FlowSpec, shared: Shared, reader: Reader, draining: Draining | None = None
@@ -53,32 +56,34 @@ class GroupSync:
         self._own = own_groups(job)
         self._book = Book(flow.name)
         self._sides: Sides | None = None
-        self._everything_at = 0.0
+        self._full_pass_at = 0.0
         self._offsets: dict[Item, CommittedOffset] = {}
 
     def inherit(self, before: GroupSync) -> None:
-        """Goes on counting where an older version of the same flow was, and looks at everything again."""
+        """Continues the counts of an older version of the same flow, and inspects every offset again."""
         self._book = before._book
         self._book.look_again()
 
     def pictures(self) -> list[GroupPicture]:
+        """Returns the metrics of each group."""
         return self._book.pictures()
 
     def numbers(self) -> GroupNumbers:
+        """Returns the totals over all groups of the flow."""
         return self._book.numbers()
 
     async def run(self) -> None:
-        """Raises DriverFenced."""
+        """Runs passes at the declared interval until cancelled. Raises DriverFenced."""
         if not self._flow.groups.sync:
             return
         try:
             while True:
-                await self._try()
+                await self._run_pass()
                 await asyncio.sleep(self._flow.groups.every_ms / 1000)
         finally:
             self._reader.leave(self._flow.name, self._selects)
 
-    async def _try(self) -> None:
+    async def _run_pass(self) -> None:
         try:
             async with self._draining.turn:
                 await self.look()
@@ -89,28 +94,31 @@ class GroupSync:
             self._sides = None
 
     async def look(self) -> None:
-        """Once, at all groups. Raises WireError, ClientSettingsError, READ_FAILURES, DriverFenced."""
+        """Runs one pass over all groups.
+
+        Raises WireError, ClientSettingsError, READ_FAILURES, DriverFenced.
+        """
         began = _now_s()
         self.notes.pop(NOTE, None)
-        sides = await self._opened()
+        sides = await self._open_sides()
         await self._read(sides)
         await sides.refresh(self._router, self._shared.ledger, {item.topic for item in self._offsets})
-        news = self._news(sides, began)
-        await self._keep_times(sides)
-        placed = await sides.place({item: self._offsets[item].offset for item in news})
-        moved = [item for item in news if self._moved(item, placed[item])]
+        unsettled = self._unsettled(sides, began)
+        await self._store_times(sides)
+        placed = await sides.place({item: self._offsets[item].offset for item in unsettled})
+        to_write = [item for item in unsettled if self._needs_action(item, placed[item])]
         bringing = Bringing(self._flow, self._shared.pulse, sides, self._book, self._offsets, self.notes)
-        written = await bringing.bring({item: placed[item] for item in moved})
+        written = await bringing.bring({item: placed[item] for item in to_write})
         self._book.looked(time.time(), _now_s() - began, written)
 
-    async def _opened(self) -> Sides:
+    async def _open_sides(self) -> Sides:
         source = await self._shared.clusters.cluster(self._flow.source)
         destination = self._shared.destination
         if self._sides is None or self._sides.source is not source:
-            self._sides = Sides(self._flow.name, source, destination, await self._times(source))
+            self._sides = Sides(self._flow.name, source, destination, await self._open_times(source))
         return self._sides
 
-    async def _times(self, source: Cluster) -> Times | None:
+    async def _open_times(self, source: Cluster) -> Times | None:
         if self._flow.groups.mode != "timestamp":
             return None
         shared, kept = self._shared, self._job.internal.timestamps
@@ -118,15 +126,15 @@ class GroupSync:
         await ensure(shared.clusters, self._flow.destination, [topic], self._job)
         return Times(self._flow.name, source, shared.destination, kept.max_per_partition)
 
-    async def _keep_times(self, sides: Sides) -> None:
-        """Consumer timestamps, so many in one look."""
+    async def _store_times(self, sides: Sides) -> None:
+        """Reads a bounded number of consumer timestamps in one pass and stores them."""
         if sides.times is not None:
             committed = {item: one.offset for item, one in self._offsets.items()}
-            await sides.times.learn(committed, _TIMES_AT_ONCE)
+            await sides.times.learn(committed, _TIMES_PER_PASS)
             await keep_times(self._shared, sides.times)
 
     async def _read(self, sides: Sides) -> None:
-        """What the selected groups committed on the flow's topics."""
+        """Reads what the selected groups committed on the flow's topics. Raises WireError."""
         assert sides.source is not None
         fresh_s = self._flow.groups.every_ms / 2000
         read = await self._reader.read(sides.source, self._flow.name, self._selects, fresh_s)
@@ -148,12 +156,14 @@ class GroupSync:
     def _selects(self, group: str) -> bool:
         return group not in self._own and self._selector.answer(group).taken
 
-    def _news(self, sides: Sides, began: float) -> list[Item]:
-        """What is to be translated: committed since, or not settled, and no other flow's doing."""
-        if began - self._everything_at > _EVERYTHING_S:
-            self._everything_at = began
+    def _unsettled(self, sides: Sides, began: float) -> list[Item]:
+        """Returns the offsets to translate: those not settled, except offsets that another flow of this
+        product wrote.
+        """
+        if began - self._full_pass_at > _FULL_PASS_S:
+            self._full_pass_at = began
             self._book.look_again()
-        news = []
+        unsettled = []
         for item, committed in self._offsets.items():
             entry = self._book.seen(item, committed.offset, began)
             if entry.settled:
@@ -161,11 +171,11 @@ class GroupSync:
             if sides.is_ours(item, committed.offset):
                 entry.state = State.OURS
             else:
-                news.append(item)
-        return news
+                unsettled.append(item)
+        return unsettled
 
-    def _moved(self, item: Item, placed: Placed) -> bool:
-        """Whether there is anything to do that was not done the last time."""
+    def _needs_action(self, item: Item, placed: Placed) -> bool:
+        """Returns whether the offset needs an action that the last pass did not take."""
         entry = self._book.seen(item, self._offsets[item].offset, _now_s())
         before, entry.position = entry.position, placed.position
         waits = isinstance(placed.position, Pending) and entry.state is State.PENDING

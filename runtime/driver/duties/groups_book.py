@@ -1,4 +1,4 @@
-"""What group sync remembers between two looks, and what it tells of itself."""
+"""This module keeps the state of group sync between two passes, and derives its metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
 
 @dataclass(slots=True)
 class Entry:
-    """`seen_at`: when this offset was seen at the source for the first time, in seconds of the loop."""
+    """An entry holds the state of one committed offset.
+
+    `seen_at` is when this offset was first seen at the source, in seconds of the event loop's clock.
+    """
 
     source: int
     seen_at: float
@@ -26,7 +29,7 @@ class Entry:
 
     @property
     def settled(self) -> bool:
-        """Looking again gives the same, until the group commits again."""
+        """Whether a further pass gives the same result until the group commits again."""
         moves = isinstance(self.position, At) and not self.position.settled
         return self.state in DONE and not moves
 
@@ -43,10 +46,10 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupNumbers:
-    """A flow's groups all together: offsets by what became of them, and what was written since the job began.
+    """These are the totals over a flow's groups: offsets by state, and offsets written since the job started.
 
-    `checkpoint_latency_s`: from the first sight of an offset at the source to its commit at the destination,
-    the longest of the last look that wrote any. `look_s` is how long the last look took.
+    `checkpoint_latency_s` is the time from the first sight of an offset at the source to its commit at the
+    destination: the longest of the last pass that wrote any. `look_s` is the duration of the last pass.
     """
 
     flow: str
@@ -64,6 +67,8 @@ class GroupNumbers:
 
 
 class Book:
+    """A Book holds the state of each committed offset and the counters of each group of one flow."""
+
     def __init__(self, flow: str) -> None:
         self._flow = flow
         self._entries: dict[Item, Entry] = {}
@@ -72,7 +77,7 @@ class Book:
         self.look_s = 0.0
 
     def seen(self, item: Item, source: int, now_s: float) -> Entry:
-        """The entry of what a group committed; a new one when it committed something else before."""
+        """Returns the entry of a committed offset, which is reset when the group committed another offset."""
         entry = self._entries.get(item)
         if entry is None:
             entry = self._entries[item] = Entry(source, now_s)
@@ -81,26 +86,27 @@ class Book:
         return entry
 
     def keep(self, items: Collection[Item]) -> None:
-        """What is gone from the source is not counted any more."""
+        """Removes entries and groups that are gone from the source."""
         for gone in self._entries.keys() - set(items):
             del self._entries[gone]
         for group in self._groups.keys() - {item.group for item in items}:
             del self._groups[group]
 
     def look_again(self) -> None:
-        """At everything: the destination's side may have changed without the source's."""
+        """Marks every offset for translation, because the destination may have changed without the source."""
         for entry in self._entries.values():
             entry.position = None
             entry.state = None
 
     def wrote(self, item: Item, entry: Entry, *, clamped: bool, now_s: float) -> None:
+        """Counts an offset that was committed at the destination."""
         group = self._groups.setdefault(item.group, _Group())
         group.translated += 1
         group.clamped += clamped
         group.latency_s = now_s - entry.seen_at
 
     def looked(self, wall_s: float, look_s: float, written: Iterable[Item]) -> None:
-        """Counts, at the end of a look. `wall_s`: seconds since 1970."""
+        """Updates the counts at the end of a pass. `wall_s` is in seconds since 1970."""
         for group in self._groups.values():
             group.counts = {}
         for item, entry in self._entries.items():
@@ -116,6 +122,7 @@ class Book:
         self.look_s = look_s
 
     def pictures(self) -> list[GroupPicture]:
+        """Returns the metrics of each group."""
         return [
             GroupPicture(
                 flow=self._flow,
@@ -131,6 +138,7 @@ class Book:
         ]
 
     def numbers(self) -> GroupNumbers:
+        """Returns the totals over all groups."""
         states = [entry.state for entry in self._entries.values()]
         clamped = [entry for entry in self._entries.values() if _clamped(entry)]
         return GroupNumbers(

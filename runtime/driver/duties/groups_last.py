@@ -1,8 +1,9 @@
-"""Groups of a flow that ends, translated a last time: after this the destination is where they go on.
+"""This module translates the groups of a flow that ends a last time; afterwards groups continue at the
+destination.
 
-What the source says counts where it answers; of what does not answer, the checkpoints know what groups had
-committed there when it was last heard of. Nothing more arrives, so a group that was further than what
-arrived goes on behind the last copied record.
+Offsets are read from the source where it answers; for the rest, the checkpoints hold what groups had last
+been seen to commit. Nothing more arrives, so a group that was further than the copied records continues
+behind the last copied record.
 """
 
 from __future__ import annotations
@@ -31,17 +32,20 @@ from runtime.ledger.checkpoints import Checkpoints
 from runtime.ledger.consumer_times import Times
 from runtime.ledger.scan import TopicReplaced
 
-_SOURCE_S = 5.0  # a source that is given up is not waited for
-_BROKER_S = 2.0
-_PLACING_S = 10.0
-_SEALING_S = 0.2
+_SOURCE_TIMEOUT_S = 5.0  # short, because a failover must not wait for a lost source
+_BROKER_TIMEOUT_S = 2.0
+_TRANSLATION_TIMEOUT_S = 10.0
+_POLL_S = 0.2
 
 Offsets = Mapping[Item, CommittedOffset]
 Taken = Callable[[Iterable[str]], Collection[str]]
 
 
 class LastSync:
-    """`taken`: which topics of these it is about."""
+    """A LastSync runs the last translation of a flow's groups.
+
+    `taken` returns those of the given topics that it covers.
+    """
 
     def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared, taken: Taken) -> None:
         self._flow = flow
@@ -49,39 +53,43 @@ class LastSync:
         self._router = router_of(job)
         self._selector = group_selector(flow.groups)
         self._own = own_groups(job)
-        self._takes = taken
+        self._covered_topics = taken
 
     async def run(self) -> tuple[str, ...]:
-        """What could not be done, for people. Raises WireError: then again. DriverFenced."""
+        """Translates and commits all groups, and returns notes for operators about what failed.
+
+        Raises WireError, after which the caller retries, and DriverFenced.
+        """
         if not self._flow.groups.sync:
             return ()
         offsets, read = await self._checkpoints(), Read()
         source = await self._source(read, {item.group for item in offsets})
         offsets |= self._committed(read)
         try:
-            async with asyncio.timeout(_PLACING_S):
-                sides, placed = await self._placed(offsets, source)
+            async with asyncio.timeout(_TRANSLATION_TIMEOUT_S):
+                sides, placed = await self._translate(offsets, source)
         except (WireError, ClientSettingsError, TopicReplaced, TimeoutError):
-            sides, placed = await self._placed(offsets, None)
-        return await self._bring(offsets, sides, placed)
+            sides, placed = await self._translate(offsets, None)
+        return await self._commit(offsets, sides, placed)
 
     async def _source(self, read: Read, known: Set[str]) -> Cluster | None:
-        """None where none of its brokers answers. One may be dead, or hang: what the others tell before
-        patience ends goes into `read`.
+        """Opens the source and reads its groups; returns None where no broker of it answering.
+
+        A broker may be dead or hang: answers of the other brokers before the timeout are kept in `read`.
         """
-        answers = None
+        answering = None
         with suppress(WireError, ClientSettingsError, TimeoutError):
-            async with asyncio.timeout(_SOURCE_S):
+            async with asyncio.timeout(_SOURCE_TIMEOUT_S):
                 source = await self._shared.clusters.cluster(self._flow.source)
-                listed = (await list_groups(source, _BROKER_S)).groups
-                answers = source
+                listed = (await list_groups(source, _BROKER_TIMEOUT_S)).groups
+                answering = source
                 groups = {group for group in listed if self._selects(group)}
-                await committed_by(source, groups, _BROKER_S, read)
-                await committed_by(source, known - groups, _BROKER_S, read)
-        return answers
+                await committed_by(source, groups, _BROKER_TIMEOUT_S, read)
+                await committed_by(source, known - groups, _BROKER_TIMEOUT_S, read)
+        return answering
 
     async def _checkpoints(self) -> dict[Item, CommittedOffset]:
-        """As the source was last heard of."""
+        """Returns the offsets that the source's groups were last seen to have committed. Raises WireError."""
         checkpoints = Checkpoints(self._shared.destination)
         await checkpoints.refresh()
         found = {
@@ -89,7 +97,7 @@ class LastSync:
             for key, one in checkpoints.of_flow(self._flow.name).items()
             if one.state is not State.OURS and self._selects(key.group)
         }
-        return self._taken(found)
+        return self._covered(found)
 
     def _committed(self, read: Read) -> dict[Item, CommittedOffset]:
         found = {
@@ -97,17 +105,20 @@ class LastSync:
             for group, offsets in read.offsets.items()
             for at, offset in offsets.items()
         }
-        return self._taken(found)
+        return self._covered(found)
 
-    def _taken(self, found: Mapping[Item, CommittedOffset]) -> dict[Item, CommittedOffset]:
-        taken = self._takes({item.topic for item in found})
+    def _covered(self, found: Mapping[Item, CommittedOffset]) -> dict[Item, CommittedOffset]:
+        taken = self._covered_topics({item.topic for item in found})
         return {item: offset for item, offset in found.items() if item.topic in taken}
 
     def _selects(self, group: str) -> bool:
         return group not in self._own and self._selector.answer(group).taken
 
-    async def _placed(self, offsets: Offsets, source: Cluster | None) -> tuple[Sides, dict[Item, Placed]]:
-        """A map that is being written at this moment is there in the next."""
+    async def _translate(self, offsets: Offsets, source: Cluster | None) -> tuple[Sides, dict[Item, Placed]]:
+        """Translates the offsets, and waits for an offset map that is being written at this moment.
+
+        Raises WireError.
+        """
         by_time = self._flow.groups.mode == "timestamp"
         times = Times(self._flow.name, source, self._shared.destination) if by_time else None
         sides = Sides(self._flow.name, source, self._shared.destination, times)
@@ -116,11 +127,11 @@ class LastSync:
             news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}
             placed = await sides.place(news)
             if not any(place.position == Pending(SEALING) for place in placed.values()):
-                return sides, {item: _last(sides, item, place) for item, place in placed.items()}
-            await asyncio.sleep(_SEALING_S)
+                return sides, {item: _at_end(sides, item, place) for item, place in placed.items()}
+            await asyncio.sleep(_POLL_S)
 
-    async def _bring(self, offsets: Offsets, sides: Sides, placed: Mapping[Item, Placed]) -> tuple[str, ...]:
-        """Never cut short in the middle: it writes."""
+    async def _commit(self, offsets: Offsets, sides: Sides, placed: Mapping[Item, Placed]) -> tuple[str, ...]:
+        """Commits the translated offsets. It writes, so no timeout may cancel it."""
         book, notes = Book(self._flow.name), dict[str, str]()
         await Bringing(self._flow, self._shared.pulse, sides, book, offsets, notes).bring(placed)
         refused = sorted({item.group for item in placed if _state(book, item, offsets) is State.REFUSED})
@@ -130,7 +141,7 @@ class LastSync:
         return tuple(f"{what}: {why}" for what, why in notes.items())
 
 
-def _last(sides: Sides, item: Item, place: Placed) -> Placed:
+def _at_end(sides: Sides, item: Item, place: Placed) -> Placed:
     progress = sides.progress(item)
     if progress is None:
         return place

@@ -1,4 +1,4 @@
-"""What groups committed at a source, read once for all flows that start there."""
+"""This module reads the offsets that groups committed at a source, once for all flows with that source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Selects = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`failed` says what could not be read, and why."""
+    """A Snapshot holds the committed offsets of one read. `failed` names what could not be read, and why."""
 
     cluster: Cluster
     read_at: float
@@ -23,7 +23,10 @@ class Snapshot:
 
 
 class Reader:
-    """Who asks while another reads gets the same answer; who asked before is read along."""
+    """A Reader reads the groups of all flows at one source. Concurrent callers share one read.
+
+    Each read covers the groups of every flow that has called before and not left.
+    """
 
     def __init__(self) -> None:
         self._selects: dict[str, Selects] = {}
@@ -31,12 +34,15 @@ class Reader:
         self._reading = asyncio.Lock()
 
     def leave(self, flow: str, selects: Selects) -> None:
-        """The flow asks no more, unless a newer version of it has asked since."""
+        """Stops reading groups for the flow, unless a newer version of it has called since."""
         if self._selects.get(flow) == selects:
             del self._selects[flow]
 
     async def read(self, cluster: Cluster, flow: str, selects: Selects, at_most_s: float) -> Snapshot:
-        """With all groups that the flow selects, and no older than that. Raises WireError."""
+        """Returns offsets of all groups that the flow selects, at most `at_most_s` seconds old.
+
+        Raises WireError.
+        """
         async with self._reading:
             newest = self._newest
             if self._selects.get(flow) != selects:

@@ -1,4 +1,4 @@
-"""Consumer timestamps that a look of group sync learned, kept at the destination (R10)."""
+"""This module stores at the destination the consumer timestamps that group sync has read (R10)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _PURPOSE = "groups"
 
 
 async def keep_times(shared: Shared, times: Times) -> None:
-    """Raises WireError, DriverFenced."""
+    """Writes the timestamps that are not stored yet. Raises WireError, DriverFenced."""
     topic = (await shared.destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
-    unsaid = times.unsaid(len(topic.partitions))
-    if not unsaid:
+    unstored = times.unsaid(len(topic.partitions))
+    if not unstored:
         return
     await shared.pulse.still()
-    for partition, records in unsaid.items():
+    for partition, records in unstored.items():
         await post(shared.destination, naming.TIMESTAMPS, records, _PURPOSE, partition)
     times.said()

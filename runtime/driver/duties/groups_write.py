@@ -1,8 +1,10 @@
-"""What one look of group sync does at the destination: decides, says it in a checkpoint, commits.
+"""This module is the writing half of a group-sync pass: it decides, writes a checkpoint, and commits the
+offset.
 
-What stands at the destination is read only for groups that may be written. The broker refuses a commit where
-a member is connected; groups that are seen to have one are not even tried. A checkpoint is written before the
-commit it tells of: whoever syncs the other way must know it for ours, whatever happens in between.
+Offsets at the destination are read only for groups that may be written. The broker refuses a commit where a
+member is connected; groups that are listed with members are not tried. A checkpoint is written before its
+commit, so that a sync in the opposite direction recognises the offset as written by this product, whatever
+happens in between.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ _ACTIVE_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One offset that is to be written. `said`: its checkpoint; `last`: the one before."""
+    """This value is one offset to write. `said` is its checkpoint, and `last` is the checkpoint before."""
 
     item: Item
     place: Placed
@@ -63,8 +65,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """At the destination: groups with members, what the others have committed, and of whom it is not known,
-    with the reason.
+    """This value is the state of groups at the destination.
+
+    It names the groups with members, the offsets that the others have committed, and the groups whose state
+    is unknown, with the reason.
     """
 
     active: frozenset[str] = frozenset()
@@ -73,6 +77,8 @@ class Standing:
 
 
 class Bringing:
+    """A Bringing object writes the translated offsets of one pass to the destination."""
+
     def __init__(
         self,
         flow: FlowSpec,
@@ -90,19 +96,22 @@ class Bringing:
         self._notes = notes
 
     async def bring(self, placed: Mapping[Item, Placed]) -> list[Item]:
-        """What was written. Raises WireError, DriverFenced."""
+        """Writes offsets and checkpoints, and returns the items that were written.
+
+        Raises WireError, DriverFenced.
+        """
         if not placed:
             return []
         standing = await self._standing(placed)
         wanted: list[Wanted] = []
         kept: dict[Item, Checkpoint] = {}
         for item, place in placed.items():
-            decided = self._decided(item, place, standing)
+            decided = self._decide(item, place, standing)
             if isinstance(decided, Wanted):
                 wanted.append(decided)
             else:
                 kept[item] = decided
-        await self._say(kept)
+        await self._post_unwritten(kept)
         return await self._write(wanted) if wanted else []
 
     async def _standing(self, placed: Mapping[Item, Placed]) -> Standing:
@@ -117,20 +126,20 @@ class Bringing:
             self._notes[NOTE] = f"offsets of {group} can't be read at {self._flow.destination}: {why}"
         return Standing(frozenset(active), read.offsets, read.failed)
 
-    def _decided(self, item: Item, place: Placed, standing: Standing) -> Wanted | Checkpoint:
+    def _decide(self, item: Item, place: Placed, standing: Standing) -> Wanted | Checkpoint:
         last = self._sides.last(item)
         source = self._offsets[item].offset
         if isinstance(place.position, At) and item.group in standing.unknown:
-            # Nothing is written over what is not known.
-            return _kept(last, place, source, Keep(State.PENDING, why=standing.unknown[item.group]))
+            # An offset must not be written while the group's state at the destination is unknown.
+            return _unwritten(last, place, source, Keep(State.PENDING, why=standing.unknown[item.group]))
         there = standing.offsets.get(item.group, {})
         stands = there[place.at].offset if place.at in there else None
         wrote = self._sides.wrote(item.group, place.at)
         decision = decide(place.position, Seen(source, stands, wrote, last), _now_ms())
         if isinstance(decision, Keep):
-            return _kept(last, place, source, decision)
+            return _unwritten(last, place, source, decision)
         if item.group in standing.active:
-            return _kept(last, place, source, _refusal(decision, ACTIVE))
+            return _unwritten(last, place, source, _refusal(decision, ACTIVE))
         now_ms = _now_ms()
         said = Checkpoint(
             source=source,
@@ -160,20 +169,22 @@ class Bringing:
         refused: dict[Item, Checkpoint] = {}
         done = []
         for one in wanted:
-            code = self._code(outcomes[one.item.group], one)
+            code = self._error_code(outcomes[one.item.group], one)
             if code is ErrorCode.NONE:
-                self._wrote(one)
+                self._note_written(one)
                 done.append(one.item)
             elif code is not None:
                 why = ACTIVE if code in _ACTIVE_CODES else code.name
                 source = self._offsets[one.item].offset
-                refused[one.item] = _kept(one.last, one.place, source, _refusal(one.write, why))
-        await self._said(refused)
+                refused[one.item] = _unwritten(one.last, one.place, source, _refusal(one.write, why))
+        await self._post_and_note(refused)
         return done
 
-    def _code(self, outcome: Outcome, one: Wanted) -> ErrorCode | None:
-        """None where no answer came: it may have been done. The next look finds out, and until then the
-        checkpoint stays as it was said.
+    def _error_code(self, outcome: Outcome, one: Wanted) -> ErrorCode | None:
+        """Returns the error code of one commit, or None without a response, because the commit may have
+        happened.
+
+        The next pass finds out; until then the checkpoint stays as it was written.
         """
         where = f"{one.item.group} can't be written at {self._flow.destination}"
         if isinstance(outcome, WireError):
@@ -185,14 +196,16 @@ class Bringing:
             self._notes[NOTE] = f"{where}: {code.name}"
         return code
 
-    def _wrote(self, one: Wanted) -> None:
+    def _note_written(self, one: Wanted) -> None:
         entry = self._entry(one.item)
         entry.state = entry.posted_state = State.TRANSLATED
         entry.posted_ms = one.said.at_ms
         self._book.wrote(one.item, entry, clamped=one.write.clamped, now_s=_now_s())
 
-    async def _say(self, kept: Mapping[Item, Checkpoint]) -> None:
-        """What is not written: at once when it becomes so, and what moves on again every now and then."""
+    async def _post_unwritten(self, kept: Mapping[Item, Checkpoint]) -> None:
+        """Writes checkpoints of offsets that are not committed: at once after a change of state, else at
+        the declared interval.
+        """
         every_ms = self._flow.checkpoints_every_ms
         due: dict[Item, Checkpoint] = {}
         for item, one in kept.items():
@@ -201,9 +214,9 @@ class Bringing:
             new = entry.posted_state is not one.state or one.state is State.PENDING
             if every_ms is not None and (new or one.at_ms - entry.posted_ms >= every_ms):
                 due[item] = one
-        await self._said(due)
+        await self._post_and_note(due)
 
-    async def _said(self, due: Mapping[Item, Checkpoint]) -> None:
+    async def _post_and_note(self, due: Mapping[Item, Checkpoint]) -> None:
         if not due:
             return
         await self._pulse.still()
@@ -228,8 +241,8 @@ def _refusal(write: Write, why: str) -> Keep:
     return Keep(State.REFUSED, write.offset, write.clamped, why)
 
 
-def _kept(last: Checkpoint | None, place: Placed, source: int, keep: Keep) -> Checkpoint:
-    """What was written before stays known."""
+def _unwritten(last: Checkpoint | None, place: Placed, source: int, keep: Keep) -> Checkpoint:
+    """Returns the checkpoint of an offset that is not written now; it keeps what was written before."""
     return Checkpoint(
         source=source,
         destination=keep.destination,

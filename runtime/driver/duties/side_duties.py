@@ -1,4 +1,6 @@
-"""Small duties at a flow's source: heartbeats that travel through it, commits for people to look at."""
+"""This module runs side duties at a flow's source: heartbeats through the flow, and commits for Kafka's
+lag tools.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,15 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries.partitions import offset_commit
 from runtime.ledger.records import Record
 
-_AGAIN_S = 5.0
-_REFUSED_AGAIN_S = 60.0
+_RETRY_S = 5.0
+_REFUSED_RETRY_S = 60.0
 
 
 class SideDuties:
-    """What is denied or fails is said in `notes` and tried again; it never stops the flow."""
+    """A SideDuties object runs the side duties of one flow.
+
+    What is denied or fails is noted in `notes` and retried; it never stops the flow.
+    """
 
     def __init__(self, spec: JobSpec, flow: FlowSpec, clusters: Clusters) -> None:
         self.notes: dict[str, str] = {}
@@ -34,7 +39,9 @@ class SideDuties:
         self._clusters = clusters
 
     async def heartbeats(self) -> None:
-        """The job makes the topic at the source where it is not there yet."""
+        """Writes heartbeats at the declared interval, and creates their topic at the source if it is
+        missing.
+        """
         every = self._flow.heartbeats_every_ms
         if every is None:
             return
@@ -44,15 +51,15 @@ class SideDuties:
                 if not ready:
                     await ensure(self._clusters, self._flow.source, internal_topics.at_source(), self._spec)
                     ready = True
-                await self._beat()
+                await self._send_heartbeat()
                 self.notes.pop("heartbeats", None)
             except (WireError, ClientSettingsError) as error:
                 self.notes["heartbeats"] = str(error)
                 ready = False
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
             await asyncio.sleep(every / 1000)
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         cluster = await self._clusters.cluster(self._flow.source)
         name = self._flow.name
         beat = Heartbeat(name, self._spec.job, cluster.cluster_id, int(time.time() * 1000))
@@ -60,21 +67,23 @@ class SideDuties:
         await post(cluster, naming.HEARTBEATS, [record], purpose="heartbeat")
 
     async def origin_commits(self, reports: Callable[[], Iterable[SlotReport]]) -> None:
-        """Never read back (R9)."""
+        """Commits the copied positions at the source as the flow's own group; they are never read back
+        (R9).
+        """
         wanted = self._flow.origin_commits
         if wanted is None:
             return
-        said: dict[TopicPartition, int] = {}
+        committed: dict[TopicPartition, int] = {}
         while True:
             await asyncio.sleep(wanted.every_ms / 1000)
             positions = positions_of(self._flow.name, reports())
-            news = {at: position for at, position in positions.items() if said.get(at) != position}
+            news = {at: position for at, position in positions.items() if committed.get(at) != position}
             try:
                 if news and await self._commit(wanted, news):
-                    said |= news
+                    committed |= news
             except (WireError, ClientSettingsError) as error:
                 self.notes["origin commits"] = str(error)
-                await asyncio.sleep(_REFUSED_AGAIN_S)
+                await asyncio.sleep(_REFUSED_RETRY_S)
 
     async def _commit(self, wanted: OriginCommitsSpec, news: dict[TopicPartition, int]) -> bool:
         cluster = await self._clusters.cluster(self._flow.source)
@@ -88,7 +97,10 @@ class SideDuties:
 
 
 def positions_of(flow: str, reports: Iterable[SlotReport]) -> dict[TopicPartition, int]:
-    """A partition that moved is in its former slot's last report, too: the newer one counts."""
+    """Returns the newest reported position of each partition of the flow.
+
+    A partition that moved is also in the last report of its former slot; the newer report counts.
+    """
     return {
         TopicPartition(one.topic, one.partition): one.position
         for report in sorted(reports, key=lambda report: report.status.at_ms)
