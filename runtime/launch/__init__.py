@@ -1,1 +1,1 @@
-"""Starts, stops and finds jobs, by their launchers."""
+"""This package starts, stops and finds jobs through their launchers."""

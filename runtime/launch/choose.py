@@ -1,4 +1,4 @@
-"""Which launcher a job has. A new launcher is one line here."""
+"""This module chooses the launcher of a job. A new launcher is one line here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from runtime.launch.supervision.supervised import Supervised
 
 
 def launcher_for(launch: LaunchSpec, home: Path) -> Launcher:
-    """`home` is where this machine keeps what it knows of jobs; their secrets come from the environment."""
+    """Returns the launcher of a job.
+
+    `home` is the folder where this machine keeps the state of jobs; their secrets come from the environment.
+    """
     match launch.launcher:
         case "local" | "standalone" | "yarn":
             return Supervised(home)

@@ -1,6 +1,7 @@
-"""The command line and settings of spark-submit. Pure but for the place where Spark is.
+"""This module makes the command line and the settings of spark-submit. It is pure except for finding Spark.
 
-Settings go into a file that only the owner can read, not on the command line, which everybody can.
+Settings go into a file that only its owner can read, not on the command line, which every user of the machine
+can read.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch.folder import Folder
 from runtime.launch.launcher import LaunchError
 
-MARK = "REPL_JOB_LIFE"  # the variable that every process of one life of a job carries
+MARK = "REPL_JOB_LIFE"  # the variable that every process of one start of a job has in its environment
 
 ROOT = Path(runtime.__file__).resolve().parent.parent
 MAIN = ROOT / "runtime" / "driver" / "main.py"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# Heap of the driver's JVM: it schedules a few tasks and never sees a record.
+# Heap of the driver's JVM: it schedules a few tasks and handles no records.
 HEAP = "512m"
-# Small, and quick to start: the work is done in Python.
+# The JVM is small and starts fast, because the work is done in Python.
 JVM = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -38,17 +39,17 @@ QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# Whatever connects to the ports of driver and executors shows that it knows the application's secret. Spark
-# makes one itself on local, YARN and Kubernetes; a standalone cluster has one that its operator gave it.
+# Each connection to the ports of driver and executors must authenticate with the application's secret. Spark
+# generates it on local, YARN and Kubernetes; the operator sets it on a standalone cluster.
 SECURED = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
-    # Spark's own words and those of Kafka's clients: the UI and the event log hide what they match.
+    # Spark's default words and those of Kafka clients: the UI and the event log redact matching settings.
     "spark.redaction.regex": "(?i)secret|pass[wp]|token|credential|access[.]?key|sasl|jaas|[.]pem|ssl[.]key",
 }
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
 
-_EXECUTORS = "spark.executor.extraJavaOptions"
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 LOCAL_OPTIONS = frozenset({"python"})
 CLUSTER_OPTIONS = frozenset({"python", "archives", "files", "queue"})
@@ -56,7 +57,10 @@ CLUSTER_OPTIONS = frozenset({"python", "archives", "files", "queue"})
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """`packaged`: the sources travel as a zip, beside the spec."""
+    """A Submission holds what starts one Spark application.
+
+    With `packaged` the sources are shipped as a zip beside the spec.
+    """
 
     command: tuple[str, ...]
     variables: Mapping[str, str]
@@ -65,10 +69,12 @@ class Submission:
 
 
 def submission(spec: JobSpec, folder: Folder, spark: Path, application: Sequence[str] = ()) -> Submission:
-    """Of the job itself, or of another application that runs where and as the job does."""
+    """Returns the submission of the job, or of another application that runs on the same cluster with the
+    same settings.
+    """
     launch = spec.launch
     cluster = launch.launcher != "local"
-    _known(launch.options, CLUSTER_OPTIONS if cluster else LOCAL_OPTIONS, launch.launcher)
+    _check_options(launch.options, CLUSTER_OPTIONS if cluster else LOCAL_OPTIONS, launch.launcher)
     command = [str(spark / "bin" / "spark-submit"), "--master", launch.master]
     if cluster:
         command += ["--deploy-mode", "client", "--load-spark-defaults", "--py-files", str(folder.package)]
@@ -92,7 +98,10 @@ def _variables(spec: JobSpec, folder: Folder, spark: Path) -> dict[str, str]:
 
 
 def _properties(spec: JobSpec, folder: Folder) -> dict[str, str]:
-    """Ours, then the launcher's, then what the topology says; Java's options add up, the last one holds."""
+    """Returns the default settings, overridden by the launcher's, overridden by the topology's.
+
+    Java options are concatenated, and the last one takes effect.
+    """
     launch = spec.launch
     ours = {
         **QUIET,
@@ -100,10 +109,10 @@ def _properties(spec: JobSpec, folder: Folder) -> dict[str, str]:
         "spark.driver.memory": HEAP,
     }
     if launch.launcher != "local":
-        ours |= _on_a_cluster(spec)
+        ours |= _cluster_properties(spec)
     given = {**ours, **launch.conf}
     if launch.launcher != "local":
-        given[_EXECUTORS] = " ".join((*JVM, launch.conf.get(_EXECUTORS, ""))).strip()
+        given[_EXECUTOR_OPTIONS] = " ".join((*JVM, launch.conf.get(_EXECUTOR_OPTIONS, ""))).strip()
     options = [
         *JVM,
         f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
@@ -113,8 +122,11 @@ def _properties(spec: JobSpec, folder: Folder) -> dict[str, str]:
     return {**given, "spark.driver.extraJavaOptions": " ".join(options).strip()}
 
 
-def _on_a_cluster(spec: JobSpec) -> dict[str, str]:
-    """One slot an executor, so that a lost one costs one slot. Its memory is Python's, beside a small JVM."""
+def _cluster_properties(spec: JobSpec) -> dict[str, str]:
+    """Returns settings for one slot per executor, so that a lost executor costs one slot.
+
+    The executor's memory is used by Python, beside a small JVM.
+    """
     options = spec.launch.options
     found = {"spark.executor.cores": "1", "spark.executor.memory": HEAP}
     if spec.slots:
@@ -126,12 +138,12 @@ def _on_a_cluster(spec: JobSpec) -> dict[str, str]:
 
 
 def spark_home(environ: Mapping[str, str]) -> Path:
-    """SPARK_HOME, else the one that came with the pyspark package."""
+    """Returns SPARK_HOME, or else the Spark of the pyspark package. Raises LaunchError."""
     given = environ.get("SPARK_HOME")
     if given:
         home = Path(given)
     else:
-        found = importlib.util.find_spec("pyspark")  # found, not imported: that takes a second
+        found = importlib.util.find_spec("pyspark")  # do not import it: that takes a second
         places = found.submodule_search_locations if found is not None else None
         if not places:
             raise LaunchError("Spark was not found", "install pyspark, or set SPARK_HOME")
@@ -144,7 +156,7 @@ def spark_home(environ: Mapping[str, str]) -> Path:
 def check_secret(launch: LaunchSpec, spark: Path, environ: Mapping[str, str]) -> None:
     """Raises LaunchError where a standalone cluster's secret is not in spark-defaults.conf.
 
-    Spark reads it there by itself, on each machine, so no plan, no YAML and no command line ever holds it.
+    Spark reads the secret there itself, on each machine, so that no plan, YAML or command line ever holds it.
     """
     switched_off = launch.conf.get("spark.authenticate", "true").strip().lower() == "false"
     if launch.launcher != "standalone" or switched_off:
@@ -164,7 +176,7 @@ def check_secret(launch: LaunchSpec, spark: Path, environ: Mapping[str, str]) ->
 
 
 def properties_file(properties: Mapping[str, str]) -> bytes:
-    """As java.util.Properties reads it."""
+    """Returns the settings in the format that java.util.Properties reads."""
     lines = (f"{_escaped(key, key=True)}={_escaped(value)}\n" for key, value in sorted(properties.items()))
     return "".join(lines).encode("latin-1")
 
@@ -181,7 +193,7 @@ def _escaped(text: str, *, key: bool = False) -> str:
     return "".join(chr(unit) if unit < 0x7F else f"\\u{unit:04x}" for unit in units)
 
 
-def _known(options: Mapping[str, str], known: frozenset[str], launcher: str) -> None:
+def _check_options(options: Mapping[str, str], known: frozenset[str], launcher: str) -> None:
     unknown = sorted(set(options) - known)
     if unknown:
         raise LaunchError(

@@ -1,4 +1,6 @@
-"""What is kept of a job on the machine that looks after it: `HOME/JOB/`, readable by its owner only."""
+"""This module keeps the state of a job on the machine that supervises it: `HOME/JOB/`, readable by its
+owner only.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,17 @@ from runtime.launch.launcher import LaunchError
 from runtime.launch.processes import Identity
 from runtime.launch.references import refuse_secrets
 
-_LOOK_S = 0.05
-_WAY_OUT = "make room, or make the folder writable, or name another with REPL_HOME"
+_POLL_S = 0.05
+_HINT = "make room, or make the folder writable, or name another with REPL_HOME"
 
 Phase = Literal["starting", "running", "waiting", "stopping", "ended"]
 
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor says of itself. `mark` is carried by every process of the job's present life;
-    `host` because a folder may be shared by machines, and a process number tells nothing elsewhere.
+    """A Supervision is the state that a supervisor writes.
+
+    `mark` is in the environment of every process of the job's current start. `host` is there because machines
+    may share a folder, and a pid is meaningless on another machine.
     """
 
     host: str
@@ -40,8 +44,10 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folder:
+    """A Folder names and writes the files of one job below the home folder."""
+
     def __init__(self, home: Path, job: str) -> None:
-        name = quote(job, safe="")  # a job may be called anything, and stays below its home
+        name = quote(job, safe="")  # any job name maps to a folder directly below the home
         self.path = home / (f"%2E{name[1:]}" if name.startswith(".") else name)
         self.job = job
         self.spec = self.path / "spec.json"
@@ -53,28 +59,37 @@ class Folder:
         self.lock = self.path / "lock"
 
     def make(self) -> None:
+        """Creates the folder. Raises LaunchError."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.chmod(0o700)
         except OSError as error:
-            raise LaunchError(f"{self.path} can't be made: {error.strerror or error}", _WAY_OUT) from error
+            raise LaunchError(f"{self.path} can't be made: {error.strerror or error}", _HINT) from error
 
     def write_spec(self, spec: JobSpec) -> None:
-        """Write what every new start goes by; LaunchError where it would hold a secret."""
+        """Writes the spec that every new start uses.
+
+        Raises LaunchError where it would hold a secret or can't be written.
+        """
         refuse_secrets(spec)
         try:
             write(self.spec, jobspec.encode(spec))
         except OSError as error:
-            raise LaunchError(f"{self.spec} can't be written: {error.strerror or error}", _WAY_OUT) from error
+            raise LaunchError(f"{self.spec} can't be written: {error.strerror or error}", _HINT) from error
 
     def read_spec(self) -> JobSpec:
+        """Reads the spec. Raises OSError, BadJobSpec."""
         return jobspec.decode(self.spec.read_bytes())
 
     def note(self, state: Supervision) -> None:
+        """Writes the supervisor's state. Raises OSError."""
         write(self.state, msgspec.json.format(msgspec.json.encode(state), indent=2))
 
     def supervision(self) -> Supervision | None:
-        """None: never started from here."""
+        """Returns the supervisor's state, or None if the job was never started from here.
+
+        Raises LaunchError.
+        """
         try:
             return msgspec.json.decode(self.state.read_bytes(), type=Supervision)
         except (FileNotFoundError, NotADirectoryError):
@@ -84,7 +99,7 @@ class Folder:
 
 
 def write(path: Path, text: bytes) -> None:
-    """Whole or not at all, and from its first moment readable by its owner only."""
+    """Writes a file atomically; from its creation it is readable by its owner only."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.unlink(missing_ok=True)
     try:
@@ -98,8 +113,11 @@ def write(path: Path, text: bytes) -> None:
 
 
 def hold(lock: Path, within_s: float = 0.0) -> int | None:
-    """The lock of who cares for a job, as a file descriptor: who has it, or inherits it, has the job. None
-    when another holds on to it. It goes by itself with the last process that has it.
+    """Takes the lock of the job's supervisor and returns it as a file descriptor, or None when another
+    process holds it.
+
+    A process that has or inherits the descriptor supervises the job. The kernel releases the lock with the
+    last such process.
     """
     file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + within_s
@@ -110,7 +128,7 @@ def hold(lock: Path, within_s: float = 0.0) -> int | None:
             if time.monotonic() >= deadline:
                 os.close(file)
                 return None
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         except OSError:
             os.close(file)
             raise

@@ -1,7 +1,8 @@
-"""Kubernetes: a SparkApplication of the Spark operator, applied, found and deleted with kubectl.
+"""This module runs jobs on Kubernetes: kubectl applies, finds and deletes a SparkApplication of the Spark
+operator.
 
-The operator does what a supervisor does elsewhere. The spec travels as a Secret; the secrets that it refers
-to come from one Secret of the namespace, named in the launcher's options, as variables and as files.
+The operator does what a supervisor does elsewhere. The spec is shipped as a Secret. The secrets that it
+refers to come from one Secret of the namespace, named in the launcher's options, as variables and as files.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ OPTIONS = {
     "spark_version": "Spark's version in the image, unless it is the one here",
     "context": "kubectl's context",
 }
-_ANSWER_S = 60.0
-# The operator's words for an application's state.
+_KUBECTL_TIMEOUT_S = 60.0
+# The states of an application as the operator names them.
 _RUNNING = {"", "NEW", "SUBMITTED", "RUNNING", "SUCCEEDING"}
 _RESTARTING = {"PENDING_RERUN", "INVALIDATING", "FAILING", "SUBMISSION_FAILED", "PENDING_SUBMISSION"}
 _ENDED = {"COMPLETED", "FAILED"}
@@ -42,7 +43,10 @@ _ENDED = {"COMPLETED", "FAILED"}
 
 @dataclass(frozen=True, slots=True)
 class Kubernetes:
-    """`home` is not needed: the cluster knows its jobs."""
+    """A Kubernetes object launches jobs in one namespace.
+
+    It does not use `home`, because the cluster keeps the jobs' state.
+    """
 
     options: LaunchSpec
     home: Path
@@ -63,7 +67,7 @@ class Kubernetes:
         return self._handle(spec.job)
 
     def update(self, spec: JobSpec) -> None:
-        """The spec's Secret alone: the application stays as it is."""
+        """Applies only the Secret of the spec; the application stays unchanged."""
         self._kubectl("apply", "-f", "-", text=manifest(spec).split("\n---\n")[0])
 
     def find(self, job: str) -> Found:
@@ -79,7 +83,7 @@ class Kubernetes:
         name, grace = name_of(job), max(int(grace_s), 1)
         self._kubectl(
             *("delete", "sparkapplication", name, "--ignore-not-found", "--wait", f"--timeout={grace}s"),
-            within_s=grace_s + _ANSWER_S,
+            within_s=grace_s + _KUBECTL_TIMEOUT_S,
         )
         self._kubectl("delete", "secret", name, "--ignore-not-found")
 
@@ -98,7 +102,7 @@ class Kubernetes:
     def _namespace(self) -> str:
         return self.options.options.get("namespace", "default")
 
-    def _kubectl(self, *words: str, text: str | None = None, within_s: float = _ANSWER_S) -> str:
+    def _kubectl(self, *words: str, text: str | None = None, within_s: float = _KUBECTL_TIMEOUT_S) -> str:
         kubectl = shutil.which("kubectl")
         if kubectl is None:
             raise LaunchError("kubectl was not found", "install it where repl is called")
@@ -117,8 +121,8 @@ class Kubernetes:
 
 
 def _state(found: dict[str, Any], handle: Handle) -> tuple[LaunchState, Handle, str]:
-    said = found.get("status", {}).get("applicationState", {})
-    state, why = str(said.get("state", "")), str(said.get("errorMessage", ""))
+    reported = found.get("status", {}).get("applicationState", {})
+    state, why = str(reported.get("state", "")), str(reported.get("errorMessage", ""))
     if state in _RUNNING:
         return LaunchState.RUNNING, handle, why
     if state in _RESTARTING:
@@ -129,7 +133,7 @@ def _state(found: dict[str, Any], handle: Handle) -> tuple[LaunchState, Handle, 
 
 
 def manifest(spec: JobSpec) -> str:
-    """The Secret with the spec, and the SparkApplication, as YAML."""
+    """Returns the Secret with the spec, and the SparkApplication, as YAML. Raises LaunchError."""
     references.refuse_secrets(spec)
     options = spec.launch.options
     variables = references.variables(spec)
@@ -164,7 +168,10 @@ def manifest(spec: JobSpec) -> str:
 
 
 def name_of(job: str) -> str:
-    """One that Kubernetes takes; if it had to be changed it carries a mark, so that no two are the same."""
+    """Returns a valid Kubernetes name for the job.
+
+    A name that had to be changed gets a digest, so that names stay unique.
+    """
     plain = re.sub(r"[^a-z0-9-]+", "-", job.lower()).strip("-")[:40].strip("-")
     if plain == job:
         return f"repl-{job}"
@@ -172,11 +179,11 @@ def name_of(job: str) -> str:
 
 
 def _template() -> jinja2.Template:
-    around = jinja2.Environment(  # noqa: S701 - every value goes through json, which YAML reads
+    environment = jinja2.Environment(  # noqa: S701 - every value goes through json, which YAML reads
         loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    around.filters["json"] = json.dumps
-    around.filters["comment"] = lambda text: " ".join(str(text).split())
-    return around.get_template("spark_application.yaml.j2")
+    environment.filters["json"] = json.dumps
+    environment.filters["comment"] = lambda text: " ".join(str(text).split())
+    return environment.get_template("spark_application.yaml.j2")

@@ -1,7 +1,8 @@
-"""What every launcher offers: one Spark application a job, found again by its name, from any terminal.
+"""This module states what every launcher offers: one Spark application per job, found by name from any
+terminal.
 
-A launcher knows processes and clusters of Spark; what a job does with its data it is told through the
-control topic, and what it really does is read from the status topic and the ledger.
+A launcher manages processes and Spark clusters. Commands reach a job through the control topic, and its
+actual progress is read from the status topic and the ledger.
 """
 
 from collections.abc import Sequence
@@ -13,15 +14,18 @@ from runtime.contract.spec.jobspec import JobSpec
 
 
 class LaunchState(StrEnum):
-    RUNNING = "running"  # its processes, or its application at the master, are there
+    RUNNING = "running"  # its processes, or its application at the master, exist
     RESTARTING = "restarting"  # it crashed; its supervisor starts it again
-    ENDED = "ended"  # it was here and is not any more
-    UNKNOWN = "unknown"  # never started from here, or what could tell does not answer
+    ENDED = "ended"  # it ran here and has ended
+    UNKNOWN = "unknown"  # never started from here, or the state can't be requested
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """`where` tells a person where it runs (`pid 4711 on host-1`), `log` where to read on."""
+    """A Handle tells an operator where a job runs.
+
+    `where` is the place (`pid 4711 on host-1`), and `log` names where its log is.
+    """
 
     job: str
     where: str
@@ -30,13 +34,15 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    """A Found value is the state of a job as its launcher sees it."""
+
     state: LaunchState
     handle: Handle | None = None
     why: str = ""
 
 
 class LaunchError(Exception):
-    """What was refused or did not start; `way_out` says what to do about it."""
+    """A job was refused or did not start; `way_out` is the hint for the operator."""
 
     def __init__(self, what: str, way_out: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(what)
@@ -46,20 +52,28 @@ class LaunchError(Exception):
 
 
 class Launcher(Protocol):
+    """A Launcher starts, finds and stops jobs."""
+
     def launch(self, spec: JobSpec) -> Handle:
-        """Starts it, detached; an instance that is there already is an error (stop it first)."""
+        """Starts the job, detached.
+
+        A running instance is an error: it must be stopped first. Raises LaunchError.
+        """
         ...
 
     def update(self, spec: JobSpec) -> None:
-        """The spec that the next start goes by, where it is kept; the running job is not touched."""
+        """Writes the spec that the next start uses, where it is kept; the running job is not changed."""
         ...
 
     def find(self, job: str) -> Found: ...
 
     def stop(self, job: str, grace_s: float) -> None:
-        """By the handle: asks, waits up to `grace_s`, then kills. Gone already is success."""
+        """Requests a stop, waits up to `grace_s`, then kills the job.
+
+        A job that is gone already is a success.
+        """
         ...
 
     def tail(self, job: str, lines: int = 20) -> list[str]:
-        """The last lines of its log, for people."""
+        """Returns the last lines of the job's log."""
         ...

@@ -1,4 +1,6 @@
-"""A job's log: one file that everything below its supervisor writes to, bounded, and its last lines."""
+"""This module writes and reads a job's log: one bounded file with the output of all processes below its
+supervisor.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,18 @@ import time
 from pathlib import Path
 
 LARGEST = 8 << 20
-KEPT = 3  # older ones beside the newest
+KEPT = 3  # older files beside the newest
 _TAIL_BYTES = 256 << 10
-_SHOWN = 500  # of a line
+_LINE_LENGTH = 500  # longer lines are cut
 _ERRORS = ("Error:", "Exception", "Caused by:")
 _FIRST_ERRORS = 3
 
 
 class LogFile:
-    """Standard output and error of this process are led into it too, so that nothing it says is lost."""
+    """A LogFile writes a rotated log.
+
+    With `own` it also receives this process's standard output and error.
+    """
 
     def __init__(self, path: Path, largest: int = LARGEST, kept: int = KEPT, *, own: bool = True) -> None:
         self._path, self._largest, self._kept, self._own = path, largest, kept, own
@@ -24,7 +29,7 @@ class LogFile:
         self._open()
 
     def write(self, text: bytes) -> None:
-        """A full disk costs lines, never the job."""
+        """Appends to the log. A full disk loses lines but never stops the job."""
         try:
             if self._size and self._size + len(text) > self._largest:
                 self._rotate()
@@ -34,6 +39,7 @@ class LogFile:
             return
 
     def say(self, text: str) -> None:
+        """Appends one line of the supervisor."""
         self.write(f"{time.strftime('%H:%M:%S')} supervisor: {text}\n".encode())
 
     def _open(self) -> None:
@@ -47,43 +53,47 @@ class LogFile:
 
     def _rotate(self) -> None:
         for number in range(self._kept, 0, -1):
-            older = _numbered(self._path, number)
-            newer = _numbered(self._path, number - 1)
+            older = _rotated_path(self._path, number)
+            newer = _rotated_path(self._path, number - 1)
             if newer.exists():
                 newer.replace(older)
         self._open()
 
 
-def _numbered(path: Path, number: int) -> Path:
+def _rotated_path(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}") if number else path
 
 
 def tail(path: Path, lines: int, start: int = 0) -> list[str]:
-    """The last lines after byte `start`, over a rotation too; nothing where there is no log."""
-    text = _end(path, start)
+    """Returns the last lines after byte `start`, across a rotation; an absent log has none."""
+    text = _read_end(path, start)
     if text.count(b"\n") < lines and not start:
-        text = _end(_numbered(path, 1), 0) + text
-    told = [line[:_SHOWN].rstrip() for line in text.decode(errors="replace").splitlines() if line.strip()]
-    return told[-lines:]
+        text = _read_end(_rotated_path(path, 1), 0) + text
+    found = [
+        line[:_LINE_LENGTH].rstrip() for line in text.decode(errors="replace").splitlines() if line.strip()
+    ]
+    return found[-lines:]
 
 
 def last_words(path: Path, lines: int, start: int) -> list[str]:
-    """Of what was said since byte `start`: its first errors, and its end. Spark says its error first, and
-    then a hundred lines on how to use it.
+    """Returns the first errors and the last lines of the output since byte `start`.
+
+    Spark prints its error first and then a hundred lines of usage.
     """
-    said = tail(path, sys.maxsize, start)
-    errors = [line for line in said[:-lines] if line.startswith(_ERRORS)]
-    return [*errors[:_FIRST_ERRORS], *said[-lines:]]
+    output = tail(path, sys.maxsize, start)
+    errors = [line for line in output[:-lines] if line.startswith(_ERRORS)]
+    return [*errors[:_FIRST_ERRORS], *output[-lines:]]
 
 
 def size(path: Path) -> int:
+    """Returns the size of the log in bytes, 0 if it is absent."""
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def _end(path: Path, start: int) -> bytes:
+def _read_end(path: Path, start: int) -> bytes:
     try:
         with path.open("rb") as file:
             file.seek(max(start, size(path) - _TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""A Spark application that is run to its end, in the foreground: what it says for people is passed on."""
+"""This module runs a Spark application to its end in the foreground and passes on its output for the user."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from runtime.launch.launcher import LaunchError
 from runtime.launch.references import without_operator_keys
 from runtime.launch.sources import package
 
-HERE = JobSpec(job="", topology="", destination="", clusters={}, flows=[])  # local[2], as nobody said more
+HERE = JobSpec(job="", topology="", destination="", clusters={}, flows=[])  # local[2] is the default
 _PR_SET_PDEATHSIG = 1
-_KEPT = 15
+_LAST_LINES = 15
 _GRACE_S = 10.0
 
 
@@ -34,22 +34,23 @@ def run_once(
     environ: Mapping[str, str] = os.environ,
     where: JobSpec | None = None,
 ) -> None:
-    """On this machine's cores, or on the cluster of Spark `where` a job runs, with that job's settings.
+    """Runs the application on this machine's cores, or on the Spark cluster of the job `where` with that
+    job's settings.
 
-    `said` gets the lines that begin with `prefix`, without it. LaunchError when it can't be started, or ends
-    otherwise than with 0: with its last lines.
+    `said` gets the lines that begin with `prefix`, without it. Raises LaunchError with the last lines when
+    the application can't be started or its exit code is not 0.
     """
     find_java(environ)
     spark = spark_home(environ)
     check_secret((where or HERE).launch, spark, environ)
     with tempfile.TemporaryDirectory(prefix="repl-") as scratch:
-        submitted = _submitted(Path(scratch), spark, (str(main), *arguments), where)
+        submitted = _prepare(Path(scratch), spark, (str(main), *arguments), where)
         parent, libc = os.getpid(), ctypes.CDLL(None)
 
-        def bound_to_the_command() -> None:
-            """Also when the command is killed, nobody goes on: driver and workers follow their JVM."""
+        def end_with_command() -> None:
+            """Ends the JVM when the command ends, even by SIGKILL; driver and workers end with their JVM."""
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:  # it died before that
+            if os.getppid() != parent:  # the parent ended before prctl
                 os._exit(1)
 
         process = subprocess.Popen(
@@ -59,7 +60,7 @@ def run_once(
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            preexec_fn=bound_to_the_command,
+            preexec_fn=end_with_command,
             env={
                 **without_operator_keys(environ),
                 **submitted.variables,
@@ -67,14 +68,14 @@ def run_once(
             },
         )
         try:
-            code, last = _followed(process, said, prefix)
+            code, last = _follow_output(process, said, prefix)
         finally:
             _end(process)
     if code:
         raise LaunchError(f"the Spark application ended with {code}", "its last lines tell why", last)
 
 
-def _submitted(scratch: Path, spark: Path, application: Sequence[str], where: JobSpec | None) -> Submission:
+def _prepare(scratch: Path, spark: Path, application: Sequence[str], where: JobSpec | None) -> Submission:
     folder = Folder(scratch, "once")
     folder.make()
     folder.scratch.mkdir(mode=0o700)
@@ -89,10 +90,10 @@ def _python_path(environ: Mapping[str, str]) -> str:
     return os.pathsep.join([str(ROOT), *filter(None, [environ.get("PYTHONPATH")])])
 
 
-def _followed(
+def _follow_output(
     process: subprocess.Popen[str], said: Callable[[str], None], prefix: str
 ) -> tuple[int, list[str]]:
-    last: deque[str] = deque(maxlen=_KEPT)
+    last: deque[str] = deque(maxlen=_LAST_LINES)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(prefix):
@@ -103,7 +104,7 @@ def _followed(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Whatever happened here, nothing is left behind: workers and driver follow their JVM."""
+    """Ends the application in any case, so that no process remains: workers and driver end with their JVM."""
     if process.poll() is None:
         process.terminate()
         try:

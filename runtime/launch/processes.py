@@ -1,6 +1,7 @@
-"""Processes of this machine, each known by more than its number: a number is used again, a birth is not.
+"""This module identifies processes of this machine by more than their pid, because pids are reused.
 
-Linux only, as the rest of what a job stands on (a signal at a parent's death, file descriptors of processes).
+It works on Linux only, like other parts of a job (a signal at a parent's death, file descriptors of
+processes).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from pathlib import Path
 import msgspec
 
 _PROC = Path("/proc")
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """`born` is in ticks since the machine's start, which `boot` names."""
+    """An Identity is unique for a process: `born` is in ticks since the boot of the machine, which `boot`
+    names.
+    """
 
     pid: int
     born: int
@@ -26,22 +29,26 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def identify(pid: int) -> Identity | None:
-    """None when there is no such process, or it is dead and only not yet taken note of."""
+    """Returns the identity of a process, or None when it does not exist or is a zombie."""
     try:
         fields = _stat(pid)
     except OSError:
         return None
-    return None if fields[0] in "ZX" else Identity(pid, int(fields[19]), _boot())
+    return None if fields[0] in "ZX" else Identity(pid, int(fields[19]), _boot_id())
 
 
 def alive(process: Identity | None) -> bool:
+    """Returns whether this very process is running."""
     return process is not None and identify(process.pid) == process
 
 
 def send(process: Identity, number: signal.Signals) -> bool:
-    """Never to another that has the number by now; false when it is gone."""
+    """Sends a signal, never to another process that has the pid by now.
+
+    Returns false when the process is gone.
+    """
     try:
-        held = os.pidfd_open(process.pid)  # from here on the number can't change its owner unseen
+        held = os.pidfd_open(process.pid)  # it refers to one process, even when the pid is reused
     except ProcessLookupError:
         return False
     try:
@@ -56,7 +63,7 @@ def send(process: Identity, number: signal.Signals) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Direct ones, of every thread."""
+    """Returns the pids of the direct children of all threads of a process."""
     found: list[int] = []
     try:
         for listed in (_PROC / str(pid) / "task").glob("*/children"):
@@ -67,42 +74,44 @@ def children(pid: int) -> list[int]:
 
 
 def words(pid: int) -> list[str]:
-    """Its command line; nothing when it is gone."""
-    return _list(pid, "cmdline")
+    """Returns the command line of a process; it is empty when the process is gone."""
+    return _read_list(pid, "cmdline")
 
 
 def marked(mark: str) -> Iterator[Identity]:
-    """Those that carry `mark`, a NAME=VALUE, in the environment they began with: a job's, whoever is left."""
+    """Returns the processes that have `mark`, a NAME=VALUE, in their initial environment: those that
+    remain of a job.
+    """
     for entry in _PROC.iterdir():
-        if entry.name.isdigit() and mark in _list(int(entry.name), "environ"):
+        if entry.name.isdigit() and mark in _read_list(int(entry.name), "environ"):
             found = identify(int(entry.name))
             if found is not None:
                 yield found
 
 
 def sweep(mark: str, within_s: float = 10.0) -> bool:
-    """Kills all that carry `mark`; false when some would not go."""
+    """Kills all processes with `mark`; returns false when some are still alive after `within_s`."""
     deadline = time.monotonic() + within_s
     while left := list(marked(mark)):
         if time.monotonic() > deadline:
             return False
         for process in left:
             send(process, signal.SIGKILL)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return True
 
 
-def _list(pid: int, name: str) -> list[str]:
+def _read_list(pid: int, name: str) -> list[str]:
     try:
         return (_PROC / str(pid) / name).read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # gone, or somebody else's
+    except OSError:  # gone, or another user's
         return []
 
 
 def _stat(pid: int) -> list[str]:
-    """From the state on; what comes before may hold blanks and brackets."""
+    """Returns the fields from the state on; the name before it may contain blanks and brackets."""
     return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()

@@ -1,7 +1,7 @@
-"""Secrets reach a job by reference only; that what they name is there is looked at before it starts.
+"""This module handles secrets by reference, and checks before a start that the referenced secrets exist.
 
-The names travel in the spec. The values are in the environment that the supervisor inherits from who starts
-it, and hands on to the job and to every new start of it; or in files that are read where they are needed.
+The names are part of the spec. The values are in the environment that the supervisor inherits from its caller
+and passes on to the job and to every restart, or in files that are read where they are needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runtime.launch.launcher import LaunchError
 
 
 def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
-    """(cluster's setting, "env" or "file", name)."""
+    """Yields (setting of a cluster, "env" or "file", name) for each reference."""
     for name, cluster in sorted(spec.clusters.items()):
         for key, value in sorted(cluster.client.items()):
             if isinstance(value, dict):
@@ -26,7 +26,9 @@ def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
 
 
 def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
-    """The job's processes would refuse the same, but only its log would tell."""
+    """Raises LaunchError for settings that the job's processes would refuse, because only the job's log
+    would show that.
+    """
     secrets = ClientSecrets(environ)
     for name, cluster in sorted(spec.clusters.items()):
         try:
@@ -36,11 +38,12 @@ def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
 
 
 def variables(spec: JobSpec) -> list[str]:
+    """Returns the names of all referenced environment variables."""
     return sorted({name for _, kind, name in references(spec) if kind == "env"})
 
 
 def refuse_secrets(spec: JobSpec) -> None:
-    """Raise LaunchError where the spec would write a secret of Spark down."""
+    """Raises LaunchError where the spec would contain a secret of Spark."""
     if found := secret_settings(spec.launch.conf):
         raise LaunchError(
             f"the job spec would hold the secret {', '.join(found)}",
@@ -49,21 +52,23 @@ def refuse_secrets(spec: JobSpec) -> None:
 
 
 def without_operator_keys(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a job: what only the one that plans and applies needs is left out."""
+    """Returns the environment of a job, without the variables that only planning and applying need."""
     return {name: value for name, value in environ.items() if name not in OPERATOR_KEYS}
 
 
 def check(spec: JobSpec, environ: Mapping[str, str]) -> None:
-    """All that is missing at once, by name. Before it, what the operator does not allow."""
+    """Raises LaunchError for settings that are not allowed, then for all missing references at once, by
+    name.
+    """
     missing: list[str] = []
-    ways_out: set[str] = set()
+    hints: set[str] = set()
     _check_allowed(spec, environ)
     for setting, kind, name in references(spec):
         if kind == "env" and name not in environ:
             missing.append(f"{setting} wants the environment variable {name}, which is not set")
-            ways_out.add("set the variable where repl is called: the job inherits it")
+            hints.add("set the variable where repl is called: the job inherits it")
         if kind == "file" and not os.access(Path(name), os.R_OK):
             missing.append(f"{setting} wants the file {name}, which can't be read")
-            ways_out.add("put the file there, readable by who calls repl")
+            hints.add("put the file there, readable by who calls repl")
     if missing:
-        raise LaunchError("; ".join(missing), "; ".join(sorted(ways_out)))
+        raise LaunchError("; ".join(missing), "; ".join(sorted(hints)))

@@ -1,4 +1,4 @@
-"""The sources that Spark ships to its workers, made by the driver's own tool."""
+"""This module makes the zip of sources that Spark ships to its workers, with the driver's own packager."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from runtime.launch.command import ROOT
 
 
 def package(file: Path) -> None:
+    """Writes the zip atomically."""
     new = file.with_name(f".{file.name}")
     command = [sys.executable, "-m", "runtime.driver.package", str(new)]
     subprocess.run(command, check=True, cwd=ROOT, timeout=60)

@@ -1,1 +1,1 @@
-"""Jobs that a process on this machine supervises: started again, watched, stopped."""
+"""This package supervises jobs by a process on this machine, which restarts, watches and stops them."""

@@ -1,6 +1,7 @@
-"""Jobs with a supervisor on this machine: `local`, and clusters of Spark whose driver runs here.
+"""This module launches jobs with a supervisor on this machine: `local`, and Spark clusters whose driver runs
+here.
 
-Detached from the terminal that starts them, found again from any other through their folder below `home`.
+A job is detached from the terminal that starts it, and found from any other through its folder below `home`.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ from runtime.launch.java import find_java
 from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState
 from runtime.launch.supervision.application import marked
 
-_LOOK_S = 0.05
-_BUSY_S = 1.0  # a lock that is only looked at is free again by then
-_UP_S = 60.0
-_KILLED_S = 20.0
-_SHOWN = 20
+_POLL_S = 0.05
+_LOCK_TIMEOUT_S = 1.0  # a lock that another command only inspects is free again by then
+_START_TIMEOUT_S = 60.0
+_KILL_TIMEOUT_S = 20.0
+_LINES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Supervised:
+    """A Supervised object launches supervised jobs below one home folder."""
+
     home: Path
     environ: dict[str, str] = field(default_factory=lambda: references.without_operator_keys(os.environ))
 
@@ -38,15 +41,15 @@ class Supervised:
         self._check(spec)
         folder = self._folder(spec.job)
         folder.make()
-        lock = self._hold(folder)
+        lock = self._take_lock(folder)
         try:
             self._refuse_elsewhere(folder)
-            self._clear(folder)
+            self._kill_remaining(folder)
             folder.write_spec(spec)
             start = log.size(folder.log)
-            self._supervisor(folder, lock)
+            self._start_supervisor(folder, lock)
         finally:
-            os.close(lock)  # the supervisor's copy goes on holding it
+            os.close(lock)  # the supervisor's copy of the descriptor keeps the lock
         return self._await_up(folder, start)
 
     def update(self, spec: JobSpec) -> None:
@@ -60,7 +63,7 @@ class Supervised:
         if state is None:
             return Found(LaunchState.UNKNOWN, None, "never started from here")
         handle = _handle(folder, state)
-        if state.host != _here():
+        if state.host != _hostname():
             why = f"started on {state.host}: look there"
             return Found(LaunchState.UNKNOWN, handle, why)
         return _found(state, handle)
@@ -70,19 +73,19 @@ class Supervised:
         state = folder.supervision()
         if state is None:
             return
-        _refuse(folder, state)
+        _refuse_other_host(folder, state)
         if grace_s > 0:
-            _ask(folder, grace_s)
+            _request_stop(folder, grace_s)
         self._kill(folder)
 
-    def tail(self, job: str, lines: int = _SHOWN) -> list[str]:
+    def tail(self, job: str, lines: int = _LINES_SHOWN) -> list[str]:
         return log.tail(self._folder(job).log, lines)
 
     def _folder(self, job: str) -> Folder:
         return Folder(self.home.absolute(), job)
 
     def _check(self, spec: JobSpec) -> None:
-        """Everything that can be known before anything starts."""
+        """Checks everything that can be checked before a process starts. Raises LaunchError."""
         if not hasattr(os, "pidfd_open"):
             raise LaunchError("jobs run on Linux 5.4 or newer", "call repl there")
         find_java(self.environ)
@@ -92,9 +95,9 @@ class Supervised:
         references.check(spec, self.environ)
         _check_cluster(spec.launch, self.environ)
 
-    def _hold(self, folder: Folder) -> int:
+    def _take_lock(self, folder: Folder) -> int:
         try:
-            lock = hold(folder.lock, _BUSY_S)
+            lock = hold(folder.lock, _LOCK_TIMEOUT_S)
         except OSError as error:
             raise LaunchError(f"{folder.lock} can't be locked: {error.strerror or error}") from error
         if lock is None:
@@ -109,23 +112,23 @@ class Supervised:
     def _refuse_elsewhere(self, folder: Folder) -> None:
         state = folder.supervision()
         if state is not None and state.phase != "ended":
-            _refuse(folder, state)
+            _refuse_other_host(folder, state)
 
-    def _clear(self, folder: Folder) -> None:
-        """Under the lock: nobody cares for what is left of a life before."""
+    def _kill_remaining(self, folder: Folder) -> None:
+        """Kills remaining processes of an earlier start. The lock is held, so no supervisor owns them."""
         state = folder.supervision()
         if state is not None and state.mark and not processes.sweep(marked(state.mark)):
             raise LaunchError(f"processes of an earlier start of {folder.job} can't be ended")
         folder.state.unlink(missing_ok=True)
 
-    def _supervisor(self, folder: Folder, lock: int) -> None:
+    def _start_supervisor(self, folder: Folder, lock: int) -> None:
         command = [sys.executable, "-m", "runtime.launch.supervision.supervisor"]
         command += ["--home", str(folder.path.parent), "--job", folder.job, "--lock", str(lock)]
         path = os.pathsep.join(filter(None, (str(ROOT), self.environ.get("PYTHONPATH"))))
         try:
             with folder.log.open("ab") as output:
                 folder.log.chmod(0o600)
-                subprocess.run(  # it forks, and ends: what it leaves is detached
+                subprocess.run(  # it forks and ends; the forked process is detached
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -140,30 +143,34 @@ class Supervised:
             raise LaunchError(f"its supervisor can't be started: {error}") from error
 
     def _await_up(self, folder: Folder, start: int) -> Handle:
-        """Until the driver is up. On a slow machine that may take longer than anybody waits: not an error."""
-        deadline = time.monotonic() + _UP_S
+        """Waits until the driver runs, and returns after a minute in any case: a slow machine is not an
+        error.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             state = folder.supervision()
             if state is not None and state.phase == "ended":
-                self._failed(folder, state.why, start)
+                self._raise_not_started(folder, state.why, start)
             if state is not None and state.phase in ("running", "waiting"):
                 return _handle(folder, state)
             if (lock := hold(folder.lock)) is not None:
                 os.close(lock)
-                self._failed(folder, "its supervisor died", start)
-            time.sleep(_LOOK_S)
+                self._raise_not_started(folder, "its supervisor died", start)
+            time.sleep(_POLL_S)
         return _handle(folder, folder.supervision())
 
-    def _failed(self, folder: Folder, why: str, start: int) -> None:
+    def _raise_not_started(self, folder: Folder, why: str, start: int) -> None:
         raise LaunchError(
             f"the job {folder.job} did not start: {why}",
             f"read {folder.log}",
-            log.last_words(folder.log, _SHOWN, start),
+            log.last_words(folder.log, _LINES_SHOWN, start),
         )
 
     def _kill(self, folder: Folder) -> None:
-        """Until nobody holds the lock: a watchman that sees its supervisor die becomes the next one."""
-        deadline = time.monotonic() + _KILLED_S
+        """Kills supervisor and watchman until the lock is free, because a watchman replaces a dead
+        supervisor.
+        """
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
         while (lock := hold(folder.lock)) is None:
             state = folder.supervision()
             for process in (state.watchman, state.supervisor) if state is not None else ():
@@ -171,7 +178,7 @@ class Supervised:
                     processes.send(process, signal.SIGKILL)
             if time.monotonic() > deadline:
                 raise LaunchError(f"the job {folder.job} can't be ended", f"end what {folder.state} names")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         try:
             state = folder.supervision()
             if state is None:
@@ -192,7 +199,7 @@ def _ended(state: Supervision, why: str) -> Supervision:
 
 def _found(state: Supervision, handle: Handle) -> Found:
     supervised, watched = processes.alive(state.supervisor), processes.alive(state.watchman)
-    if state.phase == "ended":  # the supervisor has nothing left to do but to go
+    if state.phase == "ended":  # the supervisor is about to exit
         return Found(LaunchState.ENDED, handle, state.why)
     if supervised and state.phase == "waiting":
         return Found(LaunchState.RESTARTING, handle, state.why)
@@ -205,18 +212,18 @@ def _found(state: Supervision, handle: Handle) -> Found:
     )
 
 
-def _ask(folder: Folder, grace_s: float) -> None:
-    """Whoever is the supervisor: it may be replaced meanwhile."""
-    deadline, asked = time.monotonic() + grace_s, None
-    while _cared_for(folder) and time.monotonic() < deadline:
+def _request_stop(folder: Folder, grace_s: float) -> None:
+    """Requests a stop from the current supervisor, which may be replaced meanwhile."""
+    deadline, signalled = time.monotonic() + grace_s, None
+    while _is_supervised(folder) and time.monotonic() < deadline:
         state = folder.supervision()
         supervisor = state.supervisor if state is not None else None
-        if supervisor is not None and supervisor != asked and processes.send(supervisor, signal.SIGTERM):
-            asked = supervisor
-        time.sleep(_LOOK_S)
+        if supervisor is not None and supervisor != signalled and processes.send(supervisor, signal.SIGTERM):
+            signalled = supervisor
+        time.sleep(_POLL_S)
 
 
-def _cared_for(folder: Folder) -> bool:
+def _is_supervised(folder: Folder) -> bool:
     state = folder.supervision()
     return state is not None and (processes.alive(state.supervisor) or processes.alive(state.watchman))
 
@@ -224,15 +231,15 @@ def _cared_for(folder: Folder) -> bool:
 def _handle(folder: Folder, state: Supervision | None) -> Handle:
     supervisor = state.supervisor if state is not None else None
     pid = f"pid {supervisor.pid} on " if supervisor is not None else ""
-    return Handle(folder.job, f"{pid}{state.host if state is not None else _here()}", str(folder.log))
+    return Handle(folder.job, f"{pid}{state.host if state is not None else _hostname()}", str(folder.log))
 
 
-def _here() -> str:
+def _hostname() -> str:
     return socket.gethostname()
 
 
-def _refuse(folder: Folder, state: Supervision) -> None:
-    if state.host != _here():
+def _refuse_other_host(folder: Folder, state: Supervision) -> None:
+    if state.host != _hostname():
         raise LaunchError(f"the job {folder.job} was started on {state.host}", "do it there")
 
 

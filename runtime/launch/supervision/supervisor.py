@@ -1,8 +1,8 @@
-"""The process that supervises one job: `python -m runtime.launch.supervision.supervisor --home … --job … …`.
+"""This process supervises one job: `python -m runtime.launch.supervision.supervisor --home … --job … …`.
 
-It starts spark-submit, starts it again when it crashes, and ends with it when it was stopped. Nobody else
-has a hand in it: it is detached from the terminal, its state stands in a file, its lock goes with it. Beside
-it sits a watchman, a fork of it that only waits for its death: killed with -9, it comes back as that one.
+It starts spark-submit, restarts it when it crashes, and exits after it was stopped. It is detached from the
+terminal, its state is in a file, and its lock ends with it. A forked watchman only waits for its death: after
+a SIGKILL of the supervisor the watchman replaces it.
 """
 
 from __future__ import annotations
@@ -35,67 +35,71 @@ from runtime.launch.supervision import watchman
 from runtime.launch.supervision.application import Application, marked, new_mark
 from runtime.launch.supervision.backoff import Backoff
 
-_LOOK_S = 0.1  # while somebody waits for the driver, or for its end
-_REST_S = 5.0
-SETTLED_S = 1.5  # a driver that lived so long is up
+_POLL_S = 0.1  # while the start or the end of the driver is awaited
+_IDLE_POLL_S = 5.0
+SETTLED_S = 1.5  # a driver that has run so long is up
 _FINAL = {int(code): code.name.lower().replace("_", " ") for code in JobExit if code.final}
 
 
 class Supervisor:
+    """A Supervisor runs one job until it is stopped or ends for good."""
+
     def __init__(self, home: Path, job: str, lock: int, *, revived: bool) -> None:
         self._home, self._lock, self._revived = home, lock, revived
         self._folder = Folder(home, job)
         self._log = LogFile(self._folder.log)
         self._events = selectors.DefaultSelector()
         self._stopping = False
-        self._watchman: tuple[int, int] | None = None  # its number, and what tells of its end
+        # The watchman's pid, and a descriptor that is readable once it has ended.
+        self._watchman: tuple[int, int] | None = None
         self._backoff = Backoff()
         self._state = self._folder.supervision() or Supervision(host=socket.gethostname(), phase="starting")
 
     def run(self) -> int:
+        """Supervises the job to its end and returns the exit code of this process."""
         before = self._state
-        self._hear_signals()
+        self._install_signal_handlers()
         if revived := self._revived:
             self._log.say("its supervisor was killed: the watchman goes on in its place")
         if before.mark and not processes.sweep(marked(before.mark)):
             self._log.say("some of the processes of the life before would not go")
         if revived and before.phase in ("stopping", "ended"):
-            self._note("ended", application=None, why=before.why or "stopped")
+            self._write_state("ended", application=None, why=before.why or "stopped")
             return 0
-        self._watch()
+        self._start_watchman()
         try:
             return self._supervise()
         finally:
-            self._dismiss()
+            self._stop_watchman()
 
     def _supervise(self) -> int:
         while True:
             began = time.monotonic()
-            code, up = self._live()
+            code, up = self._run_once()
             lived = time.monotonic() - began
-            if (why := self._final(code, up)) is not None:
+            if (why := self._final_reason(code, up)) is not None:
                 self._log.say(f"the job has ended: {why}")
-                self._note("ended", application=None, why=why)
+                self._write_state("ended", application=None, why=why)
                 return 0
             self._backoff = self._backoff.failed(lived)
             why = f"ended with {code} after {lived:.0f} s"
             self._log.say(f"{why}; it is started again in {self._backoff.delay_s:.1f} s")
-            self._note("waiting", application=None, why=why)
-            self._rest(self._backoff.delay_s)
+            self._write_state("waiting", application=None, why=why)
+            self._wait_backoff(self._backoff.delay_s)
 
-    def _final(self, code: int, up: bool) -> str | None:
+    def _final_reason(self, code: int, up: bool) -> str | None:
         if self._stopping:
             return "stopped"
         if code in _FINAL:
             return _FINAL[code]
         if not up and self._state.attempt == 1 and not self._revived:
-            return f"died at its start (exit code {code})"  # whoever started it is told, and decides
+            return f"died at its start (exit code {code})"  # reported to the command that started it
         return None
 
-    def _live(self) -> tuple[int, bool]:
-        """One life of the application: its exit code, and whether it ever was up."""
+    def _run_once(self) -> tuple[int, bool]:
+        """Runs the application once; returns its exit code, and whether its driver ever was up."""
         mark = new_mark()
-        self._note("starting", mark=mark, attempt=self._state.attempt + 1, application=None)
+        self._write_state("starting", mark=mark, attempt=self._state.attempt + 1, application=None)
         if self._stopping:
             return 0, False
         try:
@@ -103,18 +107,20 @@ class Supervisor:
         except (OSError, LaunchError, BadJobSpec, subprocess.SubprocessError) as error:
             self._log.say(f"not started: {error}")
             return int(JobExit.FAILED), False
-        self._note(self._state.phase, application=application.identity)
+        self._write_state(self._state.phase, application=application.identity)
         try:
-            return self._attend(application)
+            return self._await_end(application)
         finally:
             if not application.sweep():
                 self._log.say("some of its processes would not go")
-            while said := application.said():
-                self._log.write(said)
+            while output := application.said():
+                self._log.write(output)
             application.close()
 
     def _start(self, mark: str) -> Application:
-        """By the spec as it is now: it may have been written anew since the last start."""
+        """Starts the application by the current spec, which may have been written again since the last
+        start.
+        """
         folder, spec = self._folder, self._folder.read_spec()
         spark = spark_home(os.environ)
         submitted = submission(spec, folder, spark)
@@ -126,93 +132,93 @@ class Supervisor:
             package(folder.package)
         return Application(submitted.command, submitted.variables, folder.path, mark)
 
-    def _attend(self, application: Application) -> tuple[int, bool]:
+    def _await_end(self, application: Application) -> tuple[int, bool]:
         up_since: float | None = None
-        up, asked = False, None
+        up, signalled = False, None
         self._events.register(application.ended_at, selectors.EVENT_READ)
         self._events.register(application.output, selectors.EVENT_READ)
         try:
             while (code := application.code()) is None:
-                self._await(_LOOK_S if self._stopping or not up else _REST_S)
-                self._copy(application)
-                if self._stopping and asked is None:
-                    asked = self._ask(application)
+                self._wait_for_event(_POLL_S if self._stopping or not up else _IDLE_POLL_S)
+                self._copy_output(application)
+                if self._stopping and signalled is None:
+                    signalled = self._request_stop(application)
                 if not up and (driver := application.driver()) is not None:
                     up_since = up_since or time.monotonic()
                     up = time.monotonic() - up_since >= SETTLED_S and processes.alive(driver)
                     if up and not self._stopping:
-                        self._note("running", application=application.identity)
+                        self._write_state("running", application=application.identity)
         finally:
             for file in (application.ended_at, application.output):
                 with contextlib.suppress(KeyError):
                     self._events.unregister(file)
         return code, up
 
-    def _ask(self, application: Application) -> Identity | None:
-        """The driver is asked, not the JVM: it ends its transactions and says goodbye."""
+    def _request_stop(self, application: Application) -> Identity | None:
+        """Signals the driver, not the JVM, so that it ends its transactions and sends a last heartbeat."""
         driver = application.driver()
         if driver is None or not processes.send(driver, signal.SIGTERM):
-            return None  # not there yet: it is asked as soon as it is
+            return None  # not started yet: the signal is sent once it is
         self._log.say("asked to stop")
         return driver
 
-    def _copy(self, application: Application) -> None:
-        said = application.said()
-        if said:
-            self._log.write(said)
-        elif said is not None:
+    def _copy_output(self, application: Application) -> None:
+        output = application.said()
+        if output:
+            self._log.write(output)
+        elif output is not None:
             with contextlib.suppress(KeyError):
                 self._events.unregister(application.output)
 
-    def _rest(self, seconds: float) -> None:
+    def _wait_backoff(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while not self._stopping and (left := until - time.monotonic()) > 0:
-            self._await(left)
+            self._wait_for_event(left)
 
-    def _await(self, seconds: float) -> None:
-        """Until something happens: a word, an end, a signal; the watchman's death is answered here."""
+    def _wait_for_event(self, seconds: float) -> None:
+        """Waits for output, an end or a signal; a dead watchman is replaced here."""
         for key, _ in self._events.select(seconds):
             if key.data == "signal":
                 with contextlib.suppress(BlockingIOError):
                     os.read(key.fd, 64)
                 if self._stopping:
-                    self._note("stopping")  # from here on the watchman would not take over
+                    self._write_state("stopping")  # from here on the watchman must not take over
             elif key.data == "watchman":
                 self._log.say("its watchman was killed: there is a new one")
-                self._dismiss()
-                self._watch()
-                self._note(self._state.phase)
+                self._stop_watchman()
+                self._start_watchman()
+                self._write_state(self._state.phase)
 
-    def _hear_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writing)
-        signal.signal(signal.SIGTERM, self._told_to_stop)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
         for number in (signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         self._events.register(reading, selectors.EVENT_READ, "signal")
 
-    def _told_to_stop(self, *_: object) -> None:
+    def _on_sigterm(self, *_: object) -> None:
         self._stopping = True
 
-    def _watch(self) -> None:
+    def _start_watchman(self) -> None:
         command = [sys.executable, "-m", "runtime.launch.supervision.supervisor", "--home", str(self._home)]
         command += ["--job", self._folder.job, "--lock", str(self._lock), "--revived"]
         self._watchman = watchman.post(command, self._lock)
         self._events.register(self._watchman[1], selectors.EVENT_READ, "watchman")
 
-    def _dismiss(self) -> None:
+    def _stop_watchman(self) -> None:
         if self._watchman is None:
             return
         pid, ended_at = self._watchman
         self._events.unregister(ended_at)
         os.close(ended_at)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # a child that nobody waited for yet: the number is its own
+            os.kill(pid, signal.SIGKILL)  # not reaped yet, so the pid can't belong to another process
         os.waitpid(pid, 0)
         self._watchman = None
 
-    def _note(self, phase: Phase, **changes: object) -> None:
-        """A disk that is full must not end the job: then the file tells what was."""
+    def _write_state(self, phase: Phase, **changes: object) -> None:
+        """Writes the state file. A full disk must not end the job: the file then keeps the previous state."""
         if self._stopping and phase != "ended":
             phase = "stopping"
         self._state = msgspec.structs.replace(
@@ -239,7 +245,7 @@ def main() -> int:
     given = parser.parse_args()
     os.set_inheritable(given.lock, False)
     if not given.revived and os.fork():
-        return 0  # who started it waits for nobody, and has no dead child to take note of later
+        return 0  # the caller need not wait, and has no child to reap later
     return Supervisor(given.home, given.job, given.lock, revived=given.revived).run()
 
 

@@ -1,4 +1,6 @@
-"""Waits for its supervisor's death, and takes its place. A supervisor that ends well dismisses it first."""
+"""This module forks a process that waits for its supervisor's death and replaces it; a supervisor that
+exits normally kills it first.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,11 @@ import signal
 
 
 def post(command: list[str], lock: int) -> tuple[int, int]:
-    """A fork of this process: its number, and a descriptor that tells of its end.
+    """Forks the watchman; returns its pid, and a descriptor that is readable once it has ended.
 
-    Between its birth and its first look the supervisor may die: so the descriptor it waits for is opened
-    before the fork. `lock` stays open in it, and so the job stays theirs when one of the two dies.
+    The supervisor may die between the fork and the watchman's first instruction, so the descriptor that it
+    waits for is opened before the fork. `lock` stays open in the watchman, so the job stays locked when one
+    of the two dies.
     """
     supervisor = os.pidfd_open(os.getpid())
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
