@@ -1,1 +1,1 @@
-"""Metrics, dashboards and alert rules."""
+"""This package holds a job's metrics, its dashboards and its alert rules."""

@@ -1,4 +1,4 @@
-"""What slots reported, kept so that counters never lose what an ended slot had counted."""
+"""This module keeps the slots' reports, so that counters keep what an ended slot had counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
 
 @dataclass(frozen=True, slots=True)
 class FlowCounts:
-    """What one slot did for one flow, in all its lives."""
+    """These counters are what one slot did for one flow since the job started, over all starts of the
+    slot.
+    """
 
     records: float
     bytes: float
@@ -32,10 +34,10 @@ class FlowCounts:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A partition as it was last reported, by which life of which slot.
+    """This value is a partition as it was last reported, with the slot and its attempt.
 
-    `caught_up_ms` is when it was last known to have all that its source had, 0 if that was never seen;
-    `first_ms` when it was first seen at all.
+    `caught_up_ms` is when the partition was last known to have all records of its source, 0 if that was never
+    seen. `first_ms` is when it was first seen.
     """
 
     status: PartitionStatus
@@ -50,8 +52,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All of a book at one moment. `incidents`: how often partitions of a flow came into a state that needs
-    someone.
+    """A Page is the content of a book at one moment.
+
+    `incidents` counts how often partitions of a flow entered a state that needs an operator.
     """
 
     flows: Mapping[tuple[int, str], FlowCounts]
@@ -60,7 +63,9 @@ class Page:
 
 
 @dataclass(slots=True)
-class _Partition:
+class _PartitionEntry:
+    """This entry holds the newest report of one partition and its counters."""
+
     status: PartitionStatus
     first_ms: int
     slot: int = 0
@@ -85,16 +90,17 @@ class _Partition:
 
 
 class Book:
-    """Written by the driver's loop, read by any thread."""
+    """A Book collects the slots' reports. The driver's event loop writes it, and any thread may read it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._flows: dict[tuple[int, str], Tally] = {}
-        self._partitions: dict[PartitionKey, _Partition] = {}
+        self._partitions: dict[PartitionKey, _PartitionEntry] = {}
         self._held: dict[int, set[PartitionKey]] = {}
         self._incidents: dict[tuple[str, PartitionState], int] = {}
 
     def take(self, report: SlotReport) -> None:
+        """Adds one report of a slot."""
         with self._lock:
             self._take_flows(report)
             held = {self._take_partition(report, one) for one in report.status.partitions}
@@ -106,13 +112,14 @@ class Book:
             self._held[slot] = held
 
     def keep(self, wanted: Collection[PartitionKey]) -> None:
-        """Partitions that are not copied any more are forgotten."""
+        """Removes the partitions that are not copied any more."""
         with self._lock:
             if len(self._partitions) > len(wanted):
                 for key in self._partitions.keys() - set(wanted):
                     del self._partitions[key]
 
     def page(self) -> Page:
+        """Returns the content at this moment."""
         with self._lock:
             return Page(
                 {key: _flow_counts(tally) for key, tally in self._flows.items()},
@@ -122,36 +129,36 @@ class Book:
 
     def _take_flows(self, report: SlotReport) -> None:
         slot = report.status.slot
-        told = {stats.flow: stats for stats in report.status.flows}
+        reported = {stats.flow: stats for stats in report.status.flows}
         for (of, flow), tally in self._flows.items():
-            if of == slot and flow not in told:
+            if of == slot and flow not in reported:
                 tally.close()
-        for flow, stats in told.items():
+        for flow, stats in reported.items():
             self._flows.setdefault((slot, flow), Tally()).take(report.attempt, _counts(stats))
 
     def _take_partition(self, report: SlotReport, status: PartitionStatus) -> PartitionKey:
         key = PartitionKey(status.flow, status.topic, status.partition)
         at_ms = report.status.at_ms
-        known = self._partitions.get(key)
-        if known is None:
-            known = self._partitions[key] = _Partition(status, at_ms)
-        known.status = _with_totals(status, known.status)
-        known.slot, known.attempt = report.status.slot, report.attempt
-        known.at_ms = at_ms
-        known.counts.take((known.slot, known.attempt), (status.transactions, status.aborts))
+        entry = self._partitions.get(key)
+        if entry is None:
+            entry = self._partitions[key] = _PartitionEntry(status, at_ms)
+        entry.status = _with_totals(status, entry.status)
+        entry.slot, entry.attempt = report.status.slot, report.attempt
+        entry.at_ms = at_ms
+        entry.counts.take((entry.slot, entry.attempt), (status.transactions, status.aborts))
         if status.state in _MOVES:
-            known.incident = None
+            entry.incident = None
             if status.position >= status.source_end >= 0:
-                known.caught_up_ms = at_ms
-        elif status.state.needs_someone and status.state is not known.incident:
-            known.incident = status.state
+                entry.caught_up_ms = at_ms
+        elif status.state.needs_someone and status.state is not entry.incident:
+            entry.incident = status.state
             counted = self._incidents.get((status.flow, status.state), 0)
             self._incidents[status.flow, status.state] = counted + 1
         return key
 
 
 def _with_totals(status: PartitionStatus, before: PartitionStatus) -> PartitionStatus:
-    """A new life of a slot has not read its ledger yet and knows no totals: those of before stand."""
+    """Returns the status with the totals from before, if the slot has not read its ledger since its start."""
     if status.position >= 0:
         return status
     return replace(

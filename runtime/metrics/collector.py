@@ -1,4 +1,6 @@
-"""What Prometheus is told when it asks: made from the newest picture and book, nothing counted twice."""
+"""This module answers Prometheus' scrapes from the newest snapshot and book, without counting a value
+twice.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ FAMILIES = (*job.FAMILIES, *flows.FAMILIES, *partitions.FAMILIES, *slots.FAMILIE
 
 
 class JobCollector(Collector):
-    """`picture` gives the newest one, None before there is any. Called by the endpoint's threads."""
+    """A JobCollector collects the metrics of one job; the endpoint's threads call it.
+
+    `picture` returns the newest snapshot, or None before the first one.
+    """
 
     def __init__(
         self,
@@ -31,6 +36,7 @@ class JobCollector(Collector):
         self._ticks = ticks
 
     def collect(self) -> Iterator[Metric]:
+        """Yields all metrics; before the first snapshot it yields only that the job is not up."""
         picture = self._picture()
         if picture is None:
             yield job.UP.of([((), 0.0)])
@@ -38,11 +44,11 @@ class JobCollector(Collector):
         page = self._book.page()
         now_s = self._clock()
         now_ms = int(now_s * 1000)
-        told = partitions.partitions_told(picture, page)
-        by_topic = len(told) > picture.spec.metrics_partitions
+        partition_states = partitions.partitions_told(picture, page)
+        by_topic = len(partition_states) > picture.spec.metrics_partitions
         yield from job.job_metrics(picture, self._ticks())
         yield from job.cluster_metrics(picture)
-        yield from flows.flow_metrics(picture, page, told)
-        yield from partitions.partition_metrics(told, now_ms, by_topic=by_topic)
+        yield from flows.flow_metrics(picture, page, partition_states)
+        yield from partitions.partition_metrics(partition_states, now_ms, by_topic=by_topic)
         yield from slots.slot_metrics(picture, page, now_ms)
         yield from groups.group_metrics(picture, now_s)

@@ -1,4 +1,4 @@
-"""The job's HTTP endpoint, in threads of its own: /metrics, /healthz and /readyz."""
+"""This module serves the job's HTTP endpoint in threads of its own: /metrics, /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from prometheus_client import MetricsHandler
 from prometheus_client.registry import Collector, CollectorRegistry
 
 _POLL_S = 0.1
-_SLOWEST_S = 10.0
+_CONNECTION_TIMEOUT_S = 10.0
 
 
 class _Handler(MetricsHandler):
-    """Keeps nobody's connection longer than a slow scrape takes."""
+    """A handler serves one connection, and closes it after ten seconds without progress."""
 
-    timeout: ClassVar[float] = _SLOWEST_S
+    timeout: ClassVar[float] = _CONNECTION_TIMEOUT_S
     unready: ClassVar[Callable[[], list[str]]]
 
     def do_GET(self) -> None:  # noqa: N802 - the standard library's name
@@ -28,14 +28,16 @@ class _Handler(MetricsHandler):
             case "/metrics":
                 super().do_GET()
             case "/healthz":
-                self._say(HTTPStatus.OK, ["alive"])
+                self._respond(HTTPStatus.OK, ["alive"])
             case "/readyz":
                 reasons = type(self).unready()
-                self._say(HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK, reasons or ["ready"])
+                self._respond(
+                    HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK, reasons or ["ready"]
+                )
             case _:
-                self._say(HTTPStatus.NOT_FOUND, ["/metrics", "/healthz", "/readyz"])
+                self._respond(HTTPStatus.NOT_FOUND, ["/metrics", "/healthz", "/readyz"])
 
-    def _say(self, status: HTTPStatus, lines: list[str]) -> None:
+    def _respond(self, status: HTTPStatus, lines: list[str]) -> None:
         text = "".join(f"{line}\n" for line in lines).encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
@@ -45,6 +47,8 @@ class _Handler(MetricsHandler):
 
 
 class _Server(ThreadingMixIn, TCPServer):
+    """The server handles each connection in a daemon thread."""
+
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
@@ -55,11 +59,14 @@ class _Server(ThreadingMixIn, TCPServer):
         super().__init__((host, port), handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is nobody's matter."""
+        """Ignores the error of a client that disconnected."""
 
 
 class Endpoint:
-    """Serves from when it is made until `close`. Raises OSError where it can't listen."""
+    """An Endpoint serves from its creation until `close`.
+
+    Its constructor raises OSError where it can't listen.
+    """
 
     def __init__(
         self, host: str, port: int, collectors: list[Collector], unready: Callable[[], list[str]]
@@ -77,6 +84,7 @@ class Endpoint:
         self._thread.start()
 
     def close(self) -> None:
+        """Stops the server and waits for its thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -1,5 +1,6 @@
-"""What metrics are made of: the job as its driver saw it at one moment. Values only, so that any thread may
-read them.
+"""This module holds the snapshot from which metrics are made: the job as its driver saw it at one moment.
+
+It holds only values, so that any thread may read it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 @dataclass(frozen=True, slots=True)
 class FlowPicture:
-    """`partitions` are to be copied now, `promoted` never again; `actions` counts what was done to mirror
-    topics, by kind.
+    """This value is the snapshot of a flow.
+
+    `partitions` are to be copied now, and `promoted` ones never again. `actions` counts the changes of mirror
+    topics by kind.
     """
 
     spec: FlowSpec
@@ -27,7 +30,7 @@ class FlowPicture:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPicture:
-    """Of all topics that the job may see there."""
+    """These counts cover all topics of a cluster that the job may describe."""
 
     partitions: int
     under_replicated: int
@@ -36,11 +39,11 @@ class ClusterPicture:
 
 @dataclass(frozen=True, slots=True)
 class GroupPicture:
-    """A consumer group that a flow keeps in step. Counters are since the driver began.
+    """This value is the snapshot of a consumer group that a flow syncs. Its counters start with the driver.
 
-    `pending` partitions wait for their data, `refused` ones for the group to leave the destination.
-    `latency_s` is the time from the group's commit at the source to ours, as last seen; None before the
-    first.
+    `pending` partitions wait for their data, and `refused` ones until the group has no member at the
+    destination. `latency_s` is the time from the first sight of the group's commit at the source to the
+    commit at the destination, as last seen; None before the first.
     """
 
     flow: str
@@ -55,7 +58,11 @@ class GroupPicture:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`made_at` is monotonic, `heartbeat_age_s` as of then: infinite before the first one."""
+    """This value is the snapshot of a job.
+
+    `made_at` is monotonic. `heartbeat_age_s` is the age at that time; it is infinite before the first
+    heartbeat.
+    """
 
     spec: JobSpec
     status: JobStatus

@@ -1,4 +1,4 @@
-"""Counts that begin anew with each life of what counts them, added up over all of its lives."""
+"""This module adds up counters that restart from zero with each start of their process."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Tally:
-    """`take` what was counted so far; what a life that ended had counted stays counted."""
+    """A Tally adds up counters over all starts; what an ended start had counted is kept."""
 
     life: Hashable = None
     ended: list[float] = field(default_factory=list)
     now: Sequence[float] = ()
 
     def take(self, life: Hashable, counts: Sequence[float]) -> None:
+        """Sets the counts of the present start.
+
+        A new start, or a count that shrank, closes the one before.
+        """
         if life != self.life or any(new < old for new, old in zip(counts, self.now, strict=False)):
             self.close()
         self.life = life
         self.now = counts
 
     def close(self) -> None:
-        """This life is over: the next count begins at zero, whatever it says."""
+        """Ends the present start; its counts are kept, and the next counts start at zero."""
         self.ended = self.total()
         self.now = ()
 
     def total(self) -> list[float]:
+        """Returns the sums over all starts."""
         if not self.now:
             return self.ended
         return [one + more for one, more in zip(self.ended or [0.0] * len(self.now), self.now, strict=True)]

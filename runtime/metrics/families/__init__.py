@@ -1,1 +1,1 @@
-"""The metrics of a job, by what they are about: each module makes the families of one thing."""
+"""This package makes the metric families of a job: each module makes those of one subject."""

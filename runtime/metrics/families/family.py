@@ -1,4 +1,4 @@
-"""What a metric is: its name, what kind it is, its labels, and what it tells."""
+"""This module declares a metric family: name, kind, labels and help text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ Merge = Callable[[list[float]], float]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Counters are named with their `_total`; a histogram by what `_bucket`, `_sum` and `_count` follow."""
+    """A Family makes the metric of one name from samples.
+
+    The name of a counter includes `_total`. The name of a histogram is the part before `_bucket`, `_sum` and
+    `_count`.
+    """
 
     name: str
     kind: Kind
@@ -25,7 +29,7 @@ class Family:
     help: str
 
     def of(self, samples: Iterable[Sample]) -> Metric:
-        """A counter or a gauge. A label that is empty is one that the series has not."""
+        """Returns a counter or a gauge. A series does not have a label whose value is empty."""
         family = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
         metric = family(self.name, self.help, labels=self.labels)
         for labels, value in samples:
@@ -35,7 +39,9 @@ class Family:
     def of_counts(
         self, bounds: Sequence[float], counted: Iterable[tuple[Labels, Sequence[float], float]]
     ) -> Metric:
-        """A histogram: for each series the counts by bound (one more for the rest), and the sum."""
+        """Returns a histogram from counts by bound, one more count for the rest, and the sum of each
+        series.
+        """
         metric = HistogramMetricFamily(self.name, self.help, labels=self.labels)
         for labels, counts, total in counted:
             metric.add_metric(labels, _cumulative(bounds, counts), total)
@@ -43,7 +49,7 @@ class Family:
 
 
 def merged(samples: Iterable[Sample], merge: Merge) -> Iterator[Sample]:
-    """One sample of all that have the same labels."""
+    """Yields one sample for all samples with equal labels."""
     by_labels: dict[Labels, list[float]] = {}
     for labels, value in samples:
         by_labels.setdefault(labels, []).append(value)
@@ -52,6 +58,7 @@ def merged(samples: Iterable[Sample], merge: Merge) -> Iterator[Sample]:
 
 
 def _cumulative(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:
+    """Returns cumulative buckets from counts by bound."""
     so_far = 0.0
     buckets = []
     for bound, count in zip([*map(repr, bounds), "+Inf"], counts, strict=True):

@@ -1,4 +1,4 @@
-"""The flows as wholes."""
+"""This module makes the metrics of whole flows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ FAMILIES = (
 )
 
 
-def flow_metrics(picture: Picture, page: Page, told: Sequence[Told]) -> Iterator[Metric]:
+def flow_metrics(picture: Picture, page: Page, partition_states: Sequence[Told]) -> Iterator[Metric]:
+    """Yields the metrics of all flows."""
     flows = picture.flows
     yield INFO.of(
         (
@@ -101,7 +102,7 @@ def flow_metrics(picture: Picture, page: Page, told: Sequence[Told]) -> Iterator
         ((flow.spec.name,), float(flow.spec.rate_limit)) for flow in flows if flow.spec.rate_limit is not None
     )
     yield TOPICS.of(((flow.spec.name,), float(flow.view.topics)) for flow in flows)
-    states = Counter((one.key.flow, one.state) for one in told)
+    states = Counter((one.key.flow, one.state) for one in partition_states)
     yield PARTITIONS.of(
         ((flow.spec.name, state.value), float(states[flow.spec.name, state]))
         for flow in flows

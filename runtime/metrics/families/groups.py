@@ -1,4 +1,4 @@
-"""Consumer groups that flows keep in step."""
+"""This module makes the metrics of the consumer groups that flows sync."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ FAMILIES = (TRANSLATED, CLAMPED, REFUSED, PENDING, PENDING_SECONDS, LATENCY)
 
 
 def group_metrics(picture: Picture, now_s: float) -> Iterator[Metric]:
-    """With more groups than partitions may be told one by one, theirs are added up by flow, too."""
+    """Yields the metrics of all groups, added up by flow when there are more groups than single partition
+    series are allowed.
+    """
 
     def pending_s(one: GroupPicture) -> float:
         return max(now_s - one.pending_since, 0.0) if one.pending_since is not None else 0.0

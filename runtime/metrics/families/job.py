@@ -1,4 +1,4 @@
-"""The job itself, and the clusters as it sees them."""
+"""This module makes the metrics of the job itself and of the clusters that it reaches."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ FAMILIES = (
 
 
 def job_metrics(picture: Picture, now: float) -> Iterator[Metric]:
+    """Yields the metrics of the job. `now` is monotonic, like the snapshot's time."""
     status, age = picture.status, heartbeat_age_s(picture, now)
     up = status.state == "running" and age <= HEARTBEAT_OLD_S
     yield UP.of([((), float(up))])
@@ -87,6 +88,7 @@ def job_metrics(picture: Picture, now: float) -> Iterator[Metric]:
 
 
 def cluster_metrics(picture: Picture) -> Iterator[Metric]:
+    """Yields the metrics of the clusters that the job lists."""
     clusters = picture.clusters.items()
     yield PARTITIONS.of(((name,), float(one.partitions)) for name, one in clusters)
     yield UNDER_REPLICATED.of(((name,), float(one.under_replicated)) for name, one in clusters)

@@ -1,4 +1,6 @@
-"""The partitions of the flows; with more of them than the job's spec allows, summed by topic."""
+"""This module makes the metrics of partitions, added up by topic when there are more than the job's spec
+allows.
+"""
 
 from __future__ import annotations
 
@@ -103,8 +105,8 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A partition that is to be copied, or was promoted: its state now, and what was last reported of it, if
-    anything was.
+    """This value is a partition to copy or a promoted one, with its present state and its last report, if
+    there is one.
     """
 
     key: PartitionKey
@@ -113,6 +115,7 @@ class Told:
 
 
 def partitions_told(picture: Picture, page: Page) -> list[Told]:
+    """Returns the present state of each partition of all flows."""
     slots = {view.slot: view for view in picture.status.slots}
     waiting = _without_slot(picture.status.slots)
     found = []
@@ -125,7 +128,10 @@ def partitions_told(picture: Picture, page: Page) -> list[Told]:
 
 
 def state_now(seen: Seen, slots: Mapping[int, SlotView]) -> PartitionState:
-    """What a slot last said holds while that life of it runs; what needs someone does so in any case."""
+    """Returns the last reported state while that attempt of the slot runs, else the state of the slot.
+
+    A state that needs an operator is returned in any case.
+    """
     slot = slots.get(seen.slot)
     if seen.status.state.needs_someone:
         return seen.status.state
@@ -144,9 +150,12 @@ def _without_slot(slots: Iterable[SlotView]) -> PartitionState:
 
 
 def lag_seconds(one: Told, now_ms: int) -> float | None:
-    """None before the first report. Two bounds of the age of the oldest record that is not copied: the time
-    since nothing was missing, and the age of the last record that was copied. They are taken at the moment
-    of the report while its slot goes on reporting, and grow from then on when it does not.
+    """Returns a bound of the age of the oldest record that is not copied, in seconds; None before the first
+    report.
+
+    The bound is the smaller of two: the time since the partition was caught up, and the age of the last
+    copied record. It is taken at the moment of the report while the slot reports, and grows from then on when
+    the slot does not.
     """
     seen = one.seen
     if seen is None:
@@ -167,7 +176,8 @@ def _lag(one: Seen) -> float | None:
     return float(max(status.source_end - status.position, 0))
 
 
-def _known(value: int, scale: int = 1) -> float | None:
+def _positive(value: int, scale: int = 1) -> float | None:
+    """Returns a positive value divided by the scale, or None."""
     return value / scale if value > 0 else None
 
 
@@ -183,19 +193,22 @@ _SUMMED: tuple[tuple[Family, _Value], ...] = (
     (FOREIGN, lambda one: float(one.status.foreign_writes)),
 )
 _NEWEST: tuple[tuple[Family, _Value], ...] = (
-    (LAST_RECORD, lambda one: _known(one.status.last_timestamp, 1000)),
-    (LAST_COMMIT, lambda one: _known(one.status.last_commit_ms, 1000)),
+    (LAST_RECORD, lambda one: _positive(one.status.last_timestamp, 1000)),
+    (LAST_COMMIT, lambda one: _positive(one.status.last_commit_ms, 1000)),
 )
 
 
-def partition_metrics(told: list[Told], now_ms: int, *, by_topic: bool) -> Iterator[Metric]:
-    """By topic: counts are added up, of the rest the largest value stands."""
+def partition_metrics(partition_states: list[Told], now_ms: int, *, by_topic: bool) -> Iterator[Metric]:
+    """Yields the metrics of partitions.
+
+    By topic, counts are added up, and the largest value stands for the rest.
+    """
 
     def labels(key: PartitionKey) -> Labels:
         return key.flow, key.topic, "" if by_topic else str(key.partition)
 
     def values(value: _Value) -> Iterator[Sample]:
-        for one in told:
+        for one in partition_states:
             found = None if one.seen is None else value(one.seen)
             if found is not None:
                 yield labels(one.key), float(found)
@@ -206,7 +219,7 @@ def partition_metrics(told: list[Told], now_ms: int, *, by_topic: bool) -> Itera
         yield family.of(merged(values(value), max))
     if not by_topic:
         yield REPLICATED.of(values(lambda one: None if one.status.position < 0 else one.status.position))
-    lags = ((labels(one.key), lag_seconds(one, now_ms)) for one in told)
+    lags = ((labels(one.key), lag_seconds(one, now_ms)) for one in partition_states)
     yield LAG_SECONDS.of(merged(((at, lag) for at, lag in lags if lag is not None), max))
-    states = Counter((*labels(one.key), one.state.value) for one in told)
+    states = Counter((*labels(one.key), one.state.value) for one in partition_states)
     yield STATE.of((key, float(count)) for key, count in states.items())

@@ -1,4 +1,7 @@
-"""The slots: their processes, and what each did for each flow. What ended slots did stays counted."""
+"""This module makes the metrics of slots: their processes, and what each did for each flow.
+
+Counters keep what ended slots did.
+"""
 
 from __future__ import annotations
 
@@ -87,6 +90,7 @@ _COUNTED: tuple[tuple[Family, Callable[[FlowCounts], float]], ...] = (
 
 
 def slot_metrics(picture: Picture, page: Page, now_ms: int) -> Iterator[Metric]:
+    """Yields the metrics of all slots."""
     views, reports = picture.status.slots, picture.reports
     yield STATE.of(
         ((str(view.slot), state), float(view.state == state))
