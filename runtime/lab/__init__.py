@@ -1,1 +1,1 @@
-"""Real Kafka clusters on this machine, for demos and tests."""
+"""This package runs real Kafka clusters on this machine, for demos and tests."""

@@ -1,4 +1,4 @@
-"""Client settings as files: for Kafka's own tools, and to paste into a topology."""
+"""This module writes client settings to files: for Kafka's tools, and to paste into a topology."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +12,7 @@ from runtime.lab.files import write
 
 
 def write_for(cluster: Cluster) -> None:
+    """Writes the client files of each user of the cluster."""
     for user in cluster.users or (ADMIN,):
         for_java, for_topology = cluster.client_files(user)
         write(for_java, render(cluster.java_client(user)), secret=True)
@@ -19,11 +20,12 @@ def write_for(cluster: Cluster) -> None:
 
 
 def topology_file(home: Path) -> Path:
+    """Returns the path of the lab's topology file."""
     return home / "topology.yaml"
 
 
 def write_topology(home: Path, clusters: Mapping[str, Cluster]) -> None:
-    """The `clusters:` of a topology for this lab."""
+    """Writes the `clusters:` section of a topology for this lab."""
     known = {}
     for name, cluster in clusters.items():
         client = cluster.settings()

@@ -1,4 +1,4 @@
-"""A created cluster: where its files are, and what a client needs to reach it."""
+"""This module describes a created cluster: its files, and the settings with which a client reaches it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,8 @@ Settings: TypeAlias = dict[str, str | dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """A Cluster is a created cluster in its folder."""
+
     spec: ClusterSpec
     cluster_id: str
     nodes: tuple[Node, ...]
@@ -31,10 +33,13 @@ class Cluster:
 
     @property
     def client(self) -> dict[str, Any]:
-        """The administrator's settings for a librdkafka client, bootstrap.servers in it and secrets read."""
+        """The administrator's librdkafka settings, with bootstrap.servers and with secrets read from their
+        files.
+        """
         return self.client_of(ADMIN)
 
     def client_of(self, user: str) -> dict[str, Any]:
+        """Returns the same settings for another user."""
         known = {
             key: value if isinstance(value, str) else Path(value["file"]).read_text()
             for key, value in self.settings(user).items()
@@ -42,7 +47,7 @@ class Cluster:
         return {"bootstrap.servers": self.bootstrap, **known}
 
     def settings(self, user: str = ADMIN) -> Settings:
-        """What stands below `client:` in a topology; a secret is named by its file."""
+        """Returns what stands below `client:` in a topology; a secret is named by its file."""
         match self.spec.security:
             case Security.PLAIN:
                 return {}
@@ -65,7 +70,7 @@ class Cluster:
                 assert_never(never)
 
     def java_client(self, user: str = ADMIN) -> dict[str, str]:
-        """The same for Kafka's own tools."""
+        """Returns the client settings for Kafka's own tools."""
         known = {"bootstrap.servers": self.bootstrap}
         match self.spec.security:
             case Security.PLAIN:
@@ -90,7 +95,7 @@ class Cluster:
         return next(node for node in self.nodes if node.id == number)
 
     def listener(self, name: str) -> dict[int, str]:
-        """Where a further listener really listens, by node: what a proxy connects to."""
+        """Returns the real address of a further listener, by node; a proxy connects to it."""
         return {node.id: f"{self.spec.host}:{node.listener_ports[name]}" for node in self.nodes}
 
     def home_of(self, node: Node) -> Path:
@@ -115,6 +120,6 @@ class Cluster:
         return self.secret_file(f"{user}.crt"), self.secret_file(f"{user}.key")
 
     def client_files(self, user: str = ADMIN) -> tuple[Path, Path]:
-        """client.properties for Kafka's tools and client.yaml for a topology."""
+        """Returns client.properties for Kafka's tools and client.yaml for a topology."""
         folder = self.folder if user == ADMIN else self.folder / "users" / user
         return folder / "client.properties", folder / "client.yaml"

@@ -1,4 +1,4 @@
-"""Clusters on disk: created in the lab's folder, and read back from there."""
+"""This module creates clusters in the lab's folder and reads them back from there."""
 
 import secrets
 import shutil
@@ -20,7 +20,7 @@ from runtime.lab.spec import ClusterSpec, Node, Record, Security
 RECORD = "cluster.json"
 MARK = ".repl-lab"
 
-# Quiet by default. To hear more: change the level in the file beside the cluster and start it again.
+# Brokers log warnings only. For more, change the level in the cluster's log4j2.properties and restart it.
 _LOGGING = """\
 rootLogger.level=WARN
 rootLogger.appenderRef.out.ref=OUT
@@ -34,7 +34,7 @@ logger.shutdown.level=ERROR
 
 
 def load_all(home: Path) -> dict[str, Cluster]:
-    """The clusters that exist, by name; one that was never finished does not."""
+    """Returns the existing clusters by name; a cluster whose creation was not completed does not exist."""
     found = (_load(path) for path in sorted(home.glob(f"*/{RECORD}")))
     return {cluster.name: cluster for cluster in found}
 
@@ -52,7 +52,9 @@ def _load(path: Path) -> Cluster:
 
 
 def require_same(cluster: Cluster, spec: ClusterSpec) -> None:
-    """A cluster that exists is not changed into another one behind its data's back."""
+    """Raises LabError if the spec differs from the existing cluster's, because that would change a cluster
+    with data.
+    """
     asked = replace(spec, port=spec.port or cluster.spec.port)
     differing = [
         f"{field.name} {getattr(cluster.spec, field.name)!s}, not {getattr(asked, field.name)!s}"
@@ -68,7 +70,10 @@ def require_same(cluster: Cluster, spec: ClusterSpec) -> None:
 
 
 def create(home: Path, specs: Sequence[ClusterSpec], known: Iterable[Cluster], kit: Kit) -> list[Cluster]:
-    """New clusters, ready to be launched. The record is written last: without it nothing was created."""
+    """Creates clusters that are ready to launch.
+
+    The record is written last: without it the cluster does not exist.
+    """
     made: list[Cluster] = []
     passwords: dict[str, Mapping[str, str]] = {}
     taken = {port for cluster in known for port in _ports(cluster.nodes)}
@@ -78,7 +83,7 @@ def create(home: Path, specs: Sequence[ClusterSpec], known: Iterable[Cluster], k
         taken |= set(_ports(cluster.nodes))
         made.append(cluster)
     for cluster in made:
-        passwords[cluster.name] = _lay_out(cluster)
+        passwords[cluster.name] = _write_files(cluster)
     storage.format_all(kit, made, passwords)
     for cluster in made:
         record = Record(cluster.spec, cluster.cluster_id, cluster.nodes)
@@ -87,12 +92,13 @@ def create(home: Path, specs: Sequence[ClusterSpec], known: Iterable[Cluster], k
 
 
 def require_ports(cluster: Cluster, nodes: Iterable[Node]) -> None:
+    """Raises LabError if a port of these nodes is taken."""
     for port in _ports(nodes):
         ports.require_free(cluster.spec, port)
 
 
 def discard(cluster: Cluster) -> None:
-    """Forget a cluster that never came up; its logs stay until the next try."""
+    """Removes the record of a cluster that never came up; its logs stay until the next creation."""
     (cluster.folder / RECORD).unlink(missing_ok=True)
 
 
@@ -102,7 +108,7 @@ def _ports(nodes: Iterable[Node]) -> list[int]:
     ]
 
 
-def _lay_out(cluster: Cluster) -> Mapping[str, str]:
+def _write_files(cluster: Cluster) -> Mapping[str, str]:
     _claim(cluster.folder)
     passwords = _secrets(cluster)
     write(cluster.logging_file(), _LOGGING)
@@ -115,7 +121,7 @@ def _lay_out(cluster: Cluster) -> Mapping[str, str]:
 
 
 def _claim(folder: Path) -> None:
-    """Start over where a creation was cut short, but never in a folder that somebody else filled."""
+    """Empties a folder whose creation was interrupted. Raises LabError for a folder with other files."""
     if ours(folder):
         shutil.rmtree(folder)
     elif folder.exists() and any(folder.iterdir()):
@@ -124,13 +130,14 @@ def _claim(folder: Path) -> None:
 
 
 def ours(folder: Path) -> bool:
+    """Returns whether the lab created this folder."""
     return (folder / MARK).is_file()
 
 
 def _secrets(cluster: Cluster) -> Mapping[str, str]:
     users = cluster.users
     if cluster.spec.security is Security.TLS:
-        # Imported late: only this mode needs it.
+        # Only this mode needs the import.
         from runtime.lab.brokers import certificates
 
         certificates.make(cluster, users)

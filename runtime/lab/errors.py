@@ -1,7 +1,9 @@
-"""The one error of the lab: what went wrong, where, and the way out."""
+"""This module holds the lab's error: what went wrong, where, and the hint."""
 
 
 class LabError(Exception):
+    """The lab can't do what was requested; `way_out` is the hint for the user."""
+
     def __init__(self, what: str, way_out: str = "", *, where: str = "") -> None:
         super().__init__(what)
         self.what = what
@@ -15,4 +17,4 @@ class LabError(Exception):
 
 
 class Busy(LabError):
-    """Somebody else is at work there."""
+    """Another process holds the lock of the folder."""

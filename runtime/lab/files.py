@@ -1,4 +1,6 @@
-"""Files of the lab: written whole or not at all, secrets for their owner only, one writer at a time."""
+"""This module writes files of the lab atomically, secrets readable by their owner only, with one writer at
+a time.
+"""
 
 import errno
 import fcntl
@@ -13,22 +15,25 @@ from runtime.lab.errors import Busy, LabError
 
 
 def write(path: Path, text: str, *, secret: bool = False) -> None:
-    """Through a neighbour and a rename, so that no reader ever sees half a file."""
+    """Writes a temporary file and renames it, so that a reader never sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if secret else 0o755)
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o644)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o644)
     try:
         with os.fdopen(fd, "w") as file:
             file.write(text)
-        half.replace(path)
+        temporary.replace(path)
     except BaseException:
-        half.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
 def exclusive(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a folder; the kernel gives it back however the holder ends."""
+    """Holds the lock of a folder; the kernel releases it when the process ends.
+
+    Raises Busy after `patience` seconds.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         _acquire(file.fileno(), path, what, patience)
@@ -68,7 +73,7 @@ def _holder(path: Path) -> str:
 
 @contextmanager
 def explained(folder: Path, way_out: str) -> Iterator[None]:
-    """What the file system refuses becomes one sentence."""
+    """Turns an error of the file system into a LabError of one sentence."""
     try:
         yield
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""The lab: real Kafka clusters as processes of this machine, kept in one folder.
+"""This module runs a lab: real Kafka clusters as processes of this machine, kept in one folder.
 
 lab = Lab(Path(".lab"))
 lab.up([ClusterSpec("dc1"), ClusterSpec("dc2", brokers=3, security=Security.SASL)])
@@ -28,22 +28,27 @@ from runtime.lab.kit.kit import Kit, obtain, quicken
 from runtime.lab.spec import ClusterSpec
 from runtime.lab.status import LabStatus, look
 
-TIMEOUT = 180.0  # a broker that died is told of at once; this is for machines with too much to do
+TIMEOUT = 180.0  # a broker that died is reported at once; the timeout is for busy machines
 STOP_GRACE = 8.0
-PATIENCE = 60.0  # of start and down for another command on the same lab; a second `up` is told at once
+PATIENCE = 60.0  # start and down wait so long for another command on the lab; a second `up` fails at once
 
 
 class Lab:
+    """A Lab runs the clusters of one folder. Its methods raise LabError."""
+
     def __init__(self, home: Path, *, report: Report = jars.silent) -> None:
         self.home = home.absolute()
         self.report = report
         self.clusters: dict[str, Cluster] = create.load_all(self.home)
 
     def up(self, specs: Sequence[ClusterSpec], *, timeout: float = TIMEOUT) -> None:
-        """Bring these clusters up: create what is missing, start what does not run, leave alone what does.
+        """Brings these clusters up: creates missing ones, starts those that do not run, and leaves running
+        ones unchanged.
 
-        When it returns, every broker has answered. When it fails or is interrupted, nothing of it runs."""
-        with self._alone("repl lab up"):
+        Once it returns, every broker has answered. If it fails or is interrupted, no broker that it started
+        is left running.
+        """
+        with self._exclusive("repl lab up"):
             self.clusters = create.load_all(self.home)
             for spec in specs:
                 if spec.name in self.clusters:
@@ -63,44 +68,47 @@ class Lab:
             clients.write_topology(self.home, self.clusters)
 
     def start(self, address: str, *, timeout: float = TIMEOUT) -> None:
-        """Start a cluster (dc1) or one broker of it (dc1:2) on the data that it left."""
+        """Starts a cluster (dc1) or one of its brokers (dc1:2) with its existing data."""
         brokers = self._find(address)
-        with self._alone("repl lab start", PATIENCE):
+        with self._exclusive("repl lab start", PATIENCE):
             self._launch(obtain(self.report), brokers, timeout)
 
     def kill(self, address: str) -> None:
-        """SIGKILL, as a power cut would; the data stays."""
+        """Kills brokers with SIGKILL, like a power cut; the data stays."""
         kill(self._find(address))
 
     def pause(self, address: str) -> None:
-        """SIGSTOP: the brokers keep their connections and answer nothing."""
+        """Stops brokers with SIGSTOP: they keep their connections and answer nothing."""
         processes.freeze(self._running(address))
 
     def unpause(self, address: str) -> None:
+        """Continues paused brokers."""
         for process in self._running(address):
             processes.send(process, signal.SIGCONT)
 
     def status(self) -> LabStatus:
+        """Returns the state of all clusters."""
         return look(self.home, list(self.clusters.values()))
 
     def down(self, *, purge: bool = False) -> None:
-        """Stop every broker; with purge their data goes too."""
+        """Stops every broker; with `purge` their data is deleted, too."""
         if not self.home.exists():
             return
-        with self._alone("repl lab down", PATIENCE):
+        with self._exclusive("repl lab down", PATIENCE):
             processes.stop(list(self.clusters.values()), grace=0 if purge else STOP_GRACE)
             if purge:
                 self._purge()
         if purge:
             (self.home / "lock").unlink(missing_ok=True)
-            with suppress(OSError):  # something else lives there: not ours to remove
+            with suppress(OSError):  # the folder holds other files, which must stay
                 self.home.rmdir()
 
     def tool_command(self, cluster: str, tool: str, *arguments: str) -> list[str]:
-        """The command that runs one of Kafka's own tools against a cluster.
+        """Returns the command that runs one of Kafka's own tools against a cluster.
 
-        The package may be left out. The bootstrap is added; `{client}` in an argument becomes the file with
-        the client settings."""
+        The package may be omitted. The bootstrap servers are added; `{client}` in an argument becomes the
+        path of the file with the client settings.
+        """
         known = self._cluster(cluster)
         for_java, _ = known.client_files()
         kit = obtain(self.report)
@@ -112,7 +120,7 @@ class Lab:
         ]
 
     def tool(self, cluster: str, tool: str, *arguments: str, stdin: str = "", timeout: float = 60.0) -> str:
-        """Run such a tool to its end and return what it printed."""
+        """Runs such a tool to its end and returns its output. Raises LabError."""
         done = subprocess.run(
             self.tool_command(cluster, tool, *arguments),
             input=stdin,
@@ -126,8 +134,8 @@ class Lab:
         return done.stdout
 
     @contextmanager
-    def _alone(self, what: str, patience: float = 0.0) -> Iterator[None]:
-        """One command at a time changes this lab."""
+    def _exclusive(self, what: str, patience: float = 0.0) -> Iterator[None]:
+        """Holds the lock of the lab, so that only one command at a time changes it."""
         with (
             explained(self.home, "choose another --home (or REPL_LAB_HOME)"),
             exclusive(self.home / "lock", what, patience=patience),
@@ -153,7 +161,9 @@ class Lab:
             self.report(what, len(missing), len(missing))
 
     def _train(self, kit: Kit, scratch: Path, archive: Path) -> None:
-        """One short life of a broker, whose loaded classes the next ones need not load again."""
+        """Runs a broker briefly to archive its loaded classes, so that later starts need not load them
+        again.
+        """
         self.report("preparing Kafka, once", 0, 1)
         one = Lab(scratch)
         spec = ClusterSpec("once", jvm=(f"-XX:ArchiveClassesAtExit={archive}",))

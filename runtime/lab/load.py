@@ -1,4 +1,4 @@
-"""Records for trying things: numbered, at a steady rate, to any number of topics at once."""
+"""This module writes numbered test records at a steady rate to any number of topics."""
 
 import json
 import logging
@@ -12,16 +12,18 @@ from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
 
 KEYS = 100
-_TICK = 0.05
+_TICK_S = 0.05
 _ACKNOWLEDGED_WITHIN_S = 20.0
-# Passed as `logger`, it keeps librdkafka's own lines off stderr: an outage is reported once, by `Outages`.
+# As `logger` it keeps librdkafka's lines off stderr: `Outages` reports each outage once.
 _SILENT = logging.Logger("repl.lab.load")
 _SILENT.addHandler(logging.NullHandler())
 
 
 @dataclass
 class Target:
-    """One topic of one cluster; how many of its records were acknowledged, how many were not, and why."""
+    """A Target is one topic of one cluster, with its counts of acknowledged and failed records and the
+    last failure.
+    """
 
     cluster: str
     topic: str
@@ -35,7 +37,7 @@ class Target:
 
 
 def targets_of(words: Sequence[str]) -> list[Target]:
-    """`CLUSTER:TOPIC` each."""
+    """Parses targets of the form `CLUSTER:TOPIC`. Raises LabError."""
     targets = [Target(*word.partition(":")[::2]) for word in words]
     for target in targets:
         if not target.topic:
@@ -47,7 +49,7 @@ def targets_of(words: Sequence[str]) -> list[Target]:
 
 @dataclass
 class Outages:
-    """Reports the begin and the end of each cluster's outage in one line each."""
+    """An Outages object reports the begin and the end of each cluster's outage in one line each."""
 
     report: Callable[[str], None]
     _down: set[str] = field(default_factory=set)
@@ -67,9 +69,10 @@ class Outages:
 
 @dataclass
 class Load:
-    """`run` writes until the time is over, or a Ctrl-C; what is on its way is waited for.
+    """A Load writes records to its targets.
 
-    `report` gets one line when a cluster stops answering, and one when it answers again.
+    `run` writes until the time is over, or a Ctrl-C, and then flushes. `report` gets one line when a cluster
+    stops answering, and one when it answers again.
     """
 
     lab: Lab
@@ -85,19 +88,20 @@ class Load:
             self._producer(target)
 
     def run(self, seconds: float) -> None:
+        """Writes for so many seconds, and waits at the end for outstanding acknowledgements."""
         try:
-            for number in self._beats(seconds):
+            for number in self._numbers(seconds):
                 for target in self.targets:
                     self._write(target, number)
         finally:
             for producer in self._producers.values():
                 producer.flush(_ACKNOWLEDGED_WITHIN_S)
 
-    def _beats(self, seconds: float) -> Iterator[int]:
-        """The numbers 0, 1, 2 … at the pace of the rate: as many as the time holds, whatever held us up."""
+    def _numbers(self, seconds: float) -> Iterator[int]:
+        """Yields the numbers 0, 1, 2 … at the given rate: as many as fit the time, even after a delay."""
         began, number, passed = time.monotonic(), 0, 0.0
         while passed < seconds:
-            time.sleep(_TICK)
+            time.sleep(_TICK_S)
             passed = min(time.monotonic() - began, seconds)
             while number < passed * self.rate:
                 yield number
@@ -122,8 +126,8 @@ class Load:
                     target.topic, json.dumps(value), f"key-{number % KEYS}", on_delivery=delivered
                 )
                 return
-            except BufferError:  # the cluster is slower than the rate
-                producer.poll(_TICK)
+            except BufferError:  # the local queue is full: the cluster is slower than the rate
+                producer.poll(_TICK_S)
 
     def _producer(self, target: Target) -> None:
         cluster = self.lab.clusters.get(target.cluster)
@@ -132,7 +136,7 @@ class Load:
             raise LabError(f"the lab has no cluster {target.cluster!r}", f"it has {known}")
         producer = self._producers.get(target.cluster)
         if producer is None:
-            # A flush never takes longer than this, however dead the cluster is.
+            # A flush takes no longer than this, even when the cluster does not answer.
             producer = Producer(
                 {
                     **cluster.client,

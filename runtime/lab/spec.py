@@ -1,4 +1,4 @@
-"""What a lab cluster shall be, and what it became: plain data that is kept beside the cluster."""
+"""This module declares the spec of a lab cluster and the record of a created one, as plain data on disk."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,6 +16,8 @@ RESERVED_LISTENERS = frozenset({"CLIENT", "CONTROLLER"})
 
 
 class Security(StrEnum):
+    """These are the ways in which clients authenticate."""
+
     PLAIN = "plain"
     SASL = "sasl"
     TLS = "tls"
@@ -23,7 +25,9 @@ class Security(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One more listener, which tells clients other addresses than its own: a proxy can stand there."""
+    """A Listener is a further listener that advertises other addresses than its own, for example those of
+    a proxy.
+    """
 
     name: str
     advertised: Mapping[int, str]  # node → host:port
@@ -31,17 +35,17 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """Everything that can be chosen about one cluster."""
+    """A ClusterSpec holds everything that can be chosen about one cluster."""
 
     name: str
     brokers: int = 1
     security: Security = Security.PLAIN
     port: int | None = None  # of the first broker, the others follow; None picks free ones
     host: str = "127.0.0.1"
-    properties: Mapping[str, str] = field(default_factory=dict)  # laid over the broker's own
+    properties: Mapping[str, str] = field(default_factory=dict)  # these override the broker's defaults
     users: tuple[str, ...] = ("repl", "app")  # beside admin; sasl and tls
     listeners: tuple[Listener, ...] = ()
-    prefix: tuple[str, ...] = ()  # a command that runs java in its place: ip netns exec NAME
+    prefix: tuple[str, ...] = ()  # a command that runs java elsewhere: ip netns exec NAME
     heap: str = "512m"
     jvm: tuple[str, ...] = ()
 
@@ -63,7 +67,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The ports of one broker."""
+    """A Node holds the ports of one broker."""
 
     id: int
     port: int
@@ -73,7 +77,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept on disk of a cluster that was created."""
+    """A Record is the file that is kept of a created cluster."""
 
     spec: ClusterSpec
     cluster_id: str
@@ -81,6 +85,6 @@ class Record:
 
 
 def default_ports(taken: Iterable[int]) -> Iterable[int]:
-    """19092, 29092, … without those that other clusters of the lab have."""
+    """Returns 19092, 29092, … without the ports of other clusters of the lab."""
     used = set(taken)
     return (port for port in range(FIRST_PORT, 65_000, PORT_STRIDE) if port not in used)

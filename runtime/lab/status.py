@@ -1,4 +1,4 @@
-"""How the lab is: what runs, what answers, and what it takes."""
+"""This module inspects a lab: which brokers run, which answer, and how much memory they use."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,15 +13,19 @@ from runtime.lab.spec import Node, Security
 
 
 class State(StrEnum):
+    """These are the states of a broker or a cluster."""
+
     UP = "up"  # answers clients
-    SILENT = "silent"  # runs, and does not answer (yet)
+    SILENT = "silent"  # runs, but does not answer (yet)
     PAUSED = "paused"
     DOWN = "down"
-    PARTLY = "partly up"  # of a cluster only: not all of its brokers are alike
+    PARTLY = "partly up"  # of a cluster only: its brokers are in different states
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
+    """A BrokerStatus is the state of one broker."""
+
     node: int
     address: str
     state: State
@@ -32,6 +36,8 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
+    """A ClusterStatus is the state of one cluster and of its brokers."""
+
     name: str
     cluster_id: str
     bootstrap: str
@@ -45,6 +51,8 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class LabStatus:
+    """A LabStatus is the state of all clusters of a lab."""
+
     home: str
     topology: str
     clusters: tuple[ClusterStatus, ...]
@@ -52,6 +60,7 @@ class LabStatus:
 
 
 def look(home: Path, clusters: Sequence[Cluster], *, timeout: float = 3.0) -> LabStatus:
+    """Inspects all brokers in parallel and returns the lab's state."""
     running = processes.find(clusters)
 
     def broker(owner: tuple[Cluster, Node]) -> BrokerStatus:

@@ -1,1 +1,1 @@
-"""Brokers as processes: their ports, settings, storage and security."""
+"""This package runs brokers as processes: their ports, settings, storage and security."""

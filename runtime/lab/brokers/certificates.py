@@ -1,4 +1,4 @@
-"""Certificates for mutual TLS, made on the spot: an authority, a broker's, one for each user."""
+"""This module makes the certificates for mutual TLS: of an authority, of the broker, and of each user."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -17,7 +17,9 @@ _VALID = timedelta(days=3650)
 
 
 def make(cluster: Cluster, users: Sequence[str]) -> None:
-    """Everything into the cluster's secrets, as PEM: what librdkafka, aiokafka and Java all read."""
+    """Writes all keys and certificates to the cluster's secrets, as PEM, which librdkafka, aiokafka and
+    Java read.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _certificate(f"{cluster.name} lab authority", key, key, None, [])
     write(cluster.secret_file("ca.pem"), _pem(authority), secret=True)
@@ -39,7 +41,7 @@ def _issue(
     certificate_file, key_file = cluster.certificate_files(name)
     write(certificate_file, certificate, secret=True)
     write(key_file, private, secret=True)
-    write(cluster.secret_file(f"{name}.pem"), private + certificate, secret=True)  # Java wants both in one
+    write(cluster.secret_file(f"{name}.pem"), private + certificate, secret=True)  # Java reads one file
 
 
 def _certificate(
@@ -57,7 +59,7 @@ def _certificate(
         .issuer_name(authority.subject if authority else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))  # clocks of containers differ
+        .not_valid_before(now - timedelta(days=1))  # the clocks of containers may differ
         .not_valid_after(now + _VALID)
         .add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

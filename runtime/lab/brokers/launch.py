@@ -1,4 +1,6 @@
-"""Brokers as processes: started, and waited for until they answer or die with their own last words."""
+"""This module starts brokers as processes, and waits until they answer or die; their last log lines
+explain a death.
+"""
 
 import signal
 import time
@@ -13,10 +15,12 @@ from runtime.lab.kit.kit import Kit
 from runtime.lab.spec import Node
 
 SCRATCH = "scratch"  # for the native libraries that Java unpacks
-_SHOWN = 12  # lines of a dead broker's log
+_LINES_SHOWN = 12  # lines of a dead broker's log
 
 
 class Broker(NamedTuple):
+    """A Broker is one node of a cluster."""
+
     cluster: Cluster
     node: Node
 
@@ -29,19 +33,22 @@ class Broker(NamedTuple):
 
 
 def launch(kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
-    """Start all side by side and wait for all; on any failure none of them is left running."""
-    beginnings = {broker.key: _log_size(broker) for broker in brokers}
+    """Starts all brokers in parallel and waits for all; after any failure none of them is left running.
+
+    Raises LabError.
+    """
+    log_starts = {broker.key: _log_size(broker) for broker in brokers}
     try:
         for cluster, node in brokers:
             processes.spawn(
                 processes.mark(cluster, node), command(kit, cluster, node), cluster.log_file(node)
             )
-        check = _Watch(brokers, beginnings)
+        check = _DeathCheck(brokers, log_starts)
         late = ready.wait(brokers, timeout=timeout, check=check)
         if late:
             names = ", ".join(str(Broker(*each)) for each in late)
             raise LabError(
-                f"{names} did not answer within {timeout:.0f} s: {_said(Broker(*late[0]), beginnings)}",
+                f"{names} did not answer within {timeout:.0f} s: {_last_lines(Broker(*late[0]), log_starts)}",
                 "is the machine very busy? Try again, or choose fewer brokers",
                 where=str(late[0][0].log_file(late[0][1])),
             )
@@ -51,7 +58,7 @@ def launch(kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
 
 
 def kill(brokers: Iterable[Broker]) -> None:
-    """SIGKILL, as a power cut would; returns when they are gone."""
+    """Kills the brokers with SIGKILL, like a power cut, and returns when they are gone or after 30 s."""
     brokers = list(brokers)
     clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
     keys = {broker.key for broker in brokers}
@@ -66,6 +73,7 @@ def kill(brokers: Iterable[Broker]) -> None:
 
 
 def command(kit: Kit, cluster: Cluster, node: Node) -> list[str]:
+    """Returns the command line of one broker."""
     home = cluster.home_of(node)
     jvm = (
         *("-XX:+ExitOnOutOfMemoryError", f"-XX:ErrorFile={home}/crash.log"),
@@ -77,8 +85,8 @@ def command(kit: Kit, cluster: Cluster, node: Node) -> list[str]:
     return [*cluster.spec.prefix, *java, "kafka.Kafka", str(cluster.properties_file(node))]
 
 
-class _Watch:
-    """Looks, between two questions, whether a broker died."""
+class _DeathCheck:
+    """This callable is called while brokers start, and raises LabError when one has died."""
 
     def __init__(self, brokers: Sequence[Broker], beginnings: dict[tuple[str, int], int]) -> None:
         self.brokers = brokers
@@ -90,7 +98,7 @@ class _Watch:
         for broker in self.brokers:
             if broker.key not in alive:
                 raise LabError(
-                    f"{broker} died at its start. Its last words:\n{_said(broker, self.beginnings)}",
+                    f"{broker} died at its start. Its last words:\n{_last_lines(broker, self.beginnings)}",
                     "correct what was set with --set, or see the whole log",
                     where=str(broker.cluster.log_file(broker.node)),
                 )
@@ -102,11 +110,11 @@ def _log_size(broker: Broker) -> int:
     return 0
 
 
-def _said(broker: Broker, beginnings: dict[tuple[str, int], int]) -> str:
-    """The last errors of this start; earlier ones in the log are another story."""
+def _last_lines(broker: Broker, beginnings: dict[tuple[str, int], int]) -> str:
+    """Returns the last lines that the broker has logged since this start."""
     with suppress(FileNotFoundError), broker.cluster.log_file(broker.node).open("rb") as log:
         log.seek(beginnings[broker.key])
         lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-        told = [line for line in lines if not line.lstrip().startswith("at ")]
-        return "\n".join(f"  {line[:300]}" for line in told[-_SHOWN:]) or "  (nothing)"
+        shown = [line for line in lines if not line.lstrip().startswith("at ")]
+        return "\n".join(f"  {line[:300]}" for line in shown[-_LINES_SHOWN:]) or "  (nothing)"
     return "  (nothing)"

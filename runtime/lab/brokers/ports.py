@@ -1,4 +1,4 @@
-"""Ports: chosen, checked, and where one is taken, by whom."""
+"""This module chooses and checks ports, and finds the process that holds a taken port."""
 
 import errno
 import os
@@ -13,15 +13,15 @@ from runtime.lab.spec import ClusterSpec, Node
 # Offsets from a cluster's first port: its brokers, their controllers, further listeners.
 CONTROLLERS = 100
 LISTENERS = 200
-# Below the range that the kernel hands out to outgoing connections, so nobody gets one by accident.
+# This range is below the kernel's ephemeral ports, so an outgoing connection can't take one of them.
 FREE_PORTS = range(12_000, 32_000)
-_APART = 997  # in that range, from where one process picks to where the next one does
+_APART = 997  # distance between the first candidates of processes with adjacent pids
 _picked: set[int] = set()
 _LISTEN = "0A"
 
 
 def assign(spec: ClusterSpec, taken: frozenset[int] = frozenset()) -> tuple[Node, ...]:
-    """The nodes of a new cluster with their ports: from the spec's first port on, or free ones."""
+    """Returns the nodes of a new cluster with their ports: from the spec's first port on, or free ones."""
     free = _free_ports(spec, set(taken))
     first = spec.port
 
@@ -43,7 +43,7 @@ def assign(spec: ClusterSpec, taken: frozenset[int] = frozenset()) -> tuple[Node
 
 
 def require_free(spec: ClusterSpec, port: int) -> None:
-    """A taken port is an error that names its holder."""
+    """Raises LabError for a taken port, and names the process that holds it."""
     host = spec.host
     problem = _bind_problem(spec, port)
     if problem is None:
@@ -57,7 +57,7 @@ def require_free(spec: ClusterSpec, port: int) -> None:
 
 
 def holder(port: int) -> str:
-    """The process that listens on a port, as far as this user may see it."""
+    """Returns a text for the process that listens on a port, as far as this user may see it."""
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for process in Path("/proc").glob("[0-9]*"):
         if sockets & set(_open_files(process)):
@@ -96,22 +96,25 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 def _bind_problem(spec: ClusterSpec, port: int) -> OSError | None:
-    # A broker reuses addresses that still linger from the last one, so the probe does too.
+    # A broker binds addresses in TIME_WAIT with SO_REUSEADDR, so the probe does too.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((spec.host, port))
             probe.listen()
         except OSError as problem:
-            # Behind a prefix the broker may live in another network namespace, where nothing can be tried.
+            # With a prefix the broker may run in another network namespace, where this process can't bind.
             elsewhere = spec.prefix and problem.errno == errno.EADDRNOTAVAIL
             return None if elsewhere else problem
     return None
 
 
 def _free_ports(spec: ClusterSpec, taken: set[int]) -> Iterator[int]:
-    """A port that was picked is free for others until its broker begins, and whenever that is dead: each
-    process picks somewhere else, and never the same again."""
+    """Yields free ports, each at most once in this process.
+
+    A picked port is free for other processes until its broker starts, and whenever that broker is dead.
+    Therefore each process starts its search at another port.
+    """
     start = os.getpid() * _APART
     for number in range(len(FREE_PORTS)):
         port = FREE_PORTS[(start + number) % len(FREE_PORTS)]

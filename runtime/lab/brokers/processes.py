@@ -1,7 +1,8 @@
-"""Broker processes of this machine, found by the mark they carry.
+"""This module finds the broker processes of this machine by the mark on their command line.
 
-The process table is the only truth about what runs. No pid is kept, so none can be stale after a reboot
-or belong to somebody else by now."""
+The process table is the only record of running brokers. No pid is stored, so none can be stale after a reboot
+or belong to another process.
+"""
 
 import os
 import signal
@@ -13,26 +14,31 @@ from pathlib import Path
 from runtime.lab.cluster import Cluster
 from runtime.lab.spec import Node
 
-# What this process started and has not yet seen end, with its mark. In the moment of an exec the table of
-# processes shows no command line, so for one's own children this is asked as well.
+# The children of this process that were not reaped yet, with their marks. During an exec the process table
+# shows no command line, so `find` reads this as well.
 _children: dict[int, bytes] = {}
 _INTERRUPTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
+    """A Process is a running broker."""
+
     pid: int
     paused: bool
     memory: int  # resident bytes
 
 
 def mark(cluster: Cluster, node: Node) -> str:
+    """Returns the mark of a broker: a Java property that no other process has."""
     return f"-Drepl.lab={cluster.cluster_id}:{node.id}"
 
 
 def spawn(carried: str, command: list[str], log: Path) -> None:
-    """Start a process in a session of its own, so that it outlives the terminal; its words go to the log."""
-    # No interrupt between its birth and the note of it: nobody would stop it.
+    """Starts a process in a session of its own, so that it outlives the terminal; its output goes to the
+    log.
+    """
+    # Signals are blocked until the pid is noted: an interrupt in between would leave a broker that never stops.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         _children[_spawn(command, log)] = carried.encode()
@@ -57,7 +63,7 @@ def _spawn(command: list[str], log: Path) -> int:
 
 
 def find(clusters: Iterable[Cluster]) -> dict[tuple[str, int], Process]:
-    """The running brokers, by cluster name and node id."""
+    """Returns the running brokers, by cluster name and node id."""
     wanted = {
         mark(cluster, node).encode(): (cluster.name, node.id)
         for cluster in clusters
@@ -89,39 +95,42 @@ def _process(entry: Path) -> Process | None:
     facts = dict(line.split(":", 1) for line in (entry / "status").read_text().splitlines() if ":" in line)
     state = facts["State"].strip()[0]
     if state in "ZX":
-        return None  # dead, only not yet taken note of by its parent
+        return None  # a zombie, not reaped yet
     return Process(int(entry.name), state in "Tt", int(facts.get("VmRSS", "0 kB").split()[0]) * 1024)
 
 
 def send(process: Process, number: signal.Signals) -> None:
+    """Sends a signal; a process that is gone is ignored."""
     try:
         os.kill(process.pid, number)
     except ProcessLookupError:
-        return  # gone is what a signal was to bring about, or nothing is left to tell
+        return  # a process that is gone needs no signal
 
 
 def freeze(stopped: Sequence[Process], timeout: float = 10.0) -> None:
-    """SIGSTOP; returns when no thread of them runs any more, which on a busy machine takes its time."""
+    """Sends SIGSTOP, and returns when all threads have stopped or the timeout has passed."""
     for process in stopped:
         send(process, signal.SIGSTOP)
     deadline = time.monotonic() + timeout
-    while not all(_still(process) for process in stopped) and time.monotonic() < deadline:
+    while not all(_all_stopped(process) for process in stopped) and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
-def _still(process: Process) -> bool:
+def _all_stopped(process: Process) -> bool:
     try:
         states = [
             (task / "stat").read_bytes().rpartition(b")")[2].split()[0]
             for task in Path(f"/proc/{process.pid}/task").iterdir()
         ]
     except OSError:
-        return not Path(f"/proc/{process.pid}").exists()  # else a thread ended meanwhile
+        return not Path(f"/proc/{process.pid}").exists()  # if it exists, a thread ended meanwhile
     return all(state in b"TtZX" for state in states)
 
 
 def stop(clusters: Sequence[Cluster], *, grace: float) -> None:
-    """Ask all to end at once, then insist; returns when none is left."""
+    """Sends SIGTERM to all brokers, and SIGKILL to those that are left after `grace` seconds; returns when
+    none is left.
+    """
     for process in find(clusters).values():
         send(process, signal.SIGTERM)
         send(process, signal.SIGCONT)
@@ -133,6 +142,7 @@ def stop(clusters: Sequence[Cluster], *, grace: float) -> None:
 
 
 def wait_gone(clusters: Sequence[Cluster], timeout: float) -> bool:
+    """Waits until no broker runs; returns false after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while find(clusters):
         if time.monotonic() > deadline:

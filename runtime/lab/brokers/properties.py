@@ -1,4 +1,4 @@
-"""PURE: a cluster's spec → server.properties of each node."""
+"""This module makes the server.properties of each node from a cluster's spec. It is pure."""
 
 from collections.abc import Mapping
 from typing import assert_never
@@ -7,7 +7,7 @@ from runtime.lab.brokers.security import ADMIN, CONTROLLER, SCRAM, jaas, java_tl
 from runtime.lab.cluster import Cluster
 from runtime.lab.spec import Node, Security
 
-# A lab is small and impatient: few threads, little memory, and housekeeping that does not make a test wait.
+# A lab uses few threads, little memory, and short housekeeping intervals, so that tests need not wait.
 _SMALL = {
     "num.network.threads": "2",
     "num.io.threads": "4",
@@ -22,7 +22,7 @@ _SMALL = {
     "log.retention.check.interval.ms": "2000",
     "log.cleaner.backoff.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-    # A broker that was killed may not come back under its number before this has passed.
+    # A killed broker can't register again under its id before this time has passed.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
@@ -30,9 +30,9 @@ _SMALL = {
 
 
 def server_properties(cluster: Cluster, node: Node, passwords: Mapping[str, str]) -> dict[str, str]:
-    """Everything the broker is told; what the spec sets stands last and wins."""
+    """Returns all settings of a broker; those of the spec override the others."""
     return {
-        **_who_and_where(cluster, node),
+        **_identity_and_listeners(cluster, node),
         **_replication(len(cluster.nodes)),
         **_SMALL,
         **_security(cluster, passwords),
@@ -41,6 +41,7 @@ def server_properties(cluster: Cluster, node: Node, passwords: Mapping[str, str]
 
 
 def render(properties: Mapping[str, str]) -> str:
+    """Returns the settings in the format of a properties file."""
     return "".join(f"{key}={_escape(value)}\n" for key, value in properties.items())
 
 
@@ -48,7 +49,7 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _who_and_where(cluster: Cluster, node: Node) -> dict[str, str]:
+def _identity_and_listeners(cluster: Cluster, node: Node) -> dict[str, str]:
     host, folder = cluster.spec.host, cluster.home_of(node)
     protocol = {Security.PLAIN: "PLAINTEXT", Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL"}[
         cluster.spec.security
@@ -77,7 +78,9 @@ def _who_and_where(cluster: Cluster, node: Node) -> dict[str, str]:
 
 
 def _replication(brokers: int) -> dict[str, str]:
-    """What a real cluster of this size would have: from three brokers on three copies, two in sync."""
+    """Returns the replication settings that are usual for this number of brokers: from three on, three
+    replicas, two in sync.
+    """
     copies, in_sync = str(min(3, brokers)), "2" if brokers >= 3 else "1"
     return {
         "default.replication.factor": copies,
@@ -93,7 +96,7 @@ def _replication(brokers: int) -> dict[str, str]:
 def _security(cluster: Cluster, passwords: Mapping[str, str]) -> dict[str, str]:
     match cluster.spec.security:
         case Security.PLAIN:
-            # Counts only once an authorizer is set; then the brokers themselves must not be shut out.
+            # It takes effect only with an authorizer; then the brokers themselves must keep access.
             return {"super.users": "User:ANONYMOUS"}
         case Security.SASL:
             return _sasl(passwords)
@@ -104,15 +107,15 @@ def _security(cluster: Cluster, passwords: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sasl(passwords: Mapping[str, str]) -> dict[str, str]:
-    # SCRAM lives in the metadata, which a controller has to reach before it can read it: hence PLAIN there.
-    inner = jaas("PLAIN", CONTROLLER, passwords[CONTROLLER], **{CONTROLLER: passwords[CONTROLLER]})
+    # A controller can't read the metadata with the SCRAM credentials before it has logged in: it uses PLAIN.
+    controller_login = jaas("PLAIN", CONTROLLER, passwords[CONTROLLER], **{CONTROLLER: passwords[CONTROLLER]})
     return {
         "sasl.enabled.mechanisms": SCRAM,
         "sasl.mechanism.inter.broker.protocol": SCRAM,
         f"listener.name.client.{SCRAM.lower()}.sasl.jaas.config": jaas(SCRAM, ADMIN, passwords[ADMIN]),
         "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.controller.protocol": "PLAIN",
-        "listener.name.controller.plain.sasl.jaas.config": inner,
+        "listener.name.controller.plain.sasl.jaas.config": controller_login,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{ADMIN};User:{CONTROLLER}",
     }

@@ -1,4 +1,4 @@
-"""Whether brokers really answer: each is asked for metadata, as a client would ask."""
+"""This module checks whether brokers answer, by a metadata request as a client sends it."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -14,9 +14,11 @@ from runtime.lab.spec import Node
 def wait(
     brokers: Iterable[tuple[Cluster, Node]], *, timeout: float, check: Callable[[], None]
 ) -> list[tuple[Cluster, Node]]:
-    """Wait until each broker answers and knows all of these of its cluster; returns those that don't.
+    """Waits until each broker answers and lists all of its cluster's brokers in `brokers`; returns those that
+    do not.
 
-    `check` is called between the questions and may raise: a broker that died makes waiting pointless."""
+    `check` is called between requests and may raise, because waiting for a broker that died is pointless.
+    """
     deadline = time.monotonic() + timeout
     waiting = list(brokers)
     admins = {(cluster.name, node.id): _admin(cluster, node) for cluster, node in waiting}
@@ -28,16 +30,17 @@ def wait(
         waiting = [
             (cluster, node)
             for cluster, node in waiting
-            if not expected[cluster.name] <= _known(admins[cluster.name, node.id], 0.25)
+            if not expected[cluster.name] <= _listed_brokers(admins[cluster.name, node.id], 0.25)
         ]
     return waiting
 
 
 def answers(cluster: Cluster, node: Node, timeout: float) -> bool:
-    return node.id in _known(_admin(cluster, node), timeout)
+    """Returns whether the broker answers within the timeout."""
+    return node.id in _listed_brokers(_admin(cluster, node), timeout)
 
 
-def _known(admin: AdminClient, timeout: float) -> set[int]:
+def _listed_brokers(admin: AdminClient, timeout: float) -> set[int]:
     try:
         return set(admin.list_topics(timeout=timeout).brokers)
     except KafkaException:
@@ -48,7 +51,7 @@ def _admin(cluster: Cluster, node: Node) -> AdminClient:
     settings: dict[str, Any] = {
         **cluster.client,
         "bootstrap.servers": cluster.address(node),
-        # Not answering yet is what is being waited for: no line about it on the terminal.
+        # A broker that does not answer yet is expected, so librdkafka must not log it.
         "log_level": 0,
         "error_cb": _ignore,
         "reconnect.backoff.ms": 50,

@@ -1,4 +1,7 @@
-"""PURE: the names and Java's words of SASL and TLS, for brokers and clients alike."""
+"""This module holds the names and Java settings of SASL and TLS that brokers and clients share.
+
+It is pure.
+"""
 
 from pathlib import Path
 
@@ -10,12 +13,14 @@ _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def jaas(mechanism: str, user: str, password: str, **users: str) -> str:
+    """Returns a JAAS configuration. `users` are the accounts that a PLAIN server accepts."""
     module = _SCRAM_MODULE if mechanism == SCRAM else _PLAIN_MODULE
     known = "".join(f' user_{name}="{secret}"' for name, secret in users.items())
     return f'{module} required username="{user}" password="{password}"{known};'
 
 
 def java_tls(ca: Path, key_and_certificate: Path) -> dict[str, str]:
+    """Returns Java's TLS settings for PEM files."""
     return {
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(ca),

@@ -1,4 +1,4 @@
-"""A new cluster's storage, formatted by Kafka's own tool, once; the other nodes get copies."""
+"""This module formats a new cluster's storage with Kafka's tool, once; the other nodes get copies."""
 
 import base64
 import shutil
@@ -16,7 +16,10 @@ from runtime.lab.spec import Node, Security
 
 
 def new_id() -> str:
-    """An id as Kafka writes them. One that begins with a dash would be taken for an option by its tools."""
+    """Returns an id in Kafka's format.
+
+    It does not begin with a dash, because Kafka's tools would take that for an option.
+    """
     while True:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not made.startswith("-"):
@@ -24,6 +27,7 @@ def new_id() -> str:
 
 
 def format_command(cluster: Cluster, kit: Kit, passwords: Mapping[str, str]) -> list[str]:
+    """Returns the command that formats the first node."""
     node = cluster.nodes[0]
     words = kit.command(f"-Dlog4j2.configurationFile={cluster.logging_file()}", "-XX:TieredStopAtLevel=1")
     words += ["kafka.tools.StorageTool", "format", "-t", cluster.cluster_id]
@@ -36,20 +40,23 @@ def format_command(cluster: Cluster, kit: Kit, passwords: Mapping[str, str]) -> 
 
 
 def format_all(kit: Kit, clusters: Sequence[Cluster], passwords: Mapping[str, Mapping[str, str]]) -> None:
-    """Format the first node of each cluster, side by side; the others get the same bootstrap metadata."""
+    """Formats the first node of each cluster, in parallel; the other nodes get the same bootstrap metadata.
+
+    Raises LabError.
+    """
     running: list[tuple[Cluster, subprocess.Popen[str]]] = []
     try:
         for cluster in clusters:
-            # Through a file that only its owner reads: passwords don't belong in the list of processes.
+            # A file that only its owner can read holds the arguments: the process table must show no passwords.
             arguments = cluster.secret_file("format.args")
             words = format_command(cluster, kit, passwords[cluster.name])
             write(arguments, "\n".join(_quote(word) for word in words[1:]), secret=True)
-            running.append((cluster, _tool(words[0], arguments)))
+            running.append((cluster, _run_tool(words[0], arguments)))
         for cluster, process in running:
-            said, _ = process.communicate()
+            output, _ = process.communicate()
             if process.returncode:
                 raise LabError(
-                    f"Kafka's storage tool refused to format {cluster.name}: {_last(said)}",
+                    f"Kafka's storage tool refused to format {cluster.name}: {_last_error(output)}",
                     "correct what was set with --set",
                     where=cluster.name,
                 )
@@ -63,7 +70,7 @@ def format_all(kit: Kit, clusters: Sequence[Cluster], passwords: Mapping[str, Ma
             _copy(cluster, cluster.nodes[0], node)
 
 
-def _tool(java: str, arguments: Path) -> subprocess.Popen[str]:
+def _run_tool(java: str, arguments: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [java, f"@{arguments}"],
         stdin=subprocess.DEVNULL,
@@ -91,7 +98,7 @@ def _copy(cluster: Cluster, first: Node, node: Node) -> None:
     write(data / "meta.properties", "".join(f"{key}={value}\n" for key, value in facts.items()))
 
 
-def _last(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _last_error(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if not line.startswith("at ")]
     return errors[-1] if errors else "it said nothing"

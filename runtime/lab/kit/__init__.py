@@ -1,1 +1,1 @@
-"""What runs Kafka: Java, the jars, and Kafka's own tools."""
+"""This package provides what runs Kafka: Java, the jars, and Kafka's own tools."""

@@ -1,4 +1,6 @@
-"""One run of Ivy: dependencies → jars in a folder, with progress, and its failures in one sentence."""
+"""This module runs Ivy once to fetch jars into a folder, reports progress, and turns its failures into one
+sentence.
+"""
 
 import os
 import subprocess
@@ -10,17 +12,19 @@ from xml.sax.saxutils import quoteattr
 
 from runtime.lab.errors import LabError
 
-# Where a company has its own mirror: an Ivy settings file, as for Spark's packages.
+# It names an Ivy settings file, for a company's own mirror, as for Spark's packages.
 SETTINGS = "REPL_IVY_SETTINGS"
 _RETRIEVE = "[artifact]-[revision](-[classifier]).[ext]"
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _FOUND, _FETCHED = "found ", "[SUCCESSFUL ]"
 
-Report: TypeAlias = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
+Report: TypeAlias = Callable[[str, int, int], None]  # activity, steps done, total steps
 
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
+    """A Dependency names one artifact."""
+
     organisation: str
     name: str
     version: str
@@ -29,13 +33,15 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """A Request names the artifacts of one set of jars."""
+
     name: str
     dependencies: tuple[Dependency, ...]
-    count: int  # about how many jars it will be: for the progress only
+    count: int  # approximate number of jars, for the progress only
 
 
 def resolve(java: str, ivy: Path, request: Request, scratch: Path, into: Path, report: Report) -> None:
-    """Everything Ivy writes stays below scratch, its own cache too."""
+    """Fetches the jars. Ivy writes only below `scratch`, its cache included. Raises LabError."""
     module = scratch / "ivy.xml"
     module.write_text(_module(request.dependencies))
     command = [
@@ -68,7 +74,9 @@ def _settings() -> tuple[str, ...]:
 
 
 def _counted(lines: Iterable[str], request: Request, report: Report) -> Iterator[str]:
-    """Each module is first found and then fetched: two steps, the finding being the slower one."""
+    """Yields Ivy's lines and reports progress: each module is found first, which is slower, and then
+    fetched.
+    """
     found = fetched = 0
     for raw in lines:
         line = raw.strip()
@@ -98,6 +106,7 @@ def _dependency(one: Dependency) -> str:
 
 
 def explained(request: Request, said: list[str]) -> LabError:
+    """Returns the error for Ivy's output."""
     if any(sign in line for line in said for sign in _FULL):
         return LabError(
             f"the disk is full: {request.name} could not be fetched",
@@ -111,7 +120,7 @@ def explained(request: Request, said: list[str]) -> LabError:
 
 
 def _reason(said: list[str]) -> str:
-    """Ivy's own words for what came first: the rest follows from it."""
+    """Returns the first line of Ivy's output that states a cause; later errors follow from it."""
     for line in said:
         for sign in (
             "Host ",

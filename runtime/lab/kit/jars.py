@@ -1,7 +1,9 @@
-"""Kafka's jars, resolved once through the Ivy that comes inside pyspark, and kept in the user's cache folder.
+"""This module fetches Kafka's jars once with the Ivy inside pyspark and keeps them in the user's cache
+folder.
 
-A set of jars is whole or not there: it is made in a folder of its own, listed with sizes and checksums, and
-only then renamed to its name. A set that does not match its list is made again."""
+A set of jars is complete or absent: it is made in a folder of its own, listed with sizes and checksums, and
+only then renamed to its name. A set that does not match its list is fetched again.
+"""
 
 import hashlib
 import importlib.util
@@ -21,7 +23,7 @@ MANIFEST = "manifest.json"
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    return None
+    """Ignores progress."""
 
 
 BROKER = Request(
@@ -34,7 +36,7 @@ BROKER = Request(
     ),
     count=48,
 )
-# Not needed by the lab itself: MirrorMaker 2, to be measured against.
+# MirrorMaker 2 for the benchmarks; the lab itself does not need it.
 MIRROR = Request(
     f"connect-mirror-{KAFKA_VERSION}",
     (
@@ -47,25 +49,29 @@ MIRROR = Request(
 
 
 def cache_folder() -> Path:
+    """Returns the cache folder of the user."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "repl"
 
 
 def classpath(java: str, wanted: Request = BROKER, report: Report = silent) -> str:
-    """The class path of a set of jars, fetched first where it is missing or damaged."""
+    """Returns the class path of a set of jars, and fetches the set if it is missing or damaged.
+
+    Raises LabError.
+    """
     cache = cache_folder()
     with explained(cache, "set XDG_CACHE_HOME to a folder with room that you may write to"):
         folder = cache / wanted.name
         if not whole(folder):
             with exclusive(cache / f"{wanted.name}.lock", f"fetching {wanted.name}", patience=900):
-                # Somebody else may have fetched it while this one waited.
+                # Another process may have fetched it meanwhile.
                 if not whole(folder):
                     _fetch(java, wanted, folder, report)
     return f"{folder}/*"
 
 
 def whole(folder: Path) -> bool:
-    """Whether the jars are exactly those of the list, byte for byte."""
+    """Returns whether the jars are exactly those of the list, by size and checksum."""
     try:
         listed = json.loads((folder / MANIFEST).read_text())
         return bool(listed) and listed == _listing(folder)
@@ -94,7 +100,7 @@ def _checksum(path: Path) -> str:
 
 
 def _ivy_jar() -> Path:
-    # Looked up without importing it: importing pyspark takes longer than everything else here.
+    # Do not import pyspark: that takes longer than everything else here.
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise LabError("pyspark is not installed, and its Ivy fetches Kafka", "install it: make setup")

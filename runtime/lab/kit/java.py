@@ -1,4 +1,6 @@
-"""Java is the one thing a user brings: found, and its version checked, before anything else is tried."""
+"""This module finds Java, which the user must install, and checks its version before anything else is
+tried.
+"""
 
 import os
 import re
@@ -13,15 +15,18 @@ WAY_OUT = "install it (Debian: apt-get install openjdk-17-jre-headless) or set J
 
 
 def find_java() -> str:
-    """The java of JAVA_HOME, else of PATH; 17 or newer, or one clear sentence."""
-    java = _where()
+    """Returns the java of JAVA_HOME, or else of PATH.
+
+    Raises LabError if there is none of version 17 or newer.
+    """
+    java = _java_path()
     version = _version(java)
     if version < OLDEST:
         raise LabError(f"Java {OLDEST} or newer is needed; {java} is Java {version}", WAY_OUT)
     return java
 
 
-def _where() -> str:
+def _java_path() -> str:
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
@@ -39,8 +44,8 @@ def _version(java: str) -> int:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise LabError(f"{java} could not be run: {problem}", WAY_OUT) from problem
-    said = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
-    if said is None:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if match is None:
         raise LabError(f"{java} -version did not name a version: {answer.stderr.strip()[:200]!r}", WAY_OUT)
-    major = int(said[1])
-    return int(said[2]) if major == 1 and said[2] else major  # 1.8 is how Java 8 calls itself
+    major = int(match[1])
+    return int(match[2]) if major == 1 and match[2] else major  # Java 8 calls itself 1.8

@@ -1,6 +1,8 @@
-"""What runs Kafka: a Java, the jars, and an archive of loaded classes that halves the work of a start.
+"""This module provides what runs Kafka: a Java, the jars, and an archive of loaded classes that halves the
+start's work.
 
-Java ignores an archive that does not fit, and where none can be made all works without it, only slower."""
+Java ignores an archive that does not fit. Where none can be made, everything works without it, only slower.
+"""
 
 import hashlib
 import shutil
@@ -19,6 +21,8 @@ from runtime.lab.kit.java import find_java
 
 @dataclass(frozen=True, slots=True)
 class Kit:
+    """A Kit is a Java and a class path."""
+
     java: str
     classpath: str
 
@@ -28,17 +32,19 @@ class Kit:
 
     @property
     def archive(self) -> Path:
-        """One for each Java: another one, or a newer one at the same place, makes its own."""
+        """The archive of one Java: another Java, or a newer one at the same path, gets an archive of its
+        own.
+        """
         java = Path(shutil.which(self.java) or self.java).resolve()
         known = f"{java} {java.stat().st_mtime_ns}"
         return self.jars / f"classes-{hashlib.sha256(known.encode()).hexdigest()[:12]}.jsa"
 
     def command(self, *jvm: str, heap: str = "256m") -> list[str]:
-        """Java with everything but the class to run."""
+        """Returns the Java command line without the class to run."""
         fast = (f"-XX:SharedArchiveFile={self.archive}",) if self.archive.is_file() else ()
         return [
             *(self.java, f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true"),
-            # An archive that does not fit is not worth a line among what a tool prints.
+            # Java must not print a line about an archive that does not fit into a tool's output.
             *(*fast, "-Xlog:disable", "-Xlog:all=error:stderr"),
             *jvm,
             *("-cp", self.classpath),
@@ -46,12 +52,13 @@ class Kit:
 
 
 def obtain(report: Report) -> Kit:
+    """Finds Java and fetches the jars. Raises LabError."""
     java = find_java()
     return Kit(java, jars.classpath(java, report=report))
 
 
 def quicken(kit: Kit, train: Callable[[Path, Path], None]) -> None:
-    """Make the archive where there is none: `train` runs a broker once, in a scratch folder."""
+    """Makes the archive if there is none: `train` runs a broker once, in a scratch folder."""
     failed = kit.archive.with_suffix(".failed")
     if kit.archive.exists() or failed.exists():
         return
@@ -64,7 +71,7 @@ def quicken(kit: Kit, train: Callable[[Path, Path], None]) -> None:
             train(Path(scratch) / "lab", made)
             made.rename(kit.archive)
     except Busy:
-        return  # somebody else is making it
+        return  # another process is making it
     except (LabError, OSError):
         with suppress(OSError):
-            failed.touch()  # not to be tried, and waited for, each time
+            failed.touch()  # later starts must not try again and wait

@@ -1,4 +1,6 @@
-"""Kafka's own tools by their short names: TopicCommand, ConsoleProducer, ConsoleConsumer, …"""
+"""This module finds Kafka's own tools by their short names: TopicCommand, ConsoleProducer,
+ConsoleConsumer, …
+"""
 
 import zipfile
 from pathlib import Path
@@ -9,16 +11,23 @@ _PACKAGES = ("org/apache/kafka/tools/", "org/apache/kafka/shell/", "kafka/")
 
 
 def main_class(jars: Path, name: str) -> str:
-    """The whole name of a tool. Its package may be left out: Kafka has moved tools before."""
+    """Returns the full class name of a tool.
+
+    The package may be omitted, because Kafka has moved tools before.
+
+    Raises LabError.
+    """
     found = sorted(_classes(jars))
     if name in found:
         return name
     short = name.rpartition(".")[2]
-    alike = [each for each in found if each.rpartition(".")[2] == short]
-    if len(alike) != 1:
-        said = f"several tools are called {short}" if alike else f"Kafka has no tool {name}"
-        raise LabError(said, ", ".join(alike) or "for example TopicCommand, ConsoleProducer, ConsoleConsumer")
-    return alike[0]
+    matching = [each for each in found if each.rpartition(".")[2] == short]
+    if len(matching) != 1:
+        problem = f"several tools are called {short}" if matching else f"Kafka has no tool {name}"
+        raise LabError(
+            problem, ", ".join(matching) or "for example TopicCommand, ConsoleProducer, ConsoleConsumer"
+        )
+    return matching[0]
 
 
 def _classes(jars: Path) -> set[str]:
