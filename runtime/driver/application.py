@@ -179,6 +179,7 @@ def in_thread(name: str, work: Callable[[], Ended]) -> asyncio.Future[Ended]:
 
 
 async def _outcome(done: asyncio.Future[Ended]) -> Ended:
+    """Returns the end of a slot's thread; an unexpected exception is printed with its traceback."""
     await asyncio.wait([done])
     error = done.exception()
     if error is None:

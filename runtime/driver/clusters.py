@@ -103,7 +103,7 @@ class Clusters:
         return {name: entry.listing[1] for name, entry in self._entries.items() if entry.listing is not None}
 
     def stale(self, name: str) -> None:
-        """Discards the listing of a cluster after a change there, so that the next listing is read anew."""
+        """Discards the listing of a cluster after a change there, so that the next call reads it again."""
         self._entry(name).listing = None
 
     async def close(self) -> None:

@@ -90,6 +90,7 @@ class Commands:
             self._pending = None
 
     def _answer(self, command: Command, error: str = "") -> None:
+        """Keeps and logs the answer to a command, and drops the oldest answers."""
         self.answers.pop(command.id, None)
         self.answers[command.id] = error
         while len(self.answers) > _ANSWERS:

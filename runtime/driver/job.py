@@ -69,7 +69,7 @@ class Job:
         self._editing: asyncio.Task[None] | None = None
         self._flows: Flows | None = None
         self._fleet: Fleet | None = None
-        self._metrics = JobMetrics(lambda: self.spec, self._picture)
+        self._metrics = JobMetrics(lambda: self.spec, self._snapshot)
         self._replicas = Replicas()
         self._duties = FlowDuties(lambda: self.spec, self._clusters, self._tasks, self._reports)
 
@@ -83,6 +83,9 @@ class Job:
             return await self._run(application)
 
     async def _run(self, application: asyncio.Future[Application]) -> JobExit:
+        """Opens the destination, fences older drivers, starts the job, and waits until it stops, fails or
+        is fenced.
+        """
         destination: Destination | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
         try:
@@ -144,12 +147,14 @@ class Job:
         )
 
     def _trouble_text(self) -> str:
+        """Returns the most important present failure, or an empty text."""
         commands = self._commands.trouble if self._commands is not None else ""
         jvm = self._fleet.jvm_trouble if self._fleet is not None else ""
         reports = self._fleet.skipped.note if self._fleet is not None else ""
         return self._trouble or commands or self._skipped.note or reports or jvm or self._metrics.trouble
 
-    def _picture(self) -> Picture:
+    def _snapshot(self) -> Picture:
+        """Returns the snapshot from which the metrics are made."""
         status = self.status()
         return Picture(
             spec=self.spec,
@@ -202,6 +207,11 @@ class Job:
         return False
 
     async def _start(self, destination: Destination, writer: DriverWriter, pulse: Pulse) -> None:
+        """Starts the flows, the slots, the heartbeat and the reader of commands.
+
+        The end offsets of the status and control topics are read before the flows start, so that no report
+        and no command is missed.
+        """
         assert self._application is not None
         spec, application = self.spec, self._application
         slots = spec.slots or await self._cores(application)
@@ -248,6 +258,9 @@ class Job:
         self._state = "running"
 
     async def _cores(self, application: Application) -> int:
+        """Waits for the executors and returns the number of cores; it retries while the JVM does not
+        answer.
+        """
         while True:
             try:
                 await application.await_executors()
@@ -291,6 +304,10 @@ class Job:
         self._flows.accept_loss(command.flow, stopped, command.partitions)
 
     async def _reconfigure(self, spec: JobSpec, destination: Destination) -> None:
+        """Applies another spec.
+
+        Raises RefusedCommand for another job, or for clusters that the job was not started with.
+        """
         assert self._flows is not None
         if (spec.job, spec.destination) != (self.spec.job, self.spec.destination):
             raise RefusedCommand(

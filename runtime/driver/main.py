@@ -47,6 +47,7 @@ def main() -> int:
 
 
 def _run_job(file: Path) -> JobExit:
+    """Reads the spec and runs the job. Returns BAD_SPEC for a spec that can't be read."""
     try:
         spec = decode(file.read_bytes())
     except (OSError, BadJobSpec) as error:
@@ -59,6 +60,10 @@ def _run_job(file: Path) -> JobExit:
 
 
 async def _run(spec: JobSpec) -> JobExit:
+    """Starts Spark and the job at the same time, and returns the job's exit code.
+
+    A failed start of Spark stops the job.
+    """
     loop = asyncio.get_running_loop()
     job = Job(spec, os.environ)
     for number in (signal.SIGTERM, signal.SIGINT):

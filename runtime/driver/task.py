@@ -84,6 +84,7 @@ def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
 
 
 async def _copy(ticket: Ticket) -> Ended:
+    """Runs the slot of a ticket with its channel."""
     slot = Slot(ticket.spec, ticket.first)
     return await run_with_channel(slot, _ControlChannel(ticket, slot))
 
@@ -116,6 +117,7 @@ async def run_with_channel(slot: Slot, line: Channel) -> Ended:
 
 
 def _ended(end: SlotEnd) -> Ended:
+    """Returns how the slot ended as a value for the driver."""
     match end:
         case Stopped():
             return Ended("stopped")
@@ -125,10 +127,10 @@ def _ended(end: SlotEnd) -> Ended:
             return Ended("outdated", why)
 
 
-async def listen(tail: Tail, ticket: Ticket, slot: Slot, heard: Callable[[int], None]) -> None:
+async def listen(tail: Tail, ticket: Ticket, slot: Slot, on_assignment: Callable[[int], None]) -> None:
     """Carries out the driver's commands to the slot as they arrive; a record that can't be read is skipped.
 
-    `heard` gets the version of each assignment before the slot does.
+    `on_assignment` gets the version of each assignment before the slot does.
     """
     mine = control.slot_key(ticket.spec.job, ticket.spec.slot)
     while True:
@@ -140,19 +142,19 @@ async def listen(tail: Tail, ticket: Ticket, slot: Slot, heard: Callable[[int], 
         for record in found:
             if record.key == mine and record.value is not None:
                 try:
-                    _execute(control.decode_word(record.value), ticket.driver, slot, heard)
+                    _execute(control.decode_word(record.value), ticket.driver, slot, on_assignment)
                 except UnreadableValue as error:
                     tail.skipped.add(record.offset, str(error))
 
 
-def _execute(word: control.Word, driver: str, slot: Slot, heard: Callable[[int], None]) -> None:
+def _execute(word: control.Word, driver: str, slot: Slot, on_assignment: Callable[[int], None]) -> None:
     """Carries out one command and ignores commands of another driver. Raises UnreadableValue."""
     if word.driver != driver:
         return
     match word:
         case control.Assign(assignment=text):
             given = assignment.decode(bytes(text))
-            heard(given.version)
+            on_assignment(given.version)
             slot.assign(given)
         case control.StopSlot():
             slot.stop()
@@ -176,11 +178,12 @@ class _ControlChannel:
         """Reads commands and sends reports until cancelled; it reconnects after a WireError."""
         while True:
             with contextlib.suppress(WireError):
-                async with await self._opened() as cluster:
+                async with await self._open_cluster() as cluster:
                     await asyncio.gather(self._listen(cluster), self._report(cluster))
             await asyncio.sleep(_PAUSE_S)
 
-    async def _opened(self) -> Cluster:
+    async def _open_cluster(self) -> Cluster:
+        """Opens the destination cluster with the slot's client id. Raises WireError."""
         spec = self._ticket.spec
         return await opened(spec.destination, named(spec.cluster, client_id(spec.job, spec.slot)), os.environ)
 

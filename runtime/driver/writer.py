@@ -115,6 +115,7 @@ class DriverWriter(LedgerWriter):
         self._broken = False
 
     async def _abort(self) -> None:
+        """Aborts the open transaction, if there is one. Raises WireError."""
         try:
             await end_transaction(self._cluster, self._transactional_id, self._identity, commit=False)
         except BrokerError as error:
@@ -122,6 +123,10 @@ class DriverWriter(LedgerWriter):
                 raise
 
     async def _renew_identity(self) -> ProducerIdentity:
+        """Raises the epoch of the identity.
+
+        Raises WireError, and BrokerError when another driver holds the id.
+        """
         answer = await coordinated(
             self._cluster,
             CoordinatorKind.TRANSACTION,

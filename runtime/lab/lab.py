@@ -146,6 +146,7 @@ class Lab:
         self._launch(kit, [Broker(one, node) for one in clusters for node in one.nodes], timeout)
 
     def _launch(self, kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
+        """Starts those brokers that do not run and continues paused ones. Raises LabError."""
         running = processes.find([broker.cluster for broker in brokers])
         for process in running.values():
             if process.paused:
@@ -195,6 +196,7 @@ class Lab:
         )
 
     def _find(self, address: str) -> list[Broker]:
+        """Returns the brokers of an address: a cluster (dc1) or one broker (dc1:2). Raises LabError."""
         name, _, number = address.partition(":")
         cluster = self._cluster(name)
         chosen = [node for node in cluster.nodes if not number or str(node.id) == number]

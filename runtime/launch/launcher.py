@@ -14,6 +14,8 @@ from runtime.contract.spec.jobspec import JobSpec
 
 
 class LaunchState(StrEnum):
+    """These are the states of a job as its launcher sees it."""
+
     RUNNING = "running"  # its processes, or its application at the master, exist
     RESTARTING = "restarting"  # it crashed; its supervisor starts it again
     ENDED = "ended"  # it ran here and has ended

@@ -18,7 +18,7 @@ _MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
 
 @dataclass(frozen=True, slots=True)
 class FlowCounts:
-    """These counters are what one slot did for one flow since the job started, over all starts of the
+    """These counters are what one slot did for one flow since the driver started, over all starts of the
     slot.
     """
 

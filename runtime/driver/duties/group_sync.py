@@ -84,6 +84,10 @@ class GroupSync:
             self._reader.leave(self._flow.name, self._selects)
 
     async def _run_pass(self) -> None:
+        """Runs one pass and notes its failure.
+
+        While topics are promoted on their own, it waits for their last sync.
+        """
         try:
             async with self._draining.turn:
                 await self.look()
@@ -154,6 +158,7 @@ class GroupSync:
             self._book.keep(self._offsets)
 
     def _selects(self, group: str) -> bool:
+        """Returns whether the flow syncs the group. The product's own groups are never synced."""
         return group not in self._own and self._selector.answer(group).taken
 
     def _unsettled(self, sides: Sides, began: float) -> list[Item]:

@@ -142,6 +142,10 @@ class LastSync:
 
 
 def _at_end(sides: Sides, item: Item, place: Placed) -> Placed:
+    """Returns the translation of an offset when nothing more arrives.
+
+    A group that is further than the copied records continues behind the last copied record.
+    """
     progress = sides.progress(item)
     if progress is None:
         return place

@@ -115,6 +115,10 @@ class Bringing:
         return await self._write(wanted) if wanted else []
 
     async def _standing(self, placed: Mapping[Item, Placed]) -> Standing:
+        """Reads the state of those groups at the destination that have a translated offset.
+
+        Raises WireError.
+        """
         groups = {item.group for item, place in placed.items() if isinstance(place.position, At)}
         if not groups:
             return Standing()
@@ -127,6 +131,7 @@ class Bringing:
         return Standing(frozenset(active), read.offsets, read.failed)
 
     def _decide(self, item: Item, place: Placed, standing: Standing) -> Wanted | Checkpoint:
+        """Returns the offset to write, or the checkpoint of an offset that must not be written now."""
         last = self._sides.last(item)
         source = self._offsets[item].offset
         if isinstance(place.position, At) and item.group in standing.unknown:
@@ -158,6 +163,12 @@ class Bringing:
         return Wanted(item, place, decision, said, last)
 
     async def _write(self, wanted: list[Wanted]) -> list[Item]:
+        """Writes the checkpoints, commits the offsets, and returns the items that were committed.
+
+        Raises WireError, DriverFenced.
+
+        A refused offset gets a further checkpoint.
+        """
         await self._pulse.still()
         await self._post({one.item: one.said for one in wanted})
         by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
@@ -217,6 +228,7 @@ class Bringing:
         await self._post_and_note(due)
 
     async def _post_and_note(self, due: Mapping[Item, Checkpoint]) -> None:
+        """Writes checkpoints and keeps their state. Raises WireError, DriverFenced."""
         if not due:
             return
         await self._pulse.still()

@@ -51,6 +51,10 @@ class EndingFlow(FlowWork):
         return self._ended
 
     async def run(self) -> None:
+        """Drains a promoted flow, commits the end of the generation, and translates the groups.
+
+        A promoted flow is drained again when records arrived before the fence.
+        """
         if not self._ended:
             await self._retry_until_done(self._restore_end)
         while not self._ended and not self._superseded:

@@ -82,8 +82,8 @@ async def turn(
     if mine is None or not mine.turning:
         return
     theirs = await read_opposite(spec, opposite, source) if opposite is not None else None
-    anew = spec.restart_from is not None and mine.restarted != wish(spec)
-    if theirs is None or theirs.generation is None or anew:
+    restarting = spec.restart_from is not None and mine.restarted != wish(spec)
+    if theirs is None or theirs.generation is None or restarting:
         await _commit(shared, spec.name, {GenerationKey(spec.name): turned(mine, None)})
         return
     assert opposite is not None

@@ -204,6 +204,11 @@ class FlowWork:
         await self._take("active" if self.copies else self.spec.state, source_id)
 
     async def _take(self, state: State, source_id: str = "", note: str = "") -> None:
+        """Writes the generation and fences its predecessors, with the reason of a wait in the flow's status.
+
+        Raises WireError.
+        """
+
         def waits(why: str) -> None:
             self._why = why
             log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="fence again")

@@ -42,6 +42,9 @@ class PromotingFlow(FlowWork):
         return [key for key in progress if names.match(key.topic)]
 
     async def run(self) -> None:
+        """Completes an unfinished promotion, promotes the topics, and then follows the flow until
+        cancelled.
+        """
         if self.generation is None:
             await self._retry_until_done(self._take_over)
         await self._retry_until_done(self._commit_promoted)

@@ -40,14 +40,14 @@ class Fleet:
         around: Surroundings,
         flows: Callable[[], Iterable[FlowWork]],
         tasks: Tasks,
-        heard: Callable[[SlotReport], None],
+        on_report: Callable[[SlotReport], None],
     ) -> None:
         self.keepers = [SlotKeeper(slot, around) for slot in range(slots)]
         self.reports: dict[int, SlotReport] = {}
         self._around = around
         self._flows = flows
         self._tasks = tasks
-        self._on_report = heard
+        self._on_report = on_report
         self.jvm_trouble = ""
         self._changed = asyncio.Event()
         self._rates = Rates()
@@ -83,6 +83,7 @@ class Fleet:
         await asyncio.gather(*(keeper.stop() for keeper in self.keepers))
 
     async def _assign(self) -> None:
+        """Sends every slot its new assignment after each change; a WireError is retried."""
         membership = self._around.membership
         while True:
             await self._changed.wait()
@@ -184,6 +185,7 @@ class Fleet:
                 self._releasing_since.pop(keeper.slot, None)
 
     async def _level_loads(self) -> None:
+        """Levels the loads of slots by the measured rates every 30 s."""
         while True:
             await asyncio.sleep(_LEVEL_S)
             self._around.membership.measured(self._rates.by_partition)

@@ -30,7 +30,7 @@ from runtime.slot.log import Field, log_fields
 
 _BACKOFF_S, _MAX_BACKOFF_S = 0.2, 30.0
 _HEALTHY_S = 60.0  # a slot that ran so long starts again with the shortest backoff
-_STOP_TIMEOUT_S = 25.0  # longer than any transaction
+_STOP_TIMEOUT_S = 25.0  # a slot ends its transactions sooner
 _PAUSE_S = 0.5
 
 
@@ -218,6 +218,7 @@ class SlotKeeper:
         await post(self._around.cluster, naming.CONTROL, [record])
 
     def _spec(self) -> SlotSpec:
+        """Returns the spec of the slot, with the clusters that the job was started with."""
         around = self._around
         return SlotSpec(
             job=around.job,

@@ -145,12 +145,19 @@ class Membership:
             self._held.pop(key, None)
 
     def _assign_homes(self, move: bool) -> None:
+        """Balances the partitions over the usable slots.
+
+        A partition without a measurement gets the mean weight.
+        """
         known = [self._weights[key] for key in self._partitions if key in self._weights]
         usual = sum(known) / len(known) if known else LEAST
         weights = {key: self._weights.get(key, usual) for key in self._partitions}
         self._homes = balance(weights, self._usable, self._homes, move=move)
 
     def _wanted(self, slot: int) -> list[AssignedPartition]:
+        """Returns the partitions that the slot must copy: those with their home there that no other slot
+        may still write (R3).
+        """
         found = []
         for key, one in self._partitions.items():
             mine = self._homes.get(key) == slot and self._held.get(key, slot) == slot

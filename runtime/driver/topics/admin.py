@@ -122,6 +122,7 @@ def _settings(entries: Mapping[str, ConfigEntry]) -> TopicSettings:
 
 
 def _failures(futures: Mapping[str, Any], but: int | None = None) -> dict[str, str]:
+    """Returns the refusals by topic, except those with the error code `but`."""
     failed: dict[str, str] = {}
     for name, future in futures.items():
         try:

@@ -41,7 +41,8 @@ def _issue(
     certificate_file, key_file = cluster.certificate_files(name)
     write(certificate_file, certificate, secret=True)
     write(key_file, private, secret=True)
-    write(cluster.secret_file(f"{name}.pem"), private + certificate, secret=True)  # Java reads one file
+    # Java reads key and certificate from one file.
+    write(cluster.secret_file(f"{name}.pem"), private + certificate, secret=True)
 
 
 def _certificate(

@@ -38,7 +38,7 @@ def spawn(carried: str, command: list[str], log: Path) -> None:
     """Starts a process in a session of its own, so that it outlives the terminal; its output goes to the
     log.
     """
-    # Signals are blocked until the pid is noted: an interrupt in between would leave a broker that never stops.
+    # Signals are blocked until the pid is noted: an interrupt would leave a broker that is never stopped.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         _children[_spawn(command, log)] = carried.encode()

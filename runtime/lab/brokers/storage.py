@@ -47,7 +47,7 @@ def format_all(kit: Kit, clusters: Sequence[Cluster], passwords: Mapping[str, Ma
     running: list[tuple[Cluster, subprocess.Popen[str]]] = []
     try:
         for cluster in clusters:
-            # A file that only its owner can read holds the arguments: the process table must show no passwords.
+            # The arguments are passed in a private file: the process table must not show passwords.
             arguments = cluster.secret_file("format.args")
             words = format_command(cluster, kit, passwords[cluster.name])
             write(arguments, "\n".join(_quote(word) for word in words[1:]), secret=True)

@@ -198,6 +198,7 @@ def _ended(state: Supervision, why: str) -> Supervision:
 
 
 def _found(state: Supervision, handle: Handle) -> Found:
+    """Returns the job's state by the supervisor's state file and the processes that are alive."""
     supervised, watched = processes.alive(state.supervisor), processes.alive(state.watchman)
     if state.phase == "ended":  # the supervisor is about to exit
         return Found(LaunchState.ENDED, handle, state.why)

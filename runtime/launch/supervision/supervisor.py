@@ -88,6 +88,7 @@ class Supervisor:
             self._wait_backoff(self._backoff.delay_s)
 
     def _final_reason(self, code: int, up: bool) -> str | None:
+        """Returns why the job must not be started again, or None."""
         if self._stopping:
             return "stopped"
         if code in _FINAL:
@@ -133,6 +134,9 @@ class Supervisor:
         return Application(submitted.command, submitted.variables, folder.path, mark)
 
     def _await_end(self, application: Application) -> tuple[int, bool]:
+        """Copies the application's output and passes on a stop until it ends; returns the exit code and
+        whether it was up.
+        """
         up_since: float | None = None
         up, signalled = False, None
         self._events.register(application.ended_at, selectors.EVENT_READ)
@@ -237,6 +241,7 @@ class Supervisor:
 
 
 def main() -> int:
+    """Runs the supervisor. Without `--revived` it does so in a forked child."""
     parser = argparse.ArgumentParser(description="Looks after one job.")
     parser.add_argument("--home", required=True, type=Path)
     parser.add_argument("--job", required=True)

@@ -21,7 +21,7 @@ def post(command: list[str], lock: int) -> tuple[int, int]:
     pid = os.fork()
     if pid == 0:
         try:
-            _wait(supervisor, command, lock)
+            _replace_after_death(supervisor, command, lock)
         finally:
             os._exit(1)
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
@@ -29,7 +29,10 @@ def post(command: list[str], lock: int) -> tuple[int, int]:
     return pid, os.pidfd_open(pid)
 
 
-def _wait(supervisor: int, command: list[str], lock: int) -> None:
+def _replace_after_death(supervisor: int, command: list[str], lock: int) -> None:
+    """Keeps only the lock and the supervisor's descriptor open, waits for the supervisor's death, and
+    replaces this process.
+    """
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -45,8 +45,8 @@ FAMILIES = (TRANSLATED, CLAMPED, REFUSED, PENDING, PENDING_SECONDS, LATENCY)
 
 
 def group_metrics(picture: Picture, now_s: float) -> Iterator[Metric]:
-    """Yields the metrics of all groups, added up by flow when there are more groups than single partition
-    series are allowed.
+    """Yields the metrics of all groups, added up by flow when there are more groups than
+    `metrics_partitions`.
     """
 
     def pending_s(one: GroupPicture) -> float:
