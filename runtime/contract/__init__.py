@@ -1,1 +1,4 @@
-"""What both sides agree on: pure values and rules, shared by planner and runtime."""
+"""This package holds the values and rules that planner and runtime share.
+
+It is pure: it reads and writes nothing.
+"""

@@ -1,1 +1,4 @@
-"""The job spec and what follows from it: names, routes, settings of mirrors, assignments. Pure."""
+"""This package holds the job spec and what follows from it: names, routes, mirror settings, assignments.
+
+It is pure.
+"""

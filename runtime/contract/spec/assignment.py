@@ -1,4 +1,4 @@
-"""What the driver gives a slot: which partitions of which flows, under which generation."""
+"""Defines the assignment that the driver sends to a slot: partitions, flows and their generations."""
 
 import msgspec
 
@@ -8,10 +8,11 @@ from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec
 
 
 class AssignedPartition(msgspec.Struct, frozen=True):
-    """One partition to copy. Topic ids are what the driver saw: the slot checks them against the ledger (R4).
+    """Describes one partition that a slot copies.
 
-    `min_in_sync`, `max_message_bytes`: the destination topic's min.insync.replicas and max.message.bytes.
-    `accept_loss` lets it go on over what R4 found: the operator said so.
+    The slot checks the topics' ids against the ledger (R4). `min_in_sync` and `max_message_bytes` are the
+    destination topic's min.insync.replicas and max.message.bytes. `accept_loss` makes it continue after a
+    loss that R4 found, because an operator accepted the loss.
     """
 
     flow: str
@@ -24,11 +25,12 @@ class AssignedPartition(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> PartitionKey:
+        """Returns the partition's key in the ledger."""
         return PartitionKey(self.flow, self.topic, self.partition)
 
 
 class AssignedFlow(msgspec.Struct, frozen=True):
-    """A flow as this slot copies it: its generation (R3), its share of the rate limit in bytes a second.
+    """Describes a flow as one slot copies it: its generation (R3), and its rate limit in bytes a second.
 
     An assignment names the source cluster and never says how it is reached: `SlotSpec.sources` does.
     """
@@ -39,7 +41,10 @@ class AssignedFlow(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """All that a slot copies from now on; what is not in it any more is released. `version` only grows."""
+    """Lists everything that a slot copies from now on; the slot releases every other partition.
+
+    `version` only grows.
+    """
 
     version: int
     flows: dict[str, AssignedFlow] = {}
@@ -47,10 +52,10 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class SlotSpec(msgspec.Struct, frozen=True):
-    """A slot's identity and the clusters that it may reach, fixed as long as it lives.
+    """Identifies a slot and names the clusters that it may reach; it is fixed for the slot's lifetime.
 
-    `cluster` is how its destination is reached, `sources` how each source is, by name. They are those of the
-    spec that the job was started with; secrets are still references here.
+    `cluster` says how its destination is reached, `sources` how each source is, by name. They are those of
+    the spec that the job was started with; secrets are still references in it.
     """
 
     job: str
@@ -62,7 +67,7 @@ class SlotSpec(msgspec.Struct, frozen=True):
 
 
 def transactional_ids(job: str, slot: int, flow: str, settings: CopySettings) -> list[str]:
-    """Every transactional id that a slot may use for a flow, in the order in which its lanes take them.
+    """Returns every transactional id that a slot may use for a flow, in the order of its lanes.
 
     The driver writes those of all its slots into the generation record before a slot starts. They are the
     same for every generation, so that a new slot of the same number fences the old one by itself.
@@ -72,11 +77,12 @@ def transactional_ids(job: str, slot: int, flow: str, settings: CopySettings) ->
 
 
 def client_id(job: str, slot: int) -> str:
-    """What brokers call the slot, at both sides."""
+    """Returns the client id that a slot presents to brokers, at source and destination."""
     return f"repl.{job}.slot-{slot}"
 
 
 def driver_transactional_id(job: str) -> str:
+    """Returns the transactional id of a job's driver."""
     return f"repl.{job}.driver"
 
 
@@ -88,5 +94,5 @@ _decoder = msgspec.json.Decoder(Assignment)
 
 
 def decode(text: bytes) -> Assignment:
-    """Raises UnreadableValue."""
+    """Decodes an assignment. Raises UnreadableValue."""
     return record_values.decode(_decoder, text)

@@ -1,4 +1,4 @@
-"""The product's own topics at a destination: partitions and settings, so that start-up reads stay small."""
+"""Defines the partitions and settings of the product's own topics, so that start-up reads stay small."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,10 @@ DEFAULT_RETENTION_MS = 30 * _DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """`partitions` must not change afterwards where a record's place depends on it (ledger and offset
-    map). `replication` of None is that of all internal topics.
+    """Describes one of the product's own topics.
+
+    `partitions` must not change afterwards where a record's partition depends on it (ledger and offset map).
+    A `replication` of None means the replication factor of all internal topics.
     """
 
     name: str
@@ -24,8 +26,10 @@ class InternalTopic:
 
 
 def _compacted(segment_bytes: int, dirty_ratio: str) -> dict[str, str]:
-    """Never cut by an unclean election, whatever the cluster's default: what is copied would be copied again
-    (R1).
+    """Returns the settings of a compacted internal topic.
+
+    Unclean leader elections are off, whatever the cluster's default: a truncated ledger would make a flow
+    copy records a second time (R1).
     """
     return {
         "cleanup.policy": "compact",
@@ -40,6 +44,7 @@ def _compacted(segment_bytes: int, dirty_ratio: str) -> dict[str, str]:
 
 
 def _expiring(retention_ms: int) -> dict[str, str]:
+    """Returns the settings of an internal topic whose records expire after `retention_ms`."""
     return {
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
@@ -50,7 +55,7 @@ def _expiring(retention_ms: int) -> dict[str, str]:
 
 
 def at_destination() -> tuple[InternalTopic, ...]:
-    """What must exist before a job copies into a cluster."""
+    """Returns the topics that must exist before a job copies into a cluster."""
     return (
         InternalTopic(naming.LEDGER, 8, _compacted(1 << 20, "0.05")),
         InternalTopic(naming.OFFSET_MAP, 8, _compacted(16 << 20, "0.3")),
@@ -62,7 +67,10 @@ def at_destination() -> tuple[InternalTopic, ...]:
 
 
 def timestamps(internal: InternalSpec) -> InternalTopic:
-    """For flows whose groups go by record time. Who does not commit for its retention is forgotten."""
+    """Returns the topic of consumer timestamps, for flows whose groups are translated by record time.
+
+    A group that does not commit for the topic's retention has no timestamps any longer.
+    """
     kept = internal.timestamps
     retention = kept.retention_ms or internal.retention_ms or DEFAULT_RETENTION_MS
     config = _compacted(16 << 20, "0.3") | {
@@ -73,6 +81,6 @@ def timestamps(internal: InternalSpec) -> InternalTopic:
 
 
 def at_source(retention_ms: int | None = None) -> tuple[InternalTopic, ...]:
-    """What a flow's heartbeats need at its source."""
+    """Returns the topics that a flow's heartbeats need at its source."""
     retention = retention_ms if retention_ms is not None else DEFAULT_RETENTION_MS
     return (InternalTopic(naming.HEARTBEATS, 1, _expiring(min(retention, _DAY_MS))),)

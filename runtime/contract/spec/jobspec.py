@@ -1,11 +1,12 @@
-"""The job spec: the one JSON file a job is started with. The planner writes it, the driver reads it.
+"""The job spec is the one JSON file with which a job is started. The planner writes it, the driver reads it.
 
 It holds no secret: a client setting is text, or `{"env": VAR}` / `{"file": path}`, resolved where the job
 runs. Durations are milliseconds, sizes are bytes, rates are bytes per second. A duty that is off has null as
 its interval.
 
-A file that was written as a relative path stands as `FOLDER/./WRITTEN`: behind `/./` stands what was
-written, as in rsync. It opens the same file, and tells a planner in another checkout what was meant.
+A file that the topology names by a relative path is stored as `FOLDER/./WRITTEN`: the text after `/./` is the
+path as written, as in rsync. The whole path opens the same file, and the written part lets a planner in
+another checkout compare it with its topology.
 """
 
 import re
@@ -23,13 +24,13 @@ from runtime.contract.spec.selection import Names
 VERSION = 1
 LARGEST = 2**63 - 1
 _CENTURY_MS = 100 * 365 * 24 * 3_600_000
-_PIECE_BYTES = 1 << 30  # of what a slot holds in memory
+_PIECE_BYTES = 1 << 30  # the largest buffer of a slot that a setting may ask for
 
 Setting = str | dict[str, str]  # text, or {"env": VAR}, or {"file": path}
 ProvenanceMode = Literal["off", "batch", "headers"]
 State = Literal["active", "paused", "promoted", "failed_over"]
 
-# What a number may be, wherever a spec is read from: a file, a command, a status record.
+# The limits of numbers, wherever a spec is read from: a file, a command, a status record.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Several = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Duration = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
@@ -51,7 +52,10 @@ def written_path(path: str) -> str:
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`id` pins the cluster: a job refuses to touch any other that answers there."""
+    """Says how a cluster is reached.
+
+    `id` pins it: a job refuses to use a cluster with another id at this address.
+    """
 
     bootstrap: str
     id: str | None = None
@@ -61,12 +65,16 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class TemplateRule(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="template"
 ):
+    """Holds the text of a rename template, such as `{source}.{topic}`."""
+
     text: str
 
 
 class MatchRule(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="match"
 ):
+    """Holds a rename by a whole-name regex and its replacement."""
+
     match: Regex
     to: Regex
 
@@ -74,6 +82,8 @@ class MatchRule(
 class TableRule(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="table"
 ):
+    """Holds a rename by a table: each old name with its new one."""
+
     names: dict[str, str]
 
 
@@ -95,14 +105,17 @@ class Latest(
 class AtTimestamp(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="timestamp"
 ):
+    """Starts at the first record that is as late as this time, in ms since 1970."""
+
     timestamp_ms: Offset
 
 
 class AtOffsets(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="offsets"
 ):
-    """Offsets by source topic and partition (as text, as JSON wants keys); others start at earliest, and with
-    restart_from stay where they are.
+    """Holds start offsets by source topic and partition (the partition as text, because JSON keys are text).
+
+    Other partitions start at earliest; with restart_from they stay at their position.
     """
 
     offsets: dict[str, dict[PartitionText, Offset]]
@@ -114,7 +127,7 @@ Start = Earliest | Latest | AtTimestamp | AtOffsets
 class SelectionSpec(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Whole-name regexes: include, less exclude, less the default denials where they are on."""
+    """Holds whole-name regexes: include, less exclude, less the default denials where they are on."""
 
     include: list[Regex]
     exclude: list[Regex] = []
@@ -122,6 +135,8 @@ class SelectionSpec(
 
 
 class GroupsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Configures which consumer groups a flow syncs, how often, and by which mode."""
+
     selection: SelectionSpec = SelectionSpec(include=[".*"])
     sync: bool = True
     every_ms: Interval = 5_000
@@ -129,6 +144,8 @@ class GroupsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ConfigsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Configures which topic settings a flow mirrors."""
+
     sync: Literal["off", "set", "all"] = "set"
     exclude: list[Regex] = []
 
@@ -136,15 +153,19 @@ class ConfigsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class OriginCommitsSpec(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
+    """Configures the group that shows the flow's progress at its source (R9)."""
+
     group: str
     every_ms: Interval = 5_000
 
 
 class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`provenance` is what `auto` came to. `native_only` copies no record that any flow wrote at the source.
+    """Describes one flow of the job.
 
-    `shared` says that others write to the destination's topics by design (a two-way flow, an identity merge),
-    so foreign writers are no news there. `rename` of a way home (`reverse_of`) is the rule that it undoes.
+    `provenance` is the resolved mode, never `auto`. `native_only` copies no record that any flow wrote at the
+    source. `shared` says that other producers write to the destination's topics by design (a two-way flow, an
+    identity merge), so that foreign writers are not reported there. `rename` of a failback flow
+    (`reverse_of`) is the rule that it inverts.
     """
 
     name: str
@@ -174,8 +195,9 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A flow of the topology as far as names go. `undoes`: what the flow that it brings home, `reverse_of`,
-    takes.
+    """Describes a flow of the topology as far as names go.
+
+    `undoes` is the selection of the flow that this flow reverses; `reverse_of` names that flow.
     """
 
     name: str
@@ -190,8 +212,10 @@ class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class TimestampsSpec(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Consumer timestamps. None is what the other internal topics have. `max_per_partition`: how many commits
-    of one group are remembered of each partition.
+    """Configures the topic of consumer timestamps.
+
+    None stands for the value of the other internal topics. `max_per_partition` is the number of commits of
+    one group that are kept for each partition.
     """
 
     replication: Several | None = None
@@ -201,7 +225,7 @@ class TimestampsSpec(
 
 
 class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The product's own topics. None means: what the cluster can."""
+    """Configures the product's own topics. None stands for the default value."""
 
     replication: Several | None = None
     retention_ms: Duration | None = None
@@ -209,12 +233,12 @@ class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a slot copies. The defaults are for a slot of 1 GB with one core.
+    """Configures how a slot copies. The defaults are for a slot of 1 GB with one core.
 
-    `buffer_bytes` bounds what is fetched and not yet acknowledged (R8); a single larger batch may exceed
-    it. Where little comes, the next fetch waits for `linger_ms`. A transaction is committed when nothing is
-    left to send and never later than `transaction_ms`, or half of a flow's rpo; brokers give up on one after
-    `transaction_timeout_ms`.
+    `buffer_bytes` bounds the bytes that are fetched and not yet acknowledged (R8); a single larger batch may
+    exceed it. Where few records arrive, the next fetch waits for `linger_ms`. A transaction is committed when
+    nothing is left to send and never later than `transaction_ms`, or half of a flow's rpo; brokers abort a
+    transaction after `transaction_timeout_ms`.
     """
 
     lanes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
@@ -235,9 +259,10 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where and how the Spark application runs. What differs here can't be changed without a new start.
+    """Says where and how the Spark application runs.
 
-    `memory` is one slot's and the driver's, in Spark's own words; `options` are the launcher's own.
+    A difference here takes effect only when the job is restarted. `memory` is that of one slot and of the
+    driver, in Spark's notation; `options` are the launcher's own.
     """
 
     launcher: Literal["local", "standalone", "yarn", "kubernetes"] = "local"
@@ -248,11 +273,12 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All flows of a job go into `destination`. `slots` is a number or 0 for: as many as there are cores.
+    """Describes a job: all its flows write to `destination`.
 
-    `routes`: every flow of the topology, because what one takes depends on the others; empty when the job's
-    own are all there are. `declared`: topics of the destination with the settings that the topology declares
-    itself, which no flow may touch. `metrics_partitions`: with more of them, metrics are summed by topic.
+    `slots` is a number, or 0 for as many slots as there are cores. `routes` holds every flow of the topology,
+    because the topics of one flow depend on the others; it is empty when the job's own flows are all there
+    are. `declared` holds topics of the destination with the settings that the topology declares itself, which
+    no flow may change. With more partitions than `metrics_partitions`, metrics are summed by topic.
     """
 
     version: int = VERSION
@@ -272,11 +298,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     metrics_partitions: Count = 2_000
 
     def flow(self, name: str) -> FlowSpec:
+        """Returns the flow of this name."""
         return next(flow for flow in self.flows if flow.name == name)
 
 
 class BadJobSpec(ValueError):
-    """The file is no job spec of this version; the text says where it goes wrong."""
+    """The file is no job spec of this version; the text says where the error is."""
 
 
 def encode(spec: JobSpec) -> bytes:
@@ -287,7 +314,7 @@ _decoder = msgspec.json.Decoder(JobSpec)
 
 
 def decode(text: bytes | str) -> JobSpec:
-    """Raises BadJobSpec for all that no job could start with."""
+    """Decodes a job spec. Raises BadJobSpec for anything that no job could start with."""
     try:
         spec = record_values.decode(_decoder, text.encode() if isinstance(text, str) else text)
     except UnreadableValue as error:
@@ -297,7 +324,7 @@ def decode(text: bytes | str) -> JobSpec:
 
 
 def check(spec: JobSpec) -> None:
-    """Raises BadJobSpec for another version, a cluster that is named and not there, a regex that is none."""
+    """Checks a job spec. Raises BadJobSpec for another version, an undefined cluster or an invalid regex."""
     if spec.version != VERSION:
         raise BadJobSpec(f"job spec version {spec.version}: this runtime reads version {VERSION}")
     for flow in spec.flows:
@@ -322,7 +349,7 @@ def check(spec: JobSpec) -> None:
 
 
 def _patterns(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
-    """Every list of regexes, with the place where it stands."""
+    """Yields every list of regexes, with the place where it stands."""
     for flow in spec.flows:
         for key, selection in (("topics", flow.topics), ("groups", flow.groups.selection)):
             yield f"flow {flow.name}: {key}", (*selection.include, *selection.exclude)
@@ -335,10 +362,10 @@ def _patterns(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
 
 
 def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[str]:
-    """What of a spec only a new start of the job brings, because it says whom the job trusts: by key.
+    """Returns the keys that take effect only after a restart: they change which clusters the job trusts.
 
     `known` are the clusters of the spec that the job was started with. A cluster that is not among them is
-    such, and so is another address, pin or client setting of one that is.
+    such a key, and so is another address, pin or client setting of a known cluster.
     """
     found: list[str] = []
     for name, cluster in sorted(spec.clusters.items()):
@@ -361,6 +388,7 @@ def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[st
 
 
 def rename_rule(rename: Rename) -> RenameRule:
+    """Returns the spec's form of a rename rule."""
     match rename:
         case Template(text):
             return TemplateRule(text=text)
@@ -371,6 +399,7 @@ def rename_rule(rename: Rename) -> RenameRule:
 
 
 def rename(rule: RenameRule) -> Rename:
+    """Returns the rename rule of its form in the spec."""
     match rule:
         case TemplateRule(text=text):
             return Template(text)

@@ -1,4 +1,4 @@
-"""What a mirror topic takes from its source and what it gives back. Plan and job follow these rules."""
+"""Defines which settings a mirror topic takes from its source topic. Plan and job follow these rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,10 +6,10 @@ from typing import Literal
 
 from runtime.contract.spec.selection import Names
 
-# Mirrored whatever set them: with another value the records themselves would be kept otherwise.
+# Mirrored even where they are inherited: with another value the destination would store records differently.
 ALWAYS = ("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes")
 
-# Each cluster's own matter: never mirrored, and never taken back.
+# These belong to each cluster alone: never mirrored, and never unset.
 NEVER = frozenset(
     {
         "min.insync.replicas",
@@ -23,7 +23,7 @@ NEVER = frozenset(
     }
 )
 
-# A mirror keeps the timestamps that its records come with, however old or wrong they are.
+# A mirror accepts the timestamps of its source's records, however old or wrong they are.
 FOREVER_MS = str(2**63 - 1)
 BOUNDS = {
     "message.timestamp.type": "CreateTime",
@@ -31,24 +31,25 @@ BOUNDS = {
     "message.timestamp.after.max.ms": FOREVER_MS,
 }
 
-# Each hop's provenance header: its name, two names of at most 255 bytes each, numbers, and room to spare.
+# The size of a hop's provenance header: its key, two names of at most 255 bytes each, numbers, and a reserve.
 HEADER_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """`explicit` is set on the topic itself, `inherited` is what else is in force."""
+    """Holds a topic's settings: `explicit` are set on the topic itself, `inherited` are the others."""
 
     explicit: Mapping[str, str] = field(default_factory=dict)
     inherited: Mapping[str, str] = field(default_factory=dict)
 
     def effective(self, key: str) -> str | None:
+        """Returns the value in force; None where it is unknown."""
         return self.explicit.get(key, self.inherited.get(key))
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What is to be set on a topic, and what is to be unset."""
+    """Lists the settings that must be set on a topic, and those that must be unset."""
 
     set: Mapping[str, str] = field(default_factory=dict)
     unset: frozenset[str] = frozenset()
@@ -58,7 +59,10 @@ class Edit:
 
 
 class MirrorRule:
-    """The `configs` of a flow. `declared` keys are the topology's own at the destination."""
+    """Applies the `configs` of a flow to a mirror topic.
+
+    `declared` keys are set by the topology itself at the destination; the flow never changes them.
+    """
 
     def __init__(self, sync: Literal["off", "set", "all"], exclude: list[str], headers: bool) -> None:
         self._sync = sync
@@ -67,13 +71,14 @@ class MirrorRule:
         self._follows: dict[str, bool] = {}
 
     def follows(self, key: str) -> bool:
+        """Returns whether the mirror takes this setting from its source."""
         known = self._follows.get(key)
         if known is None:
             known = self._follows[key] = key not in NEVER and not self._excluded.match(key)
         return known
 
     def wanted(self, source: TopicSettings) -> dict[str, str]:
-        """What the flow sets on the mirror of a topic with these settings."""
+        """Returns the settings that the flow sets on the mirror of a topic with these settings."""
         match self._sync:
             case "off":
                 return dict(BOUNDS)
@@ -92,7 +97,7 @@ class MirrorRule:
         return {**values, **BOUNDS}
 
     def edit(self, source: TopicSettings, mirror: TopicSettings, declared: frozenset[str]) -> Edit:
-        """What must change at a mirror that is there."""
+        """Returns the changes that an existing mirror topic needs."""
         wanted = {key: value for key, value in self.wanted(source).items() if key not in declared}
         changed = {key: value for key, value in wanted.items() if mirror.explicit.get(key) != value}
         if self._sync == "off":

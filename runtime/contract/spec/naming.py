@@ -1,24 +1,24 @@
-"""Names of topics: which ones Kafka takes, and which ones are the product's own."""
+"""Defines the names of the product's own topics and checks whether Kafka accepts a name."""
 
 import re
 
 INTERNAL_PREFIX = "__repl."
 
 # At every cluster that a topology writes to.
-REGISTRY = INTERNAL_PREFIX + "registry"  # what which topology owns
-HISTORY = INTERNAL_PREFIX + "history"  # who applied what, and how it ended
-LEASE = INTERNAL_PREFIX + "lease"  # who is applying now
+REGISTRY = INTERNAL_PREFIX + "registry"  # the resources that each topology owns
+HISTORY = INTERNAL_PREFIX + "history"  # each apply: its user, its changes and its result
+LEASE = INTERNAL_PREFIX + "lease"  # the holder of the lock while an apply runs
 
 # At the destination of a flow.
 LEDGER = INTERNAL_PREFIX + "ledger"  # progress: where each partition resumes
 OFFSET_MAP = INTERNAL_PREFIX + "offset-map"  # source offset ↔ destination offset, exact
-PRODUCERS = INTERNAL_PREFIX + "producers"  # which producer ids belong to which flow
+PRODUCERS = INTERNAL_PREFIX + "producers"  # the flow of each producer id
 CHECKPOINTS = INTERNAL_PREFIX + "checkpoints"  # each translation of a group's offset, for audit
 TIMESTAMPS = INTERNAL_PREFIX + "timestamps"  # group, topic, partition, offset, timestamp
-STATUS = INTERNAL_PREFIX + "status"  # what each job last said of itself
-CONTROL = INTERNAL_PREFIX + "control"  # what a job is told
+STATUS = INTERNAL_PREFIX + "status"  # each job's newest report
+CONTROL = INTERNAL_PREFIX + "control"  # commands to jobs, and messages from a driver to its slots
 
-# Written at the source of a flow and copied by it: the one internal topic that crosses.
+# Written at the source of a flow and copied by it: the only internal topic that is replicated.
 HEARTBEATS = INTERNAL_PREFIX + "heartbeats"
 
 MAX_LENGTH = 249
@@ -26,12 +26,12 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def is_internal(name: str) -> bool:
-    """Whether the topic is the product's own: never selected by a flow, never listed as a user's."""
+    """Returns whether the topic is the product's own: never selected by a flow, never listed as a user's."""
     return name.startswith(INTERNAL_PREFIX)
 
 
 def illegal_because(name: str) -> str | None:
-    """Why Kafka would refuse a topic of this name, or None."""
+    """Returns why Kafka would refuse a topic of this name, or None."""
     if not name:
         return "a topic's name cannot be empty"
     if name in (".", ".."):
@@ -44,11 +44,11 @@ def illegal_because(name: str) -> str | None:
 
 
 def illegal_character(text: str) -> str | None:
-    """The first character that no topic's name can hold, or None."""
+    """Returns the first character that no topic's name can hold, or None."""
     found = _ILLEGAL.search(text)
     return found[0] if found else None
 
 
 def metric_name(name: str) -> str:
-    """What two names must not share at one cluster: brokers refuse `a.b` beside `a_b`."""
+    """Returns the form of a name that must be unique in a cluster: brokers refuse `a.b` beside `a_b`."""
     return name.replace(".", "_")

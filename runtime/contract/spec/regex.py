@@ -1,9 +1,9 @@
-r"""Regexes that users write: RE2 matches them, in time linear in the name, whatever the pattern.
+r"""Compiles regexes that users write: RE2 matches them in time linear in the name, for any pattern.
 
 The language is what Python's `re` and RE2 read alike, so that a pattern of an older topology keeps its
 meaning. Each difference is refused with the way to write it. Lookaround, backreferences, possessive and
-atomic groups have no linear match. `{,3}`, `[[:alpha:]]`, `\Q…\E` and `\C` are read by one of the two only,
-or by each in its own way. docs/internals/regex.md lists them.
+atomic groups have no linear match. `{,3}`, `[[:alpha:]]`, `\Q…\E` and `\C` are read by only one of the two
+engines, or differently by each. docs/internals/regex.md lists them.
 """
 
 import re
@@ -13,7 +13,7 @@ import re2
 
 LONGEST = 1_000  # characters of one pattern
 MOST_GROUPS = 50
-MEMORY = 512 * 1024  # of one compiled pattern, its automaton included
+MEMORY = 512 * 1024  # bytes of one compiled pattern, its automaton included
 
 _DIFFERENT = re.compile(
     r"\\(?P<escape>[A-Za-z])|\\(?P<back>[1-9])|\\.|(?P<class>\[\^?\]?)|(?P<least>\{,\d+\})|(?P<most>\{(\d+,)?\d{4,})",
@@ -26,7 +26,7 @@ _BACKREFERENCE = "refers back to a group, which cannot be matched in linear time
 _SPELL_OUT = "write the alternatives out"
 _TOO_OFTEN = ("repeats more than 1,000 times", "repeat fewer times")
 _ESCAPE_SIGNS = "put a backslash before a sign meant as itself"
-# The beginning of what RE2 says, with the part of the pattern behind it → what is wrong, and the way out.
+# The beginning of RE2's error text, with the quoted part of the pattern → the problem, and the hint.
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("invalid perl operator: (?=", _LOOKAROUND, _NAME_APART),
     ("invalid perl operator: (?!", _LOOKAROUND, _NAME_APART),
@@ -53,7 +53,7 @@ _SENTENCES: tuple[tuple[str, str, str], ...] = (
 
 
 class UnreadableRegex(ValueError):
-    """A pattern that is not read here: what is wrong with it, and the way out."""
+    """The pattern is not accepted; the error says what is wrong with it, and how to write it."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(f"{what}: {hint}")
@@ -62,7 +62,7 @@ class UnreadableRegex(ValueError):
 
 
 class Regex:
-    """A compiled pattern for whole names."""
+    """Holds a compiled pattern for whole names."""
 
     __slots__ = ("_capturing", "_compiled", "pattern")
 
@@ -73,7 +73,7 @@ class Regex:
 
     @property
     def size(self) -> int:
-        """Instructions of the compiled pattern: what compiling and matching costs."""
+        """Returns the number of instructions of the compiled pattern: the cost of compiling and matching."""
         return int(self._compiled.programsize)
 
     @property
@@ -82,15 +82,15 @@ class Regex:
 
     @property
     def groupindex(self) -> dict[str, int]:
-        """The numbers of named groups."""
+        """Returns the numbers of named groups."""
         return {name.decode(): number for name, number in self._groups().groupindex.items()}
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern matches the whole name."""
+        """Returns whether the pattern matches the whole name."""
         return self._compiled.fullmatch(_utf8(name)) is not None
 
     def captured(self, name: str) -> tuple[str, ...] | None:
-        """The texts of all groups, or None where the whole name does not match."""
+        """Returns the texts of all groups, or None where the whole name does not match."""
         found = self._groups().fullmatch(_utf8(name))
         return None if found is None else tuple(_text(part) for part in found.groups(default=b""))
 
@@ -102,7 +102,7 @@ class Regex:
 
 @lru_cache(maxsize=512)
 def regex(pattern: str) -> Regex:
-    """The pattern, compiled; UnreadableRegex where it is not read here."""
+    """Returns the compiled pattern. Raises UnreadableRegex where the pattern is not accepted."""
     if len(pattern) > LONGEST:
         raise UnreadableRegex(f"is longer than {LONGEST:,} characters", "split it into several patterns")
     _refuse_differences(pattern)
@@ -113,12 +113,12 @@ def regex(pattern: str) -> Regex:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a pattern matches a whole name."""
+    """Returns whether a pattern matches a whole name."""
     return regex(pattern).matches(name)
 
 
 def _refuse_differences(pattern: str) -> None:
-    """Refuse what Python and RE2 read apart, and what only one of them reads without an error."""
+    """Refuses what Python and RE2 read differently, and what only one of them reads without an error."""
     inside = False
     at = 0
     while at < len(pattern):
@@ -164,8 +164,8 @@ def _compiled(pattern: str, *, capture: bool) -> "re2._Regexp":
         raise _explained(wrong.args[0]) from None
 
 
-def _explained(said: object) -> UnreadableRegex:
-    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+def _explained(message: object) -> UnreadableRegex:
+    text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
     for begin, what, hint in _SENTENCES:
         if text.startswith(begin):
             return UnreadableRegex(what, hint)
@@ -173,7 +173,7 @@ def _explained(said: object) -> UnreadableRegex:
 
 
 def _utf8(name: str) -> bytes:
-    """The name for RE2. A lone surrogate passes, so that no name of a broker raises here."""
+    """Encodes the name for RE2. A lone surrogate passes, so that no name from a broker raises an error."""
     return name.encode(errors="surrogatepass")
 
 

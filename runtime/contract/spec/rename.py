@@ -1,9 +1,9 @@
-"""Rename rules: how a flow maps a topic's name at the source to its name at the destination, and back.
+"""Rename rules map a topic's name at the source to its name at the destination, and back.
 
-A name that a rule does not speak of keeps itself. So a rule may still send two live topics to one name
-(`a-x` and `b-x` under `a-(.*)` → `b-\\1`); that depends on the topics, and is found where they are known.
-Here a rule is refused only where its shape alone leaves no way back. `backward` prefers the name that the
-rule speaks of, and for every rule and every topic holds:
+A name that a rule does not match stays as it is. So a rule may still map two live topics to one name (`a-x`
+and `b-x` under `a-(.*)` → `b-\\1`). That depends on the topics, and is found where they are known. This
+module refuses a rule only where its form alone makes it impossible to invert. `backward` prefers the name
+that the rule matches, and for every rule and every topic holds:
 
     forward(rule, backward(rule, name)) == name        wherever backward gives a name
     backward(rule, forward(rule, topic)) == topic      wherever no second topic has the same forward name
@@ -20,14 +20,18 @@ from runtime.contract.spec.naming import illegal_because, illegal_character
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """`{topic}`, `{source}.{topic}`, `{topic}.replica`: literal text around `{topic}` and `{source}`."""
+    """Holds a rule such as `{source}.{topic}`: literal text around the placeholders `{topic}` and
+    `{source}`.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """`{match: "a-(.*)", to: "b-\\1"}`: a whole-name regex and its replacement; other names keep theirs."""
+    """Holds `{match: "a-(.*)", to: "b-\\1"}`: a whole-name regex and its replacement; other names keep
+    theirs.
+    """
 
     match: str
     to: str
@@ -35,7 +39,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`{orders: orders.copy}`: names written out; a name that is not in it keeps its own."""
+    """Holds names that are written out, as `{orders: orders.copy}`; any other name stays as it is."""
 
     names: tuple[tuple[str, str], ...]
 
@@ -46,7 +50,7 @@ SAME_NAME = Template("{topic}")
 
 
 def forward(rule: Rename, topic: str, source_cluster: str) -> str:
-    """The name at the destination."""
+    """Returns the name at the destination."""
     match rule:
         case Template(text):
             before, after = _around(text, source_cluster)
@@ -54,13 +58,13 @@ def forward(rule: Rename, topic: str, source_cluster: str) -> str:
         case Match(pattern, to):
             return rename_match.shape(pattern, to).forward(topic)
         case Table():
-            return _there(rule).get(topic, topic)
+            return _new_by_old(rule).get(topic, topic)
         case _:
             assert_never(rule)
 
 
 def backward(rule: Rename, name: str, source_cluster: str) -> str | None:
-    """The topic at the source that is `name` at the destination; None where the rule makes no such name."""
+    """Returns the source topic that has this name at the destination, or None where there is none."""
     match rule:
         case Template(text):
             before, after = _around(text, source_cluster)
@@ -71,15 +75,15 @@ def backward(rule: Rename, name: str, source_cluster: str) -> str | None:
         case Match(pattern, to):
             return rename_match.shape(pattern, to).backward(name)
         case Table():
-            if name in _back(rule):
-                return _back(rule)[name]
-            return None if name in _there(rule) else name
+            if name in _old_by_new(rule):
+                return _old_by_new(rule)[name]
+            return None if name in _new_by_old(rule) else name
         case _:
             assert_never(rule)
 
 
 def problem(rule: Rename) -> str | None:
-    """Why the rule cannot be used: no way back, or no legal name; None where it can."""
+    """Returns why the rule cannot be used (no inverse, or no legal name), or None where it can."""
     match rule:
         case Template(text):
             return _template_problem(text)
@@ -129,10 +133,10 @@ def _around(text: str, source_cluster: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=256)
-def _there(rule: Table) -> dict[str, str]:
+def _new_by_old(rule: Table) -> dict[str, str]:
     return dict(rule.names)
 
 
 @lru_cache(maxsize=256)
-def _back(rule: Table) -> dict[str, str]:
+def _old_by_new(rule: Table) -> dict[str, str]:
     return {new: old for old, new in rule.names}

@@ -1,8 +1,8 @@
-"""The rename rule of a regex: read as literal text and groups, so that it can be undone.
+"""Reads the rename rule of a regex as literal text and groups, so that it can be inverted.
 
-Undoing needs two things. Every character of the old name is either literal in `match` or inside one of its
-groups, so the groups' texts give the name back. And the new name splits into the groups' texts in one way
-only: at most one group has an open end, each other one is cut off by literal text it cannot hold itself.
+The inverse needs two things. Every character of the old name is either literal in `match` or inside one of
+its groups, so the groups' texts give the old name. And the new name splits into the groups' texts in one way
+only: at most one group has an open end, each other group is delimited by literal text that it cannot match.
 """
 
 import re
@@ -22,12 +22,12 @@ _NOT_AN_ATOM = re.compile(r"\(\?:|\)|\||[*+?]\??|\{\d*,?\d*\}\??")
 
 
 class NoWayBack(ValueError):
-    """The rule cannot be undone; the text says why and what to write instead."""
+    """The rule cannot be inverted; the text says why and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A rule, ready to be used in both directions."""
+    """Holds a parsed rule that maps names in both directions."""
 
     pattern: Regex
     inverse: Regex
@@ -35,12 +35,14 @@ class Shape:
     new: tuple[Piece, ...]
 
     def forward(self, topic: str) -> str:
+        """Returns the new name; a topic that the rule does not match stays as it is."""
         texts = self.pattern.captured(topic)
         if texts is None:
             return topic
         return "".join(texts[piece - 1] if isinstance(piece, int) else piece for piece in self.new)
 
     def backward(self, name: str) -> str | None:
+        """Returns the old name; None where the rule yields no such name."""
         texts = self.inverse.captured(name)
         if texts is not None:
             groups = dict(zip((piece for piece in self.new if isinstance(piece, int)), texts, strict=True))
@@ -51,6 +53,7 @@ class Shape:
 
 
 def problem(pattern: str, to: str) -> str | None:
+    """Returns why the rule cannot be inverted, or None."""
     try:
         shape(pattern, to)
     except NoWayBack as error:
@@ -60,7 +63,7 @@ def problem(pattern: str, to: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def shape(pattern: str, to: str) -> Shape:
-    """The rule, read; NoWayBack where it cannot be undone."""
+    """Returns the parsed rule. Raises NoWayBack where it cannot be inverted."""
     try:
         compiled = regex(pattern)
     except UnreadableRegex as wrong:
@@ -79,7 +82,7 @@ def shape(pattern: str, to: str) -> Shape:
 
 
 def _read_match(pattern: str) -> tuple[tuple[Piece, ...], dict[int, str]]:
-    """The pattern as literals and groups, and what stands inside each group."""
+    """Returns the pattern as literals and groups, and the inner pattern of each group."""
     text = pattern.removeprefix("^")
     if text.endswith("$") and not text.endswith("\\$"):
         text = text[:-1]
@@ -105,7 +108,7 @@ def _read_match(pattern: str) -> tuple[tuple[Piece, ...], dict[int, str]]:
 
 
 def _end_of_group(text: str, start: int) -> int:
-    """Where the group that opens at `start` closes."""
+    """Returns the position at which the group that opens at `start` closes."""
     depth, at = 0, start
     while at < len(text):
         if whole := _ESCAPE_OR_CLASS.match(text, at):
@@ -119,7 +122,7 @@ def _end_of_group(text: str, start: int) -> int:
 
 
 def _body(inside: str, pattern: str) -> str:
-    """What a group holds, without its name."""
+    """Returns the inner pattern of a group, without the group's name."""
     body = re.sub(r"^\?P?<\w+>", "", inside)
     if body.startswith("?"):
         raise NoWayBack(f"match: '({inside})' of {pattern!r} is no plain group: write ( ) round what varies")
@@ -156,7 +159,10 @@ def _number(found: re.Match[str], compiled: Regex) -> int:
 
 
 def _splits_one_way(new: tuple[Piece, ...], bodies: dict[int, str]) -> None:
-    """Cut closed groups off from the left, then from the right: at most one may be left between them."""
+    """Checks that a new name splits into the groups' texts in one way only.
+
+    It removes delimited groups from the left, then from the right: at most one may remain between them.
+    """
     first = _cut(new, bodies)
     last = len(new) - 1 - _cut(new[::-1], bodies, backwards=True)
     open_groups = [piece for piece in new[first : last + 1] if isinstance(piece, int)]
@@ -168,7 +174,7 @@ def _splits_one_way(new: tuple[Piece, ...], bodies: dict[int, str]) -> None:
 
 
 def _cut(pieces: tuple[Piece, ...], bodies: dict[int, str], *, backwards: bool = False) -> int:
-    """How many pieces from this end are surely told apart."""
+    """Returns how many pieces from this end have unambiguous limits."""
     for at, piece in enumerate(pieces):
         if isinstance(piece, str):
             continue
@@ -181,7 +187,7 @@ def _cut(pieces: tuple[Piece, ...], bodies: dict[int, str], *, backwards: bool =
 
 
 def _may_hold(body: str, char: str) -> bool:
-    """Whether a text that the group matches may hold this character; yes, where it can't be told."""
+    """Returns whether a text that the group matches may hold this character; True where that is unknown."""
     at = 0
     while at < len(body):
         if atom := _ATOM.match(body, at):
@@ -203,7 +209,7 @@ def _atom_may_hold(atom: str, char: str) -> bool:
 
 
 def _inverse(new: tuple[Piece, ...], bodies: dict[int, str]) -> Regex:
-    """The regex of new names. Its groups are in the order of `new`."""
+    """Returns the regex of new names. Its groups are in the order of `new`."""
     text = "".join(re.escape(one) if isinstance(one, str) else f"({bodies[one]})" for one in new)
     try:
         return regex(text)

@@ -1,10 +1,11 @@
-"""Routes: which topics each flow takes, and what they are called there. Plan and job ask the same code.
+"""Routes decide which topics each flow takes, and their names at the destination.
 
-Beside include, exclude and the default denials one rule keeps names from growing without end: a regex never
-takes a topic that a flow made out of a topic of its own destination, unless it would arrive there as that
-very topic. So `dc1.orders` at dc2 does not go back to dc1 as `dc2.dc1.orders`, over however many clusters it
-came, while `orders`, which both sides hold under one name, does go both ways (provenance keeps its records
-apart). A name that is written out literally is taken all the same.
+Plan and job use the same code. Beside include, exclude and the default denials one rule keeps names from
+growing without end: a regex never takes a topic that a flow made out of a topic of its own destination,
+unless the topic would arrive there under its original name. So `dc1.orders` at dc2 is not copied back to dc1
+as `dc2.dc1.orders`, over however many clusters it came. `orders`, which both sides hold under one name, is
+copied in both directions (provenance keeps its records apart). A name that is written out literally is always
+taken.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,24 +16,24 @@ from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.rename import SAME_NAME, Rename, backward, forward
 from runtime.contract.spec.selection import Answer, Rules, Selector
 
-# Kafka's own: no client may write them, so no flow copies them.
+# Kafka's own topics: no client may write them, so no flow copies them.
 BROKER_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
 
 
 def is_reserved(topic: str) -> bool:
-    """Whether no flow ever takes the topic: the product's own, or the brokers' own."""
+    """Returns whether no flow ever takes the topic: it is the product's own, or the brokers' own."""
     return is_internal(topic) or topic in BROKER_TOPICS
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One flow, as far as names go.
+    """Describes one flow as far as names go.
 
-    A failback flow (`reverse_of`) has the rename of the flow it brings home, used backwards, and that flow's
-    rules in `undoes`: it takes what that flow copied. Its own rules, where it has any, may only narrow this,
-    by either name of a topic.
+    A failback flow (`reverse_of`) inverts the rename of the flow that it reverses, and holds that flow's
+    rules in `undoes`: it takes the topics that the other flow copied. Its own rules, where it has any, may
+    only narrow this, by either name of a topic.
     """
 
     flow: str
@@ -44,15 +45,17 @@ class Route:
 
 
 class Verdict(Enum):
+    """Lists whether a flow takes a topic, and why not."""
+
     TAKEN = "taken"
     DENIED = "denied"  # hidden by a default denial alone
     EXCLUDED = "excluded"
-    RETURNS = "returns"  # it was made out of a topic of the flow's destination
+    RETURNS = "returns"  # it was copied from a topic of the flow's destination
     OUTSIDE = "outside"
 
 
 class Way:
-    """A route, compiled."""
+    """Holds a route with its compiled rules."""
 
     __slots__ = ("_home", "_rules", "route")
 
@@ -62,19 +65,19 @@ class Way:
         self._home = Selector(route.undoes) if route.undoes is not None else None
 
     def name_there(self, topic: str) -> str | None:
-        """What a topic of the source is called at the destination; None where it has no name there."""
+        """Returns the name of a source topic at the destination; None where it has no name there."""
         if self._home is None:
             return forward(self.route.rename, topic, self.route.source)
         return backward(self.route.rename, topic, self.route.destination)
 
     def topic_here(self, name: str) -> str | None:
-        """The topic of the source that would be called so at the destination."""
+        """Returns the source topic that would have this name at the destination."""
         if self._home is None:
             return backward(self.route.rename, name, self.route.source)
         return forward(self.route.rename, name, self.route.destination)
 
     def answer(self, topic: str) -> Answer:
-        """What include, exclude and the denials say."""
+        """Returns the result of include, exclude and the denials for a topic."""
         if is_reserved(topic):
             return Answer.OUTSIDE
         if self._home is None:
@@ -91,7 +94,7 @@ class Way:
 
     @property
     def written_out(self) -> frozenset[str]:
-        """The topics of the source that the flow names literally, there or not."""
+        """Returns the source topics that the flow names literally, whether they exist or not."""
         if self._home is None:
             return frozenset(name for name in self._rules.written_out if not is_reserved(name))
         topics = (self.topic_here(name) for name in self._home.written_out)
@@ -101,12 +104,15 @@ class Way:
 
     @property
     def open_ended(self) -> bool:
-        """Whether the flow may take topics that nobody has named."""
+        """Returns whether the flow may take topics that its rules do not name literally."""
         return (self._home or self._rules).open_ended
 
 
 class Router:
-    """All flows of a topology. What one of them takes may depend on the others, never on what exists."""
+    """Holds all flows of a topology.
+
+    The topics that one flow takes may depend on the other flows, never on the topics that exist.
+    """
 
     __slots__ = ("_into", "_may_return", "ways")
 
@@ -114,11 +120,12 @@ class Router:
         self.ways = {route.flow: Way(route) for route in sorted(routes, key=lambda route: route.flow)}
         self._into: dict[str, list[Way]] = {}
         for way in self.ways.values():
-            if way.route.undoes is None:  # a way back and its original are one way: only one of them runs
+            if way.route.undoes is None:  # a flow and its reverse count once: only one of them runs at a time
                 self._into.setdefault(way.route.destination, []).append(way)
-        self._may_return = {name for name, way in self.ways.items() if self._comes_round(way.route)}
+        self._may_return = {name for name, way in self.ways.items() if self._has_cycle(way.route)}
 
     def verdict(self, flow: str, topic: str) -> Verdict:
+        """Returns whether a flow takes a topic, and why not."""
         way = self.ways[flow]
         match way.answer(topic):
             case Answer.NAMED:
@@ -135,21 +142,24 @@ class Router:
                 return Verdict.OUTSIDE
 
     def name_there(self, flow: str, topic: str) -> str | None:
-        """The topic's name at the destination if the flow takes it, else None."""
+        """Returns the topic's name at the destination if the flow takes it, else None."""
         if self.verdict(flow, topic) is not Verdict.TAKEN:
             return None
         return self.ways[flow].name_there(topic)
 
     def is_one(self, flow: str, topic: str) -> bool:
-        """Whether copies of the destination's topic come back to this one: then neither is a mirror, and the
-        settings of neither may follow the other's.
+        """Returns whether the topic at the destination is an origin of the same topic at the source.
+
+        Then neither of the two is a mirror, and the settings of neither may follow the other's.
         """
         route = self.ways[flow].route
-        there = (route.destination, self.ways[flow].name_there(topic))
-        return any(origin == there for origin in self._origins(route.source, topic))
+        mirror = (route.destination, self.ways[flow].name_there(topic))
+        return any(origin == mirror for origin in self._origins(route.source, topic))
 
-    def _comes_round(self, route: Route) -> bool:
-        """Whether anything comes from the flow's destination to its source, and names change on the way."""
+    def _has_cycle(self, route: Route) -> bool:
+        """Returns whether flows lead from this flow's destination to its source, and one of them renames
+        topics.
+        """
         seen: set[str] = set()
         waiting = [route.source]
         renamed = route.rename != SAME_NAME
@@ -162,7 +172,7 @@ class Router:
         return renamed and route.destination in seen
 
     def _returns(self, way: Way, topic: str) -> bool:
-        """Whether the topic was made, step by step, out of one of the destination's under another name."""
+        """Returns whether a topic of the destination is an origin of this topic, under another name."""
         if way.route.flow not in self._may_return:
             return False
         name = way.name_there(topic)
@@ -172,11 +182,14 @@ class Router:
         )
 
     def _origins(self, cluster: str, topic: str, end: str | None = None) -> Iterator[tuple[str, str]]:
-        """All that a topic was made of, step by step; what is at `end` is not followed any further."""
+        """Yields every topic that this topic was copied from, over any hops.
+
+        Topics at `end` are not traced further.
+        """
         seen = {(cluster, topic)}
         waiting = [(cluster, topic)]
         while waiting:
-            for origin in self._made_of(*waiting.pop()):
+            for origin in self._direct_origins(*waiting.pop()):
                 if origin in seen:
                     continue
                 yield origin
@@ -184,7 +197,8 @@ class Router:
                 if origin[0] != end:
                     waiting.append(origin)
 
-    def _made_of(self, cluster: str, topic: str) -> Iterator[tuple[str, str]]:
+    def _direct_origins(self, cluster: str, topic: str) -> Iterator[tuple[str, str]]:
+        """Yields the topics from which flows copy directly into this topic."""
         for way in self._into.get(cluster, ()):
             older = way.topic_here(topic)
             if older is not None and way.answer(older).taken:

@@ -1,7 +1,7 @@
-"""Which names a selection takes: regexes of whole names, include less exclude less the default denials.
+"""Selects names by regexes of whole names: include, less exclude, less the default denials.
 
-A name that `include` writes out literally is never hidden by the defaults, only by `exclude`. What the
-defaults do hide is an answer of its own, so that it can be said aloud.
+A name that `include` writes out literally is never hidden by the defaults, only by `exclude`. A name that the
+defaults hide has an `Answer` of its own, so that the planner can report it.
 """
 
 import re
@@ -16,10 +16,12 @@ GROUP_DENIALS = (r"console-consumer-.*", r"connect-.*", r"__.*")
 
 
 class Answer(Enum):
+    """Lists whether a selection takes a name, and why not."""
+
     NAMED = "named"  # taken, and written out literally
     MATCHED = "matched"  # taken by a regex
     DENIED = "denied"  # included, and hidden by a default denial alone
-    EXCLUDED = "excluded"  # included, and taken out again by the user
+    EXCLUDED = "excluded"  # included, and removed by the user's exclude
     OUTSIDE = "outside"  # not included
 
     @property
@@ -29,7 +31,10 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`denials` are what `default_exclude` stands for: those of topics, or those of groups."""
+    """Holds the rules of a selection.
+
+    `denials` are the patterns that `default_exclude` adds: for topics or for groups.
+    """
 
     include: tuple[str, ...]
     exclude: tuple[str, ...] = ()
@@ -38,7 +43,7 @@ class Rules:
 
 
 class Selector:
-    """Rules, compiled once. Build it once and ask it for every name."""
+    """Applies rules that are compiled once. Build one selector and use it for every name."""
 
     __slots__ = ("_denied", "_exclude", "include", "rules")
 
@@ -49,6 +54,7 @@ class Selector:
         self._denied = Names(rules.denials if rules.default_exclude else ())
 
     def answer(self, name: str) -> Answer:
+        """Returns whether the selection takes a name, and why not."""
         if not self.include.match(name):
             return Answer.OUTSIDE
         if self._exclude.match(name):
@@ -59,12 +65,12 @@ class Selector:
 
     @property
     def written_out(self) -> frozenset[str]:
-        """The names that `include` writes out and nothing takes out again."""
+        """Returns the names that `include` writes out literally and `exclude` does not remove."""
         return frozenset(name for name in self.include.written_out if not self._exclude.match(name))
 
     @property
     def open_ended(self) -> bool:
-        """Whether `include` may match a name that nobody has written out."""
+        """Returns whether `include` may match a name that it does not write out literally."""
         return bool(self.include.patterns)
 
 
@@ -72,20 +78,23 @@ _SIGN = re.compile(r"\\([^A-Za-z0-9])|([\\^$*+?{}\[\]|()])")
 
 
 def written_out(entry: str) -> str | None:
-    """The name that a regex writes out, if it is nothing but a name: `a\\.b`, and also `a.b`."""
+    """Returns the name that a regex writes out, if it is nothing but a name: `a\\.b`, and also `a.b`."""
     if any(sign[2] for sign in _SIGN.finditer(entry)):
         return None
     return _SIGN.sub(r"\1", entry)
 
 
 class Names:
-    """Many whole-name regexes, asked at once. Names that are written out cost nothing, however many."""
+    """Matches a name against many whole-name regexes at once.
+
+    Names that are written out literally are found by a hash lookup, however many there are.
+    """
 
     __slots__ = ("_dotted", "_exact", "_matches", "patterns", "written_out")
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._exact: set[str] = set()
-        # A bare dot stands for any sign: (length, where the dots are) → the names without these signs.
+        # An unescaped dot matches any character: length → positions of the dots → the names without them.
         self._dotted: dict[int, dict[tuple[int, ...], set[str]]] = {}
         patterns: list[Regex] = []
         written = set()
@@ -106,19 +115,20 @@ class Names:
         self.written_out = frozenset(written)
 
     def match(self, name: str) -> bool:
+        """Returns whether any of the regexes matches the whole name."""
         if name in self._exact:
             return True
         of_length = self._dotted.get(len(name))
         if of_length and any(_without(name, dots) in known for dots, known in of_length.items()):
             return True
-        for matches in self._matches:  # noqa: SIM110 - faster than any(), and asked of every topic
+        for matches in self._matches:  # noqa: SIM110 - faster than any(), and called for every topic
             if matches(name):
                 return True
         return False
 
 
 def _bare_dots(entry: str) -> tuple[int, ...]:
-    """Where an unescaped dot stands, counted in the name that the entry writes out."""
+    """Returns the positions of the unescaped dots, counted in the name that the entry writes out."""
     bare = _SIGN.sub("x", entry)
     return tuple(at for at, sign in enumerate(bare) if sign == ".")
 
