@@ -1,1 +1,4 @@
-"""The records of the internal topics, as versioned codecs, and the arithmetic of progress. Pure."""
+"""This package holds versioned codecs for the records of the internal topics, and the arithmetic of progress.
+
+It is pure: it reads and writes nothing.
+"""

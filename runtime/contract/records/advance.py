@@ -1,6 +1,4 @@
-"""How progress moves: by what a transaction copied, by what is given up on purpose, by a side that was
-recreated.
-"""
+"""Computes a partition's progress: after a transaction, after a gap, and after a side was recreated."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -10,13 +8,13 @@ from msgspec.structs import replace
 from runtime.contract.records.ledger import Gap, Mark, Progress, Segment
 from runtime.contract.records.offset_map import Run, encode_runs
 
-SEAL_AT = 128  # runs that progress carries with it before they become a segment of the map
+SEAL_AT = 128  # runs in the progress record before they become a segment of the map
 LARGEST = 8_192  # runs in a segment: a heavily compacted topic has a run per record
 KEPT_GAPS = 16
 
 
 class Advance(NamedTuple):
-    """What one transaction did to a partition: new runs, and where it stands behind them."""
+    """Describes the effect of one transaction on a partition: the new runs, and the position behind them."""
 
     position: int
     source_epoch: int
@@ -39,7 +37,7 @@ def first_progress(
     destination_end: int,
     now_ms: int,
 ) -> Progress:
-    """What the driver commits before a partition is copied for the first time (R1)."""
+    """Returns the progress that the driver commits before a partition is copied for the first time (R1)."""
     return Progress(
         generation=generation,
         source_topic_id=source_topic_id,
@@ -59,21 +57,24 @@ def first_progress(
 def advance(
     progress: Progress, step: Advance, generation: int, now_ms: int
 ) -> tuple[Progress, list[Segment]]:
-    """Progress after a transaction, and the segments of the map that it seals when there are runs enough
-    (R6).
+    """Returns the progress after a transaction, and the segments of the offset map that it seals (R6).
+
+    A segment is sealed as soon as there are `SEAL_AT` open runs. Raises ValueError for a position that moves
+    back and for runs beyond the position.
     """
     if step.position < progress.position:
         raise ValueError(f"position {step.position} lies before {progress.position}")
     if step.runs and step.runs[-1].source_end > step.position:
         raise ValueError(f"{step.runs[-1]} reaches beyond the position {step.position}")
     segments: list[Segment] = []
-    after, left = progress, step.runs
-    while after.open_runs + len(left) > LARGEST:
-        now, left = left[: LARGEST - after.open_runs], left[LARGEST - after.open_runs :]
-        after, segment = seal(_with_runs(after, now, now[-1].source_end if now else after.position))
+    after, remaining = progress, step.runs
+    while after.open_runs + len(remaining) > LARGEST:
+        room = LARGEST - after.open_runs
+        added, remaining = remaining[:room], remaining[room:]
+        after, segment = seal(_with_runs(after, added, added[-1].source_end if added else after.position))
         segments.append(segment)
     after = replace(
-        _with_runs(after, left, step.position),
+        _with_runs(after, remaining, step.position),
         generation=generation,
         source_epoch=max(step.source_epoch, progress.source_epoch),
         destination_epoch=max(step.destination_epoch, progress.destination_epoch),
@@ -103,7 +104,7 @@ def _with_runs(progress: Progress, runs: Sequence[Run], position: int) -> Progre
 
 
 def seal(progress: Progress) -> tuple[Progress, Segment]:
-    """The open span as a segment, and progress with an empty one behind it."""
+    """Returns the open span as a segment, and the progress with an empty open span behind it."""
     segment = Segment(
         low=progress.open_low,
         end=progress.position,
@@ -132,7 +133,10 @@ def give_up(
     now_ms: int,
     source_epoch: int = -1,
 ) -> Progress:
-    """Moves forward over source offsets that will not be copied, and remembers which and why (R4)."""
+    """Moves the position over source offsets that will not be copied, and records the gap (R4).
+
+    `why` is the reason. Raises ValueError for a position that moves back.
+    """
     if position < progress.position:
         raise ValueError(f"position {position} lies before {progress.position}")
     gap = Gap(progress.position, position, why, now_ms)
@@ -156,8 +160,9 @@ def start_over(
     generation: int,
     now_ms: int,
 ) -> Progress:
-    """After one side was recreated or truncated and someone said go on: a new map, older segments do not
-    count.
+    """Returns the progress after one side was recreated or truncated and an operator said to continue.
+
+    It begins a new offset map: older segments no longer count.
     """
     return replace(
         progress,

@@ -1,8 +1,8 @@
-"""The checkpoints topic: the newest translation of each group's offset, for audit and against feedback.
+"""The checkpoints topic holds the newest translation of each group's offset, for audit and against feedback.
 
 `["checkpoint", flow, group, topic, partition]` → Checkpoint, by the topic's name at the source. The topic is
-compacted. Whoever syncs groups in the other direction compares what it finds with what was written here: an
-offset that this product wrote is no group's own.
+compacted. A flow that syncs groups in the other direction compares the offsets that it finds with these
+records: an offset that this product wrote is not the group's own commit.
 """
 
 from enum import StrEnum
@@ -17,8 +17,10 @@ _VERSION = b"\x01"
 
 
 class CheckpointState(StrEnum):
-    """`translated`: the destination has it. `ahead`: the group stands further there already. `ours`: what
-    stands at the source was written by this product, nothing is to be done.
+    """Lists the results of translating one offset of a group.
+
+    `translated`: the destination has the translated offset. `ahead`: the group's offset at the destination is
+    larger already. `ours`: the offset at the source was written by this product, so nothing is to be done.
     """
 
     TRANSLATED = "translated"
@@ -30,6 +32,8 @@ class CheckpointState(StrEnum):
 
 
 class CheckpointKey(NamedTuple):
+    """Identifies the checkpoint of one group in one partition, by the topic's name at the source."""
+
     flow: str
     group: str
     topic: str
@@ -37,14 +41,14 @@ class CheckpointKey(NamedTuple):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
-    """`destination` is what `source` was translated to, -1 where it has no translation now.
+    """Holds one translation: `destination` is the translated offset of `source`, -1 where it has none now.
 
-    `written` is what this flow last committed at the destination, `written_source` the source offset that it
-    stands for. It is said before it is done: `before` is what was written the time before, and stands there
-    if the job died in between. `by_time`: the translation went by the time of a record, not by the map.
-    `floor`: of a topic that several clusters write, the smallest position over the other origins, which only
-    the source's maps can tell; -1 where there is none. Fields are only ever added, at the end, with a
-    default.
+    `written` is the offset that this flow last committed at the destination, `written_source` the source
+    offset that it translates. The checkpoint is written before the commit. `before` is the previous value of
+    `written`, and is the offset at the destination if the job died in between. `by_time`: the translation
+    used the time of a record, not the map. `floor`: for a topic that several clusters write, the smallest
+    position over the other origins, which only the source's maps contain; -1 where there is none. Fields are
+    only ever added, at the end, with a default.
     """
 
     source: int
@@ -63,12 +67,12 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def ours(self) -> frozenset[int]:
-        """Offsets that this product may have put at the destination."""
+        """Returns the offsets that this product may have committed at the destination."""
         return frozenset(offset for offset in (self.written, self.before) if offset >= 0)
 
 
 class UnreadableCheckpoint(UnreadableValue):
-    """Of a version that this one does not know."""
+    """The checkpoint has a version that this runtime does not know."""
 
 
 def encode_key(key: CheckpointKey) -> bytes:
@@ -76,7 +80,7 @@ def encode_key(key: CheckpointKey) -> bytes:
 
 
 def decode_key(key: bytes | None) -> CheckpointKey | None:
-    """None for a key of a newer version: a reader ignores what it does not know."""
+    """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
     match record_values.key_parts(key):
         case ["checkpoint", str(flow), str(group), str(topic), int(partition)]:
             return CheckpointKey(flow, group, topic, partition)

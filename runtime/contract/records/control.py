@@ -1,6 +1,6 @@
-"""What a job is told, in the control topic: commands from outside, and the driver's words to its slots.
+"""The control topic carries commands to jobs, and messages from a driver to its slots.
 
-Words to slots carry the driver's name: a slot listens to the one that started it and to nobody else. Values
+Messages to slots carry the driver's name: a slot accepts only those of the driver that started it. Values
 begin with a version byte; large ones are compressed.
 """
 
@@ -14,24 +14,24 @@ from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
 
 _VERSION = b"\x01"
-_KEEP_PLAIN = 1_000
+_COMPRESS_FROM_BYTES = 1_000
 
 
-# The job says in every heartbeat which command it carried out last.
+# The job names the command that it carried out last in every heartbeat.
 CommandId = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class StopJob(msgspec.Struct, frozen=True, tag="stop"):
-    """Transactions end, slots end, the job says goodbye."""
+    """Stops the job: transactions end, slots end, the job reports that it stopped."""
 
     id: CommandId
 
 
 class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
-    """From now on the job has these flows: they come, go and change without a restart.
+    """Replaces the job's flows: it adds, removes and changes flows without a restart.
 
-    It takes over no cluster that it was not started with, and no other address, pin or client setting of one
-    that it was. `slots` and what Spark is started with need a new start, too.
+    It takes over no cluster that the job was not started with, and no other address, pin or client setting of
+    one that it was. `slots` and Spark's start-up settings need a restart, too.
     """
 
     id: CommandId
@@ -39,7 +39,7 @@ class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
 
 
 class AcceptLoss(msgspec.Struct, frozen=True, tag="accept_loss"):
-    """An operator said: these partitions of the flow, which stand still over lost records, go on (R4)."""
+    """Lets partitions that stopped over lost records continue, because an operator accepted the loss (R4)."""
 
     id: CommandId
     flow: str
@@ -50,13 +50,18 @@ Command = StopJob | Reconfigure | AcceptLoss
 
 
 class Assign(msgspec.Struct, frozen=True, tag="assign"):
-    """`assignment` is encoded: the room that copies knows its shape."""
+    """Sends a slot its assignment.
+
+    `assignment` stays encoded: `runtime.contract.spec.assignment` decodes it.
+    """
 
     driver: str
     assignment: msgspec.Raw
 
 
 class StopSlot(msgspec.Struct, frozen=True, tag="stop_slot"):
+    """Stops the slot if this driver started it."""
+
     driver: str
 
 
@@ -64,20 +69,22 @@ Word = Assign | StopSlot
 
 
 class UnreadableControl(UnreadableValue):
-    """A control record that this version can't read: the job's status says so."""
+    """A control record that this version can't read: the job's status reports it."""
 
 
 def command_key(job: str) -> bytes:
+    """Returns the key of commands to a job."""
     return msgspec.json.encode(["job", job])
 
 
 def slot_key(job: str, slot: int) -> bytes:
+    """Returns the key of a driver's messages to one of its slots."""
     return msgspec.json.encode(["slot", job, slot])
 
 
 def encode(message: Command | Word) -> bytes:
     text = msgspec.json.encode(message)
-    return _VERSION + (text if len(text) < _KEEP_PLAIN else record_values.compress(text))
+    return _VERSION + (text if len(text) < _COMPRESS_FROM_BYTES else record_values.compress(text))
 
 
 _command = msgspec.json.Decoder(Command)
@@ -85,7 +92,10 @@ _word = msgspec.json.Decoder(Word)
 
 
 def decode_command(value: bytes) -> Command:
-    """Raises UnreadableControl. A spec in a command is held to all that a spec in a file is."""
+    """Decodes a command.
+
+    Raises UnreadableControl. A spec in a command must pass the same checks as one in a file.
+    """
     try:
         command: Command = record_values.decode(_command, _text(value))
         if isinstance(command, Reconfigure):
@@ -96,7 +106,7 @@ def decode_command(value: bytes) -> Command:
 
 
 def decode_word(value: bytes) -> Word:
-    """Raises UnreadableControl."""
+    """Decodes a message to a slot. Raises UnreadableControl."""
     try:
         word: Word = record_values.decode(_word, _text(value))
     except UnreadableValue as error:

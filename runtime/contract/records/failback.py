@@ -1,12 +1,14 @@
-"""Copying turns round: a flow begins where its opposite, the flow the other way, has ended. Pure.
+"""A failback reverses the direction of copying: a flow begins at the end of its opposite flow.
 
-Two flows are opposites where one is the `reverse_of` the other; only one of them runs at a time. What the
-one copied last is the exact place where the own history of its destination begins, so there the other starts
-(R1). Its offset map begins with that of its opposite, read the other way round: a record that came from there
-is still the same record (R6), so groups go home to the exact record, however often the direction changes.
+Two flows are opposites where one is the `reverse_of` the other; only one of them runs at a time. The end of
+the records that one copied is the exact offset where the native records of its destination begin, so the
+other starts there (R1). Its offset map begins with that of its opposite, inverted: a record that came from
+there is still the same record (R6). So groups continue at the exact record, however often the direction
+changes.
 
-In which order the two ran is told by their generations: `life` counts how often a flow came back, `after` by
-which life of its opposite it began. So an older end is never taken for the newest.
+Generations record the order in which the two ran: `life` counts how often a flow came back, `after` is the
+life of its opposite by whose end it began. So an older end is never taken for the newest. This module is
+pure.
 """
 
 from __future__ import annotations
@@ -26,14 +28,17 @@ _RUNNING = ("active", "paused")
 
 
 def opposite_of(job: JobSpec, flow: FlowSpec) -> str | None:
-    """The flow that goes the other way in its place."""
+    """Returns the flow that copies in the opposite direction, or None."""
     if flow.reverse_of is not None:
         return flow.reverse_of
     return next((route.name for route in job.routes if route.reverse_of == flow.name), None)
 
 
 def taken_up(before: Generation | None, record: Generation) -> Generation:
-    """A generation with what the one before knew of its lives: one that had ended comes back."""
+    """Returns the new generation with the lives of the previous one.
+
+    A flow that had ended begins another life.
+    """
     if before is None:
         return replace(record, turning=record.state in _RUNNING)
     back = before.ended and not before.turning and record.state in _RUNNING
@@ -46,29 +51,38 @@ def taken_up(before: Generation | None, record: Generation) -> Generation:
 
 
 def may_turn(mine: Generation, opposite: Generation) -> bool:
-    """Whether the opposite ended after it had begun where this flow's life before this one ended."""
+    """Returns whether the opposite ended after it had begun at the end of this flow's previous life."""
     return opposite.ended and opposite.after == mine.life - 1
 
 
 def may_come_back(ended: Generation, opposite: Generation) -> bool:
-    """The same, of a flow that has not come back yet. One that ended before it had begun did not live."""
+    """Returns the same as `may_turn` for a flow that has not come back yet.
+
+    A life that ended before it had begun does not count.
+    """
     begun = ended.life - 1 if ended.turning else ended.life
     return opposite.ended and opposite.after == begun
 
 
 def handed_over(ended: Generation, opposite: Generation) -> bool:
-    """Whether the opposite began where this flow ended: what its source got since is no more to be copied."""
+    """Returns whether the opposite began at this flow's end.
+
+    Then later records of this flow's source are no longer to be copied.
+    """
     return ended.ended and opposite.after == ended.life and not opposite.turning
 
 
 def turned(mine: Generation, opposite: Generation | None) -> Generation:
-    """Its positions are taken from there."""
+    """Returns the generation of a flow whose positions were taken from its opposite's end."""
     return replace(mine, turning=False, after=opposite.life if opposite is not None else mine.after)
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Both sides of a partition as they are now. `source_start` and `destination_end` bound the logs."""
+    """Holds the present state of both sides of a partition.
+
+    `source_start` and `destination_end` bound the logs.
+    """
 
     source_topic_id: bytes
     source_start: int
@@ -78,7 +92,10 @@ class Here:
 
 
 class Begun(NamedTuple):
-    """`segments` are numbered from `first` on, in the incarnation of `progress`."""
+    """Holds a partition's first progress and the inverted segments of its map.
+
+    `segments` are numbered from `first` on, in the incarnation of `progress`.
+    """
 
     progress: Progress
     first: int
@@ -94,17 +111,18 @@ def begin(
     generation: int,
     now_ms: int,
 ) -> Begun:
-    """Where a partition starts whose opposite's ledger says `opposite` and `offsets`.
+    """Returns where a partition starts, by the progress and the offset map of its opposite.
 
-    A side that was recreated since holds nothing that was copied: all that the source has travels. A
-    destination that lost its end gets it back. What travels of that came from the destination itself.
+    Where a side was recreated since, nothing that was copied is left on it: all records of the source are
+    copied. Where the destination lost its end, the lost records are copied back, although they came from the
+    destination.
     """
     position, segments = here.source_start, list[Segment]()
-    mine, theirs = opposite.destination_topic_id, opposite.source_topic_id
-    if (mine, theirs) == (here.source_topic_id, here.destination_topic_id):
+    source_id, destination_id = opposite.destination_topic_id, opposite.source_topic_id
+    if (source_id, destination_id) == (here.source_topic_id, here.destination_topic_id):
         position = _position(opposite, offsets, here.destination_end)
         segments = list(_inverted(offsets, position, here.destination_end))
-    restored = opposite.destination_end if mine == here.source_topic_id else 0
+    restored = opposite.destination_end if source_id == here.source_topic_id else 0
     if before is None:
         started = first_progress(
             generation=generation,
@@ -130,7 +148,7 @@ def begin(
 
 
 def _position(opposite: Progress, offsets: OffsetMap, destination_end: int) -> int:
-    """Behind what the opposite wrote last, or before the first of it that this side no longer has."""
+    """Returns the offset behind the opposite's last record, or of its first one that the destination lost."""
     position = opposite.destination_end
     for span in reversed(offsets.spans):
         for run in reversed(span.runs):
@@ -141,7 +159,7 @@ def _position(opposite: Progress, offsets: OffsetMap, destination_end: int) -> i
 
 
 def _inverted(offsets: OffsetMap, position: int, destination_end: int) -> Iterator[Segment]:
-    """A segment for each span, up to `position`: they meet, as those of a flow do."""
+    """Yields an inverted segment for each span, up to `position`; the segments are contiguous."""
     spans = [span for span in offsets.spans if span.destination_low < position]
     for at, span in enumerate(spans):
         end = spans[at + 1].destination_low if at + 1 < len(spans) else position
@@ -158,16 +176,18 @@ def _inverted(offsets: OffsetMap, position: int, destination_end: int) -> Iterat
 
 
 def _cut(run: Run, destination_end: int) -> Run:
-    """The other way round, and no further than the destination goes now."""
+    """Returns the inverted run, cut at the present end of the destination."""
     return Run(run.destination, run.source, min(run.records, destination_end - run.source))
 
 
 def strangers(before: Progress | None, after: Begun, here: Here) -> list[tuple[int, int]]:
-    """Source offsets between where the flow stood and where it starts that hold more than the marker of a
-    transaction, and that its opposite did not write: someone wrote there while it was not for him to write.
-    Of what was made anew meanwhile, from its beginning.
+    """Returns the ranges of source offsets that another producer wrote while only the opposite was to write.
+
+    A range lies between the flow's old position and its start, was not written by its opposite, and is longer
+    than the marker of a transaction. For a topic that was recreated meanwhile, the ranges begin at its log
+    start.
     """
-    found, at = [], _stood(before, after, here)
+    found, at = [], _old_position(before, after, here)
     for segment in after.segments:
         for run in segment.span().runs:
             if run.source - at > 1:
@@ -179,16 +199,17 @@ def strangers(before: Progress | None, after: Begun, here: Here) -> list[tuple[i
 
 
 def single_before(before: Progress | None, after: Begun, here: Here) -> int | None:
-    """The one source offset between where the flow stood and the first record that its opposite wrote, where
-    there is exactly one: a marker, or a record of another writer. Only the log tells which.
+    """Returns the one source offset between the old position and the opposite's first record, if it is one.
+
+    It is a marker, or a record of another writer. Only the log shows which.
     """
-    at = _stood(before, after, here)
+    at = _old_position(before, after, here)
     runs = (run for segment in after.segments for run in segment.span().runs)
     first = next((run for run in runs if run.source_end > at), None)
     end = first.source if first is not None else after.progress.position
     return at if end - at == 1 else None
 
 
-def _stood(before: Progress | None, after: Begun, here: Here) -> int:
+def _old_position(before: Progress | None, after: Begun, here: Here) -> int:
     same = before is not None and after.progress.source_topic_id == before.source_topic_id
     return before.position if before is not None and same else here.source_start

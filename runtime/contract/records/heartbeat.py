@@ -1,4 +1,4 @@
-"""Heartbeats: written at a flow's source, copied by the flow, so that their lag measures the link end to end.
+"""Heartbeats are written at a flow's source and copied by the flow: their lag measures the whole link.
 
 All flows of a source write to one topic there. Each flow copies it to a topic of its own at the destination:
 two flows between the same clusters would otherwise both write the same one.
@@ -14,6 +14,8 @@ _VERSION = b"\x01"
 
 
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Holds the flow and the job that wrote it, the source's cluster id, and the time of writing in ms."""
+
     flow: str
     job: str
     source_cluster_id: str
@@ -21,11 +23,11 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UnreadableHeartbeat(UnreadableValue):
-    """A heartbeat that this version can't read."""
+    """The heartbeat has a version or a form that this runtime can't read."""
 
 
 def topic_there(flow: str) -> str:
-    """What a flow calls its copy of the heartbeats at the destination."""
+    """Returns the name of a flow's copy of the heartbeats at the destination."""
     return f"{naming.HEARTBEATS}.{flow}"
 
 

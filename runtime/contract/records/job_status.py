@@ -1,8 +1,8 @@
-"""The status topic: what a job last said of itself, by key. See `status` for what a slot says.
+"""The status topic holds the newest reports of each job, by key. See `status` for the reports of a slot.
 
 `["job", job]` → JobStatus, written about once a second in a transaction of the driver's: it is the job's
-heartbeat. `["spec", job]` → the JobSpec that the job runs by. `["slot", job, slot]` → SlotReport. `["ends",
-job, flow]` → SourceEnds of a paused flow. The topic is compacted, so one read gives the newest of everything.
+heartbeat. `["spec", job]` → the JobSpec that the job runs. `["slot", job, slot]` → SlotReport. `["ends", job,
+flow]` → SourceEnds of a paused flow. The topic is compacted, so one read gives the newest of everything.
 """
 
 from typing import Literal, TypeVar
@@ -23,9 +23,10 @@ SlotState = Literal["idle", "waiting", "submitted", "unscheduled", "running"]
 
 
 class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A slot as the driver sees it. `waiting` backs off after a failure, `unscheduled` has no free core.
+    """Describes a slot as the driver sees it.
 
-    `why` of a slot that runs again is how its last attempt ended.
+    `waiting` backs off after a failure, `unscheduled` has no free core. `why` of a slot that was started
+    again says how its last attempt ended.
     """
 
     slot: int
@@ -37,9 +38,11 @@ class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A flow as the driver sees it: `why` says what is in its way, `notes` what it could not do. `ended`: it
-    was promoted or failed over, and all that belongs to that is done; `promoted`: the spec's patterns of
-    topics of which the same is true.
+    """Describes a flow as the driver sees it.
+
+    `why` names an obstacle, `notes` list what the driver could not do. `ended`: the flow was promoted or
+    failed over, and all work of that is done. `promoted`: the spec's patterns of topics whose promotion is
+    done.
     """
 
     flow: str
@@ -57,9 +60,10 @@ class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`driver` names one life of the application; `heard` is the last command that was carried out.
+    """Reports the state of a job: `driver` identifies one run of the application.
 
-    `answers`: the newest commands that are done with, by id, each with the error that it was refused with.
+    `heard` is the id of the last command that was carried out. `answers`: the newest finished commands, by
+    id, each with the error that it was refused with.
     """
 
     job: str
@@ -80,7 +84,10 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`attempt` counts the times that the driver submitted the slot."""
+    """Holds a slot's status as the driver stores it.
+
+    `attempt` counts how often the driver submitted the slot.
+    """
 
     driver: str
     attempt: int
@@ -88,26 +95,34 @@ class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SourceEnds(msgspec.Struct, frozen=True, array_like=True):
-    """Where the partitions of a flow end at its source, by topic; no slot reads them to say so."""
+    """Holds the end offsets of a flow's source partitions, by topic, while no slot reads and reports them."""
 
     at_ms: int
     topics: dict[str, dict[int, int]]
 
 
 class JobKey(msgspec.Struct, frozen=True):
+    """Identifies the status of a job."""
+
     job: str
 
 
 class SpecKey(msgspec.Struct, frozen=True):
+    """Identifies the spec that a job runs."""
+
     job: str
 
 
 class SlotKey(msgspec.Struct, frozen=True):
+    """Identifies the report of a slot."""
+
     job: str
     slot: int
 
 
 class EndsKey(msgspec.Struct, frozen=True):
+    """Identifies the source's end offsets of a paused flow."""
+
     job: str
     flow: str
 
@@ -128,7 +143,7 @@ def encode_key(key: StatusKey) -> bytes:
 
 
 def decode_key(key: bytes | None) -> StatusKey | None:
-    """None for a key of a newer version: a reader ignores what it does not know."""
+    """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
     match record_values.key_parts(key):
         case ["job", str(job)]:
             return JobKey(job)
@@ -142,7 +157,7 @@ def decode_key(key: bytes | None) -> StatusKey | None:
 
 
 def encode(value: JobStatus | SlotReport | JobSpec | SourceEnds) -> bytes:
-    """Compressed: a slot with a thousand partitions says a lot, and says it again every second."""
+    """Encodes and compresses a value: a slot with a thousand partitions sends a long report every second."""
     return _VERSION + record_values.compress(msgspec.json.encode(value))
 
 
@@ -156,22 +171,22 @@ _ends = msgspec.json.Decoder(SourceEnds)
 
 
 def decode_job(value: bytes) -> JobStatus:
-    """Raises UnreadableStatus."""
+    """Decodes a job's status. Raises UnreadableStatus."""
     return _read(_job, value)
 
 
 def decode_slot(value: bytes) -> SlotReport:
-    """Raises UnreadableStatus."""
+    """Decodes a slot's report. Raises UnreadableStatus."""
     return _read(_slot, value)
 
 
 def decode_ends(value: bytes) -> SourceEnds:
-    """Raises UnreadableStatus."""
+    """Decodes the ends of a paused flow's source. Raises UnreadableStatus."""
     return _read(_ends, value)
 
 
 def decode_spec(value: bytes) -> JobSpec:
-    """Raises UnreadableStatus, also for a spec that no job could start with."""
+    """Decodes a job's spec. Raises UnreadableStatus, also for a spec that no job could start with."""
     try:
         return jobspec.decode(_text(value))
     except (UnreadableValue, BadJobSpec) as error:

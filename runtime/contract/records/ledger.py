@@ -1,8 +1,8 @@
-"""The ledger's records: what resumes, who may write, and the offset map, at the destination. See
-docs/ledger.md.
+"""The ledger's records, at the destination: progress, generations and the offset map. See docs/ledger.md.
 
 All records of a flow lie in one partition of each topic (`partition_of`), so one scan up to a high watermark
-sees the flow's generation and its progress. Keys are JSON and never change; values begin with a version byte.
+reads the flow's generation and its progress. Keys are JSON and never change; values begin with a version
+byte.
 """
 
 import zlib
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class PartitionKey(NamedTuple):
-    """One copied partition, by its name at the source."""
+    """Identifies one copied partition, by its name at the source."""
 
     flow: str
     topic: str
@@ -27,27 +27,35 @@ class PartitionKey(NamedTuple):
 
 
 class ProgressKey(NamedTuple):
+    """Identifies the progress of a partition."""
+
     of: PartitionKey
 
 
 class GenerationKey(NamedTuple):
+    """Identifies the generation of a flow."""
+
     flow: str
 
 
 class SegmentKey(NamedTuple):
+    """Identifies a sealed segment of a partition's offset map."""
+
     of: PartitionKey
     incarnation: int
     number: int
 
 
 class OrphanedKey(NamedTuple):
-    """`low`: the first source offset of the range."""
+    """Identifies an orphaned range. `low` is the first source offset of the range."""
 
     of: PartitionKey
     low: int
 
 
 class ReplayedKey(NamedTuple):
+    """Identifies a replayed range. `low` is the first source offset of the range."""
+
     of: PartitionKey
     low: int
 
@@ -56,7 +64,7 @@ LedgerKey = ProgressKey | GenerationKey | SegmentKey | OrphanedKey | ReplayedKey
 
 
 class Gap(msgspec.Struct, frozen=True, array_like=True):
-    """Source offsets `low … end-1` were given up while the flow ran; `why` is `lost` or `skipped`."""
+    """Records that a running flow gave up source offsets `low … end-1`; `why` is `lost` or `skipped`."""
 
     low: int
     end: int
@@ -65,7 +73,7 @@ class Gap(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """Whose the last batch at the destination is: no other batch ever has the same three numbers."""
+    """Identifies the last batch at the destination: no other batch ever has the same three numbers."""
 
     producer_id: int
     producer_epoch: int
@@ -73,15 +81,16 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """Where a partition resumes (R1), what it must find there (R4), and the end of its offset map (R6).
+    """Records where a partition resumes (R1), what it must find there (R4), and the end of its offset map
+    (R6).
 
-    `position`: the next source offset. `source_epoch`: the leader epoch of what was last read before it.
-    `destination_end`: behind the last acknowledged record. `destination_epoch`: the leader epoch it was
-    written in. `open_*`: the runs since the last sealed segment; they cover the source offsets `open_low …
-    position-1`, the last of them ends at the source offset `open_end`. `incarnation` grows when one side was
-    recreated and someone said how to go on: older segments no longer count. Source offsets below `restored`
-    are copied even where they came from the destination, which lost them. Fields are only ever added, at the
-    end, with a default.
+    `position`: the next source offset. `source_epoch`: the leader epoch of the last record read before it.
+    `destination_end`: the offset behind the last acknowledged record. `destination_epoch`: the leader epoch
+    in which that record was written. `open_*`: the runs since the last sealed segment; they cover the source
+    offsets `open_low … position-1`, the last of them ends at the source offset `open_end`. `incarnation`
+    grows when one side was recreated and an operator said how to continue: older segments no longer count.
+    Source offsets below `restored` are copied even where they came from the destination, which lost them.
+    Fields are only ever added, at the end, with a default.
     """
 
     generation: int
@@ -109,11 +118,12 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     restored: int = 0
 
     def open_span(self) -> Span:
+        """Returns the runs since the last sealed segment as a span."""
         return Span(self.open_low, self.position, self.open_destination, self.destination_end, self.open)
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
-    """A sealed span of a partition's offset map. It never changes; a tombstone trims it."""
+    """Holds a sealed span of a partition's offset map. It never changes; a tombstone trims it."""
 
     low: int
     end: int
@@ -126,15 +136,17 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who may copy a flow: the slots of generation `number`, and nobody when it is not `active` (R3).
+    """Records which slots may copy a flow: those of generation `number`, and only while it is `active` (R3).
 
-    `transactional_ids` are all that its slots may ever use; whoever comes next fences every one of them.
+    `transactional_ids` are all that its slots may ever use; the next generation fences every one of them.
     `restarted` is the spec's last `restart_from` that was carried out. `promoted` are the spec's patterns of
-    topics that nobody copies any more, whatever the state; of `promoting` the groups are still to be moved.
-    `begun` names the selection whose topics have their first positions, all but those that are `awaited`.
+    topics that are no longer copied, whatever the state; the groups of `promoting` patterns are still to be
+    moved. `begun` names the selection whose topics have their first positions, all but those that are
+    `awaited`.
 
     `life` counts how often the flow came back after it had ended. `after` is the life of its opposite by
-    whose end its positions began; they are still to be taken from there while it is `turning`.
+    whose end its positions began. While the flow is `turning`, its positions are still to be taken from
+    there.
     """
 
     number: int
@@ -157,13 +169,15 @@ class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def ended(self) -> bool:
-        """Promoted or failed over, and nothing of that is left to be done."""
+        """Returns whether the flow was promoted or failed over, and nothing of that is left to be done."""
         return self.state in ("promoted", "failed_over") and not self.note
 
 
 class Orphaned(msgspec.Struct, frozen=True, array_like=True):
-    """Source offsets from the key's `low` to `end-1` stayed behind when the flow had ended: in the same
-    transaction its position moved to `end`, so that it never sends them later, behind newer values.
+    """Records that source offsets from the key's `low` to `end-1` were not copied when the flow had ended.
+
+    The same transaction moves its position to `end`, so that the flow never sends them later, behind newer
+    values.
     """
 
     end: int
@@ -173,8 +187,9 @@ class Orphaned(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Replayed(msgspec.Struct, frozen=True, array_like=True):
-    """Of source offsets from the key's `low` to `end-1`, `records` were copied on an operator's word, in the
-    same transaction, into the same partition of `topic` at the destination.
+    """Records that an operator had `records` records from the key's `low` to `end-1` copied after all.
+
+    The same transaction wrote them, into the same partition of `topic` at the destination.
     """
 
     end: int
@@ -188,11 +203,11 @@ LedgerValue = Progress | Generation | Segment | Orphaned | Replayed
 
 
 class UnreadableRecord(UnreadableValue):
-    """A ledger record that this version cannot read; guessing would break R1."""
+    """A ledger record that this version cannot read; guessing its content would break R1."""
 
 
 def partition_of(flow: str, partitions: int) -> int:
-    """The partition of the ledger, and of the offset map, that holds a flow."""
+    """Returns the partition of the ledger, and of the offset map, that holds a flow."""
     return zlib.crc32(flow.encode()) % partitions
 
 
@@ -212,7 +227,7 @@ def encode_key(key: LedgerKey) -> bytes:
 
 
 def decode_key(key: bytes | None) -> LedgerKey:
-    """Raises UnreadableRecord."""
+    """Decodes a key. Raises UnreadableRecord for an unknown key."""
     found = _key_of(record_values.key_parts(key))
     if found is None:
         raise UnreadableRecord(f"ledger: unknown key {key!r}")
@@ -220,8 +235,10 @@ def decode_key(key: bytes | None) -> LedgerKey:
 
 
 def decode_key_of(key: bytes | None, flow: str) -> LedgerKey | None:
-    """Returns the key where it is the flow's. Flows share a partition: what no reader can read of another
-    flow is passed over. Raises UnreadableRecord for an unknown key of the flow itself.
+    """Decodes a key if it belongs to the flow, else returns None.
+
+    Flows share a partition: an unreadable key of another flow is skipped. Raises UnreadableRecord for an
+    unknown key of the flow itself.
     """
     match parts := record_values.key_parts(key):
         case [_, str(of), *_] if of == flow:

@@ -1,7 +1,7 @@
-"""Orphans: records of a source that never reached the other side, by the ledger. Pure.
+"""Orphans are records of a source that never reached the destination, according to the ledger. Pure.
 
-Three records tell of them: progress (what lies beyond its position, and what it gave up on the way),
-`Orphaned` (what stayed behind when the flow had ended) and `Replayed` (what was copied after all).
+Three records describe them: progress (the offsets behind its position, and the gaps before it), `Orphaned`
+(the offsets that were left when the flow had ended) and `Replayed` (those that were copied after all).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ORPHANED = "orphaned"
 
 
 class Stretch(NamedTuple):
-    """Source offsets `low … end-1`, and why they were not copied."""
+    """Holds source offsets `low … end-1`, and why they were not copied."""
 
     low: int
     end: int
@@ -38,7 +38,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """What the ledger tells of a partition beside its progress, by the first source offset of each range."""
+    """Holds a partition's ledger records beside its progress, by the first source offset of each range."""
 
     orphaned: tuple[tuple[int, Orphaned], ...] = ()
     replayed: tuple[tuple[int, Replayed], ...] = ()
@@ -50,11 +50,13 @@ NONE = Orphans()
 def orphan(
     key: PartitionKey, progress: Progress, end: int, why: str, *, generation: int, now_ms: int
 ) -> dict[LedgerKey, LedgerValue]:
-    """The flow has ended and its source goes on to `end`: "orphaned from X to Y, position Y", to be committed
-    together. Nothing where nothing is left.
+    """Returns the records that orphan the offsets from the position of an ended flow up to `end`.
 
-    The offset map goes on over the range as over everything that was decided not to be copied: an offset in
-    it is that of the first record copied behind it, or the end of what was copied (R6).
+    They say "orphaned from X to Y, position Y", and must be committed together. The result is empty where no
+    offset is left.
+
+    The offset map continues over the range as over everything that was decided not to be copied: an offset in
+    it is that of the first record copied behind it, or the end of the copied records (R6).
     """
     if end <= progress.position:
         return {}
@@ -64,9 +66,7 @@ def orphan(
 
 
 def ranges(orphans: Orphans, source_topic_id: bytes) -> list[Stretch]:
-    """The orphaned ranges of the topic as it is now, replayed or not, in order and joined where they
-    overlap.
-    """
+    """Returns the orphaned ranges of the topic with this id, replayed or not, in order and joined."""
     return _disjoint(
         Stretch(low, one.end, ORPHANED)
         for low, one in orphans.orphaned
@@ -77,8 +77,10 @@ def ranges(orphans: Orphans, source_topic_id: bytes) -> list[Stretch]:
 def left(
     progress: Progress | None, orphans: Orphans, offsets: OffsetMap | None, source_topic_id: bytes, end: int
 ) -> list[Stretch]:
-    """What a source that ends at `end` holds and the other side never got, in order, each offset once. All of
-    it where the flow never came.
+    """Returns the ranges that a source with end offset `end` holds and the destination never got, in order.
+
+    Each offset is in one range only. All of the source is returned where the flow never reached the
+    partition.
     """
     found = [] if progress is None else [Stretch(gap.low, gap.end, gap.why) for gap in progress.gaps]
     beyond = Stretch(progress.position if progress is not None else 0, end, BEYOND)
@@ -93,13 +95,16 @@ def left(
 
 
 def _copied(offsets: OffsetMap | None, low: int) -> list[tuple[int, int]]:
-    """A range from before the flow started over says nothing of offsets that were copied since."""
+    """Returns the ranges that the present map contains as copied.
+
+    A range that was orphaned before the flow started over does not cover offsets that were copied since.
+    """
     spans = offsets.spans if offsets is not None else ()
     return [(run.source, run.source_end) for span in spans if span.end > low for run in span.runs]
 
 
 def _disjoint(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """In order; of two that overlap the one that begins first keeps what both have."""
+    """Returns the ranges in order; where two overlap, the one that begins first keeps the common offsets."""
     found: list[Stretch] = []
     for one in sorted(stretches):
         low = max(one.low, found[-1].end) if found else one.low
@@ -113,7 +118,7 @@ def _disjoint(stretches: Iterable[Stretch]) -> list[Stretch]:
 
 
 def _without(stretches: Sequence[Stretch], taken: Sequence[tuple[int, int]]) -> list[Stretch]:
-    """Both in order."""
+    """Returns the ranges without the taken ones. Both must be in order."""
     found: list[Stretch] = []
     for one in stretches:
         low = one.low

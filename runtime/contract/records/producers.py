@@ -1,8 +1,8 @@
-"""Which producer id belongs to which flow: batch provenance. Written before the id's first data, read by the
-way back.
+"""The producers topic says which producer id belongs to which flow, for batch provenance.
 
-A producer id writes for one flow only, so what it wrote to a topic came from the one topic that the flow's
-rename rule leads back to. That makes "going home" a question of names and ids (R5), asked once per id and
+A record is written before the id's first data, and read by flows in the opposite direction. A producer id
+writes for one flow only, so its records in a topic came from the one topic to which the flow's rename rule
+leads back. So "do these records return to their home" is decided from names and ids (R5), once per id and
 topic.
 """
 
@@ -20,9 +20,10 @@ _VERSION = b"\x01"
 
 
 class Producer(msgspec.Struct, frozen=True):
-    """The flow that a producer id writes for, and where that flow's records come from. `only`: the one topic
-    in which they are what the flow would have brought there. `undoes`: the cluster that it brings home to,
-    where the rule is the one of the flow that it brings home.
+    """Names the flow that a producer id writes for, and where that flow's records come from.
+
+    `only`: the one topic in which the id's records are the flow's own copies. `undoes`: the cluster to which
+    a failback flow copies; the rename rule is then the one of the flow that it reverses.
     """
 
     flow: str
@@ -33,7 +34,9 @@ class Producer(msgspec.Struct, frozen=True):
     undoes: str | None = None
 
     def home(self, topic: str) -> Home | None:
-        """Where what this id wrote to `topic` came from; None when the flow does not write such a topic."""
+        """Returns the topic from which this id copied into `topic`; None where the flow writes no such
+        topic.
+        """
         if self.only not in (None, topic):
             return None
         rule = as_rename(self.rename)

@@ -1,4 +1,4 @@
-"""The header `__repl`: where a record came from. One per hop, the first is where it was born.
+"""The header `__repl` records where a record came from. There is one per hop; the first names its origin.
 
 Value, version 1: version, then cluster id and topic (each a length byte and UTF-8), partition (4 bytes), time
 of the copy (8 bytes, ms), offset (8 bytes; last, so that all before it is the same for a whole batch). Every
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 HEADER: Final = "__repl"
 VERSION: Final = 1
-_LAST_VERSION: Final = 31  # text that someone else keeps under this name begins higher
+_LAST_VERSION: Final = 31  # other applications' text under this name begins with a larger byte
 
 _NUMBERS: Final = Struct(">iq")
 _OFFSET: Final = Struct(">q")
@@ -19,7 +19,7 @@ _LONGEST_NAME: Final = 255
 
 
 class Place(NamedTuple):
-    """A partition of a topic of a cluster: what a flow copies from."""
+    """Names a partition of a topic of a cluster: the source of a copied record."""
 
     cluster: str  # the cluster's own id, not its name in the topology
     topic: str
@@ -27,13 +27,15 @@ class Place(NamedTuple):
 
 
 class Home(NamedTuple):
-    """A topic of a cluster: what a flow copies to, and where records that were born there must not return."""
+    """Names a topic of a cluster: records that originated in it must not return to it."""
 
     cluster: str
     topic: str
 
 
 class Origin(NamedTuple):
+    """Holds one hop of a record: the place that it was copied from, and the time of the copy in ms."""
+
     cluster: str
     topic: str
     partition: int
@@ -46,7 +48,7 @@ class Origin(NamedTuple):
 
 
 def names(cluster: str, topic: str) -> bytes:
-    """What follows the version in a value: enough to know a record's home."""
+    """Encodes the part of a value that follows the version: it suffices to identify a record's home."""
     encoded = [name.encode() for name in (cluster, topic)]
     for name in encoded:
         if len(name) > _LONGEST_NAME:
@@ -57,7 +59,7 @@ def names(cluster: str, topic: str) -> bytes:
 
 
 def constant_part(place: Place, copied_at: int) -> bytes:
-    """A value up to its offset; `offset_part` completes it."""
+    """Encodes a value up to its offset; `offset_part` completes it."""
     return bytes([VERSION]) + names(place.cluster, place.topic) + _NUMBERS.pack(place.partition, copied_at)
 
 
@@ -71,7 +73,10 @@ def encode(origin: Origin) -> bytes:
 
 
 def decode(value: bytes | None) -> Origin | None:
-    """None when the value is not ours: someone else may use the header's name."""
+    """Decodes a value.
+
+    Returns None when the product did not write it: other producers may use the header's name.
+    """
     if not value or not VERSION <= value[0] <= _LAST_VERSION:
         return None
     cluster_end = 2 + value[1] if len(value) > 1 else len(value)
@@ -88,6 +93,6 @@ def decode(value: bytes | None) -> Origin | None:
 
 
 def origins(headers: Iterable[tuple[str, bytes | None]] | None) -> Sequence[Origin]:
-    """The hops of a record in the order it made them; empty for one that was born where it is read."""
+    """Returns the hops of a record in their order; empty for a record that originated where it is read."""
     found = (decode(value) for name, value in headers or () if name == HEADER)
     return tuple(origin for origin in found if origin is not None)

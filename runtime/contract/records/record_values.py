@@ -1,4 +1,4 @@
-"""Decodes the keys and values of internal records within bounds: reading a record never costs more than that.
+"""Decodes the keys and values of internal records within bounds of memory.
 
 A record may come from anything that has the right to write the topic. Text that is cut off, too long, too
 deeply nested or of another shape is an `UnreadableValue`, and so is compressed text that unpacks past
@@ -12,7 +12,7 @@ import msgspec
 
 # Brokers take records of 1 MB by default, and what the product writes packs by 10 to 20.
 MAX_TEXT_BYTES: Final = 32 << 20
-_SHOWN: Final = 300
+_SHOWN_CHARACTERS: Final = 300
 
 _T_co = TypeVar("_T_co", covariant=True)
 _T = TypeVar("_T")
@@ -26,7 +26,7 @@ class UnreadableValue(ValueError):
 
 
 class Decoder(Protocol[_T_co]):
-    """A decoder of msgspec, for JSON or MessagePack."""
+    """Describes a decoder of msgspec, for JSON or MessagePack."""
 
     def decode(self, buf: bytes, /) -> _T_co: ...
 
@@ -62,7 +62,7 @@ def decompress(packed: bytes) -> bytes:
 
 
 def key_parts(key: bytes | None) -> list[Any] | None:
-    """The parts of a record's key, which is a JSON array; None for any other key."""
+    """Returns the parts of a record's key, which is a JSON array; None for any other key."""
     try:
         return decode(_parts, key or b"")
     except UnreadableValue:
@@ -73,5 +73,5 @@ _parts = msgspec.json.Decoder(list[Any])
 
 
 def _printable(text: str) -> str:
-    shown = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text[:_SHOWN])
-    return shown + ("…" if len(text) > _SHOWN else "")
+    shown = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text[:_SHOWN_CHARACTERS])
+    return shown + ("…" if len(text) > _SHOWN_CHARACTERS else "")

@@ -1,4 +1,4 @@
-"""The registry's entry of a mirror topic that a job made: the planner reads it as one of its own."""
+"""Encodes the registry's entry of a mirror topic that a job created, in the planner's own format."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ _VERSION = 1
 
 
 def mirror_key(cluster: str, topic: str) -> bytes:
+    """Returns the registry's key of a mirror topic."""
     return f"topic.{cluster}.{topic}".encode()
 
 
@@ -22,7 +23,7 @@ def mirror_entry(
     config: Mapping[str, str],
     at_ms: int,
 ) -> bytes:
-    """`source` is the cluster's name and the topic's."""
+    """Encodes the entry of a mirror topic. `source` is the cluster's name and the topic's."""
     spec = {f"config.{key}": value for key, value in sorted(config.items())}
     spec["partitions"] = str(partitions)
     spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
