@@ -1,1 +1,4 @@
-"""Consumer groups: which are synced, and where they continue at the destination. Pure."""
+"""This package decides which consumer groups are synced, and where they continue at the destination.
+
+It is pure.
+"""

@@ -1,8 +1,8 @@
-"""The timestamps topic: the time of the record that a group goes on with, for offsets that have no map.
+"""The timestamps topic holds the record time at which a group continues, for offsets below the offset map.
 
 `["timestamp", flow, group, topic, partition]` → ConsumerTimes, by the topic's name at the source. The topic
-is compacted, and what was not said again within its retention is forgotten. Derived by the job from commits
-and records: no consumer needs an interceptor.
+is compacted, and an entry that is not written again within its retention expires. The job derives it from
+commits and records: no consumer needs an interceptor.
 """
 
 import zlib
@@ -18,6 +18,8 @@ NO_TIME = -1  # the record has no timestamp
 
 
 class TimesKey(NamedTuple):
+    """Identifies the record times of one group in one partition, by the topic's name at the source."""
+
     flow: str
     group: str
     topic: str
@@ -25,14 +27,17 @@ class TimesKey(NamedTuple):
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """A committed offset, and a time at which a record of it, or the last one before it, was written."""
+    """Holds a committed offset, and the time of a record at it, or of the last record before it."""
 
     offset: int
     timestamp: int
 
 
 class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
-    """The newest commits, the newest last. Fields are only ever added, at the end, with a default."""
+    """Holds the newest commits of a group in a partition, in the order of writing.
+
+    Fields are only ever added, at the end, with a default.
+    """
 
     moments: tuple[Moment, ...]
     at_ms: int
@@ -41,21 +46,22 @@ class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
         return any(moment.offset == offset for moment in self.moments)
 
     def time_of(self, offset: int) -> int | None:
-        """Of this commit, or of the nearest one before it: whoever goes on there skips nothing."""
+        """Returns the time of this commit, or of the nearest one before it: the group then skips nothing."""
         below = [moment for moment in self.moments if moment.offset <= offset]
         return max(below, key=lambda moment: moment.offset).timestamp if below else None
 
     def later(self, moment: Moment, most: int, now_ms: int) -> "ConsumerTimes":
-        """With another commit, and no more than so many in all."""
+        """Returns the times with another commit, and at most `most` commits in all."""
         kept = [one for one in self.moments if one.offset != moment.offset]
         return ConsumerTimes((*kept, moment)[-most:], now_ms)
 
 
 class UnreadableTimes(UnreadableValue):
-    """Of a version that this one does not know."""
+    """The record has a version or a form that this runtime can't read."""
 
 
 def partition_of(key: TimesKey, partitions: int) -> int:
+    """Returns the partition of the timestamps topic that holds this key."""
     return zlib.crc32(encode_key(key)) % max(partitions, 1)
 
 
@@ -64,7 +70,7 @@ def encode_key(key: TimesKey) -> bytes:
 
 
 def decode_key(key: bytes | None) -> TimesKey | None:
-    """None for a key of a newer version: a reader ignores what it does not know."""
+    """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
     match record_values.key_parts(key):
         case ["timestamp", str(flow), str(group), str(topic), int(partition)]:
             return TimesKey(flow, group, topic, partition)

@@ -1,4 +1,4 @@
-"""Which groups a flow syncs, and what is done with one offset of one of them. Pure."""
+"""Decides which groups a flow syncs, and whether one offset of a group is written. It is pure."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Item(NamedTuple):
-    """One offset of a group, by the topic's name at the source."""
+    """Identifies one offset of a group, by the topic's name at the source."""
 
     group: str
     topic: str
@@ -21,6 +21,7 @@ class Item(NamedTuple):
 
 
 def group_selector(groups: GroupsSpec) -> Selector:
+    """Returns the selector of the groups that a flow syncs."""
     rules = groups.selection
     return Selector(
         Rules(tuple(rules.include), tuple(rules.exclude), rules.default_exclude, denials=GROUP_DENIALS)
@@ -28,15 +29,17 @@ def group_selector(groups: GroupsSpec) -> Selector:
 
 
 def own_groups(spec: JobSpec) -> frozenset[str]:
-    """Groups that only show how far a flow is (R9): nobody consumes with them, no flow syncs them."""
+    """Returns the groups that only show how far a flow is (R9): no consumer uses them, no flow syncs them."""
     named = {flow.origin_commits.group for flow in spec.flows if flow.origin_commits is not None}
     return frozenset(named | {f"repl.{route.name}" for route in spec.routes})
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One offset of one group. `there`: what is committed at the destination; `wrote`: what this product may
-    have put there; `last`: the checkpoint of the time before.
+    """Holds the commits of one group in one partition.
+
+    `there`: the offset committed at the destination; `wrote`: the offsets that this product may have
+    committed there; `last`: the previous checkpoint.
     """
 
     source: int
@@ -47,13 +50,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Write:
+    """Says that this offset is committed at the destination."""
+
     offset: int
     clamped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Nothing is written."""
+    """Says that nothing is written, and why."""
 
     state: CheckpointState
     destination: int = -1
@@ -65,7 +70,11 @@ Decision = Write | Keep
 
 
 def decide(found: Position, seen: Seen, now_ms: int) -> Decision:
-    """Forward only; back only where the group was rewound at the source and nobody moved it here since."""
+    """Decides whether to commit a translated offset at the destination.
+
+    A commit moves forward only. It moves back only where the group was rewound at the source and the offset
+    at the destination is still the product's own.
+    """
     match found:
         case Pending(why=why):
             return Keep(CheckpointState.PENDING, why=why)
@@ -86,7 +95,7 @@ def decide(found: Position, seen: Seen, now_ms: int) -> Decision:
 
 
 def is_ours(committed: int, written_by_others: Iterable[Checkpoint]) -> bool:
-    """Whether what stands at a flow's source was put there by flows in the other direction."""
+    """Returns whether flows in the other direction wrote the offset that is committed at a flow's source."""
     return any(committed in checkpoint.ours for checkpoint in written_by_others)
 
 
@@ -95,6 +104,9 @@ def _rewound(seen: Seen) -> bool:
 
 
 def _may_expire(seen: Seen, offset: int, now_ms: int) -> bool:
-    """Brokers forget the offsets of idle groups after days: what we wrote is said again."""
+    """Returns whether an unchanged offset must be committed again.
+
+    Brokers expire the offsets of idle groups after days.
+    """
     last = seen.last
     return last is not None and last.written == offset and now_ms - last.written_ms > _DAY_MS

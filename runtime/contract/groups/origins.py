@@ -1,4 +1,4 @@
-"""Where the records of a topic come from that several clusters hold under one name. Pure."""
+"""Finds the origins of a topic that several clusters hold under one name. It is pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,8 +8,9 @@ from runtime.contract.spec.route import Router, Verdict, Way
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A flow that writes a topic of our source. `brings` brings the same records to our destination, None
-    where they come from there.
+    """Describes a flow that writes a topic of our source cluster.
+
+    `brings` is the flow that copies the same records to our destination, None where they come from there.
     """
 
     back: str
@@ -18,8 +19,10 @@ class Origin:
 
 
 def origins_of(router: Router, flow: str, topic: str) -> tuple[Origin, ...]:
-    """Beside a flow's own: what makes offsets of the topic have no exact translation. Only what ends in the
-    very topic that ours ends in counts; what our flow passes on is in its own map.
+    """Returns the other flows into a topic of a flow's source: they make its offsets inexact.
+
+    A flow counts only if its records also end in the topic in which ours end; records that our flow passes on
+    are in its own map.
     """
     return tuple(_origins(router, router.ways[flow], topic))
 
@@ -32,7 +35,7 @@ def _origins(router: Router, mine: Way, topic: str) -> Iterator[Origin]:
         if older is None:
             continue
         if back.route.source == destination:
-            # A flow that turned round has what its opposite copied in its own map.
+            # After a failback, the flow's own map contains the records that its opposite copied.
             if older == name and mine.route.undoes is back.route.undoes is None:
                 yield Origin(back.route.flow, older, None)
             continue
@@ -42,7 +45,7 @@ def _origins(router: Router, mine: Way, topic: str) -> Iterator[Origin]:
 
 
 def _into(router: Router, cluster: str, topic: str) -> Iterator[Way]:
-    """The flows that write a topic of a cluster."""
+    """Yields the flows that write a topic of a cluster."""
     for name, way in router.ways.items():
         older = way.topic_here(topic) if way.route.destination == cluster else None
         if older is not None and router.verdict(name, older) is Verdict.TAKEN:

@@ -1,12 +1,12 @@
-"""Where a group goes on at the destination, by the offset map (R6). Pure.
+"""Computes where a group continues at the destination, by the offset map (R6). It is pure.
 
 For a committed source offset g: the destination offset of the first copied record at or after g; where all up
 to g is decided and nothing at or after it was copied, the position behind the last copied record; else the
-group waits. A wrong number is never an answer.
+result is pending. The result is never a wrong number.
 
 Where both sides write one topic (an identity merge), a source offset has no exact counterpart: the records
-below it came from several clusters, each of which stands elsewhere at the destination. Then the smallest
-position over the origins is taken: some records are read again, none is skipped.
+below it came from several clusters, each with another position at the destination. Then the smallest position
+over the origins is taken: some records are read again, none is skipped.
 """
 
 from collections.abc import Iterable
@@ -18,8 +18,10 @@ from runtime.contract.records.offset_map import AtEnd, Mapped, NotYet, OffsetMap
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A position at the destination. `settled`: translating the same source offset later gives it again.
-    `by_time`: found by the time of a record, not by the map; some records may be read again, none is skipped.
+    """Holds a position at the destination.
+
+    `settled`: translating the same source offset later gives it again. `by_time`: found by the time of a
+    record, not by the map; some records may be read again, none is skipped.
     """
 
     offset: int
@@ -30,14 +32,14 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Not known yet: the flow has not come that far, or something is in its way."""
+    """Says that the position is not known yet: the flow has not reached it, or an obstacle remains."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """Below the map: the flow never copied what lies there, or did before it kept a map."""
+    """Says that the offset lies below the map: the flow never copied it, or did before it kept a map."""
 
     why: str
 
@@ -49,7 +51,10 @@ BELOW_THE_MAP = "below the first offset that the flow copied with a map; mode: t
 
 
 def position(offsets: OffsetMap, source: int, *, trimmed: bool = False) -> Position:
-    """`trimmed`: the map was longer once, and the destination no longer holds what the rest stood for."""
+    """Translates a source offset by the map.
+
+    `trimmed`: the map was longer once, and the destination no longer holds the records of the trimmed part.
+    """
     match offsets.translate(source):
         case Mapped(offset=offset) | AtEnd(offset=offset):
             return At(offset)
@@ -64,17 +69,18 @@ def position(offsets: OffsetMap, source: int, *, trimmed: bool = False) -> Posit
 
 
 def clamped(found: Position, log_start: int) -> Position:
-    """To what the destination still holds."""
+    """Returns the position, moved up to the destination's log start where it lies below."""
     if isinstance(found, At) and found.offset < log_start:
         return replace(found, offset=log_start, clamped=True)
     return found
 
 
 def unread(brought: OffsetMap | None, committed: int) -> int:
-    """Of records that another flow brought into the group's topic: where, at their own cluster, the first
-    one lies that the group may not have read. `committed` is the group's offset in that topic.
+    """Returns the smallest offset at their own cluster of records that the group may not have read yet.
 
-    What was brought lately and is not in the map yet counts as not read. None: it brought nothing yet.
+    `brought` is the map of another flow that copies records into the group's topic. `committed` is the
+    group's offset in that topic. Records that were copied lately and are not in the map yet count as not
+    read. A `brought` of None means that the flow has copied nothing yet.
     """
     if brought is None:
         return 0
@@ -90,7 +96,7 @@ def unread(brought: OffsetMap | None, committed: int) -> int:
 
 
 def arriving(brings: OffsetMap | None, source: int) -> int:
-    """The smallest destination offset where a record from `source` on is, or can still arrive."""
+    """Returns the smallest destination offset where a record from `source` on is, or can still arrive."""
     if brings is None:
         return 0
     match brings.translate(source):
@@ -105,9 +111,11 @@ def arriving(brings: OffsetMap | None, source: int) -> int:
 
 
 def at_last(found: Position, destination_end: int, *, shared: bool, floor: int | None) -> Position:
-    """When nothing more arrives: a group that was further goes on behind the last copied record. In a topic
-    that both sides write (`shared`) not beyond `floor`, the smallest position over the other origins; where
-    that is not known, it keeps what it has.
+    """Returns the final position when no more records arrive.
+
+    A group that was ahead of the flow continues behind the last copied record. In a topic that both sides
+    write (`shared`) it goes not beyond `floor`, the smallest position over the other origins; where that is
+    not known, the position stays pending.
     """
     if found != Pending(NOT_COPIED):
         return found
@@ -117,15 +125,20 @@ def at_last(found: Position, destination_end: int, *, shared: bool, floor: int |
 
 
 def by_time(found: int | None, first_mapped: int) -> At:
-    """Of an offset below the map. `found`: the first record at the destination that is as late as the group's
-    next one, None where there is none. From `first_mapped` on lies what the flow copied itself, all of it
-    behind the group: that is the latest place to go on.
+    """Returns the position of an offset below the map, by record time.
+
+    `found`: the first record at the destination that is as late as the group's next one, None where there is
+    none. `first_mapped` is where the flow's own copies begin; all of them are behind the group, so it is the
+    latest offset to continue at.
     """
     return At(min(found, first_mapped) if found is not None else first_mapped, by_time=True)
 
 
 def merged(own: Position, others: Iterable[int]) -> Position:
-    """The smallest over the origins. It may grow while the other flows go on, so it is not settled."""
+    """Returns the smallest position over the origins.
+
+    It may grow while the other flows copy, so it is not settled.
+    """
     if not isinstance(own, At):
         return own
     offset = min((own.offset, *others))
