@@ -1,1 +1,1 @@
-"""A cluster's client settings: which are allowed, what they become, where their secrets are."""
+"""This package decides which client settings a cluster may have, resolves their secrets and converts them."""

@@ -1,11 +1,11 @@
-"""What the operator lets a topology use: environment variables, folders and addresses.
+"""Defines what the operator lets a topology use: environment variables, folders and addresses.
 
-The three lists come from the environment alone. A list that is not set allows what the default says; a list
-that is set and empty allows nothing.
+The three lists come from the environment alone. A list that is not set has a default; a list that is set and
+empty allows nothing.
 
-    REPL_ALLOW_ENV        names of variables, parted by commas; `DC1_*` stands for all that begin so
-    REPL_ALLOW_FILES      folders, parted by commas
-    REPL_ALLOW_BOOTSTRAP  host or host:port, parted by commas; `*` stands for any run of characters
+    REPL_ALLOW_ENV        names of variables, separated by commas; `DC1_*` stands for all that begin so
+    REPL_ALLOW_FILES      folders, separated by commas
+    REPL_ALLOW_BOOTSTRAP  host or host:port, separated by commas; `*` stands for any run of characters
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ VARIABLES = (ALLOW_ENV, ALLOW_FILES, ALLOW_BOOTSTRAP)
 
 # Secrets are usually mounted here.
 USUAL_FOLDERS = ("/run/secrets", "/etc/repl")
-# What is below these is made up by the system: the environment of processes, devices.
-_NEVER_BELOW = tuple(Path(folder) for folder in ("/proc", "/sys", "/dev"))
-# Secrets of repl itself: no topology has a use for them.
-_NEVER_READ = frozenset({"REPL_PLAN_KEY"})
+# The system generates the content of these: the environment of processes, devices.
+_GENERATED_FOLDERS = tuple(Path(folder) for folder in ("/proc", "/sys", "/dev"))
+# Secrets of repl itself: no topology may use them.
+_OWN_SECRETS = frozenset({"REPL_PLAN_KEY"})
 
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """None stands for a list that is not set."""
+    """Holds the operator's three lists. None stands for a list that is not set."""
 
     variables: tuple[str, ...] | None = None
     folders: tuple[str, ...] | None = None
@@ -38,24 +38,28 @@ class Allowances:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Allowances:
+        """Reads the lists from the environment."""
         return cls(*(_listed(environ.get(name)) for name in VARIABLES))
 
     def allows_variable(self, name: str) -> bool:
-        if name in _NEVER_READ:
+        """Returns whether a topology may use this environment variable."""
+        if name in _OWN_SECRETS:
             return False
         return self.variables is None or any(
             name.startswith(one[:-1]) if one.endswith("*") else name == one for one in self.variables
         )
 
     def allows_address(self, host: str, port: int) -> bool:
+        """Returns whether clients may connect to this address."""
         if self.addresses is None:
             return True
         return any(_matches(pattern, host, port) for pattern in self.addresses)
 
     def allows_file(self, path: Path, defaults: Iterable[Path] | None) -> bool:
-        """Whether a file may be read, links followed.
+        """Returns whether a file may be read, after its links are resolved.
 
-        `defaults` are the folders that count where the operator set no list; None stands for every folder.
+        `defaults` are the folders that are allowed where the operator set no list; None stands for every
+        folder.
         """
         real = path.resolve()
         if is_made_up(real):
@@ -68,12 +72,12 @@ class Allowances:
 
 
 def is_made_up(path: Path) -> bool:
-    """Whether the system itself makes up what is there: processes, devices."""
-    return any(path.is_relative_to(folder) for folder in _NEVER_BELOW)
+    """Returns whether the system generates the content of this path: processes, devices."""
+    return any(path.is_relative_to(folder) for folder in _GENERATED_FOLDERS)
 
 
 def not_set(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The lists that the operator has not set."""
+    """Returns the lists that the operator has not set."""
     return tuple(name for name in VARIABLES if name not in environ)
 
 
@@ -84,7 +88,7 @@ def _listed(text: str | None) -> tuple[str, ...] | None:
 
 
 def _matches(pattern: str, host: str, port: int) -> bool:
-    """`host`, `host:port`, `[v6]` or `[v6]:port`; case and a last full stop do not count."""
+    """Matches `host`, `host:port`, `[v6]` or `[v6]:port`; case and a final dot do not count."""
     if pattern.startswith("["):
         wanted, _, rest = pattern[1:].partition("]")
         wanted_port = rest.removeprefix(":")
@@ -94,10 +98,10 @@ def _matches(pattern: str, host: str, port: int) -> bool:
         wanted, _, wanted_port = pattern.partition(":")
     if wanted_port not in ("", "*") and wanted_port != str(port):
         return False
-    return _like(wanted, host)
+    return _host_matches(wanted, host)
 
 
-def _like(pattern: str, host: str) -> bool:
+def _host_matches(pattern: str, host: str) -> bool:
     parts = (re.escape(part) for part in _folded(pattern).split("*"))
     return re.fullmatch(".*".join(parts), _folded(host)) is not None
 

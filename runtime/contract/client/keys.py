@@ -1,8 +1,8 @@
-"""The client settings that a topology, a plan file or a record may give: an allow-list.
+"""Holds the allow-list of client settings that a topology, a plan file or a record may give.
 
 The names are librdkafka's. A setting that is not listed is refused. That covers every setting that loads a
-library, an engine or a plugin, runs a command, writes a file, or belongs to the product itself. The same list
-guards the planner, which checks a topology by it, and every process that makes a client.
+library, an engine or a plugin, runs a command, writes a file, or belongs to the product itself. The planner
+checks a topology by this list, and so does every process that makes a client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 TOKEN_COMMAND_KEY = "repl.oauthbearer.token.command"  # noqa: S105 - the name of a key
 TOKEN_COMMAND_VARIABLE = "REPL_OAUTHBEARER_TOKEN_COMMAND"  # noqa: S105 - the name of a variable
 
-# What identifies a client to a broker or proves who it is: the only settings whose value may be a reference.
+# These settings identify or authenticate a client: only their values may be references.
 CREDENTIALS = frozenset(
     {
         "client.id",
@@ -28,7 +28,7 @@ CREDENTIALS = frozenset(
         "ssl.key.password",
     }
 )
-# Those of them that are secret wherever they come from.
+# Those of them that are always secret, also without a reference.
 SECRETS = frozenset({"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.pem", "ssl.key.password"})
 # Files that a client reads. OpenSSL takes a folder of certificates as an authority, too.
 LOCATIONS = frozenset(
@@ -90,7 +90,7 @@ ALLOWED = CREDENTIALS | LOCATIONS | _OTHERS
 
 
 class Refusal(NamedTuple):
-    """Why a setting is not taken, as one clause, and the way out."""
+    """Says why a setting is refused, as one clause, and what to do instead."""
 
     why: str
     way_out: str
@@ -178,6 +178,6 @@ def refusal(name: str) -> Refusal | None:
 
 
 def token_command_variables(cluster: str) -> tuple[str, str]:
-    """The environment variables that may hold a cluster's token command; the first that is set counts."""
+    """Returns the variables that may hold a cluster's token command; the first one that is set counts."""
     name = cluster.upper().replace("-", "_").replace(".", "_")
     return f"{TOKEN_COMMAND_VARIABLE}_{name}", TOKEN_COMMAND_VARIABLE

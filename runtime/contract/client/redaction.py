@@ -1,7 +1,7 @@
-"""Text from clients and brokers without the secrets that this process has read.
+"""Removes the secrets that this process has read from texts of clients and brokers.
 
-librdkafka quotes a value that it does not take, and a broker may send back what it was sent. Every value that
-a reference came to is remembered here. Code that makes an error out of foreign text passes it through
+librdkafka quotes a value that it refuses, and a broker may return a value that it received. Every value that
+a reference resolved to is remembered here. Code that makes an error out of foreign text passes it through
 `redacted`.
 """
 
@@ -12,14 +12,14 @@ import threading
 
 SENSITIVE = "(sensitive value)"
 
-# A shorter value is replaced only where quotes stand around it: elsewhere it would tear words apart.
-_LEAST = 6
-_LEAST_OF_A_LINE = 16
+# A shorter value is replaced only between quotes: elsewhere the replacement would break words.
+_MIN_LENGTH = 6
+_MIN_LINE_LENGTH = 16
 _QUOTED_BY_LIBRDKAFKA = re.compile(r'Invalid value "(.*?)("(?= for configuration property)|\Z)', re.DOTALL)
 
 
 class _Remembered:
-    """The values, longest first, so that one that holds another is replaced whole."""
+    """Holds the remembered values, longest first, so that a value that contains another is replaced whole."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +28,7 @@ class _Remembered:
 
     def add(self, value: str) -> None:
         lines = [line.strip() for line in value.splitlines()]
-        more = {value, value.strip(), *(line for line in lines if len(line) >= _LEAST_OF_A_LINE)} - {""}
+        more = {value, value.strip(), *(line for line in lines if len(line) >= _MIN_LINE_LENGTH)} - {""}
         with self._lock:
             if more <= self._values:
                 return
@@ -36,7 +36,7 @@ class _Remembered:
             ordered = sorted(self._values, key=len, reverse=True)
             self._pattern = re.compile(
                 "|".join(
-                    re.escape(one) if len(one) >= _LEAST else rf"(?<=[\"'`]){re.escape(one)}(?=[\"'`])"
+                    re.escape(one) if len(one) >= _MIN_LENGTH else rf"(?<=[\"'`]){re.escape(one)}(?=[\"'`])"
                     for one in ordered
                 )
             )
@@ -50,15 +50,15 @@ _REMEMBERED = _Remembered()
 
 
 def remember(value: str) -> None:
-    """From now on `redacted` hides this value, and each of its long lines."""
+    """Makes `redacted` hide this value, and each of its long lines, from now on."""
     _REMEMBERED.add(value)
 
 
 def redacted(text: str) -> str:
-    """The text with every remembered value replaced."""
+    """Returns the text with every remembered value replaced."""
     return _REMEMBERED.redacted(text)
 
 
 def without_quoted_value(text: str) -> str:
-    """The text of a client that could not be made, without the value that librdkafka quotes in it."""
+    """Returns the error text of a client that could not be made, without the value that librdkafka quotes."""
     return redacted(_QUOTED_BY_LIBRDKAFKA.sub("Invalid value", text))

@@ -1,4 +1,4 @@
-"""Which names stand for secrets: client settings, and settings of Spark that a job must not carry.
+"""Decides which names stand for secrets: client settings, and Spark settings that a job must not carry.
 
 A job's settings travel in the plan file, in the job spec, and in topics at the destination. Whatever has the
 right to read those reads the settings too. So no setting of a job holds a secret.
@@ -19,7 +19,7 @@ SECRET_WORDS = re.compile(
 _STORE_KEYS = re.compile(
     r"(access|secret|account|private|encryption|sas)[._-]?key(\.|$)|\.sas\.", re.IGNORECASE
 )
-# Settings that are named so and hold a path, a name, a class, a number or a switch instead.
+# Settings with such a name whose value is a path, a name, a class, a number or a switch.
 _HARMLESS = re.compile(
     r"(file|path|provider|providers|enabled|bitlength|renewal|ratio|interval|wait|class|\.name|\.type|mapping)$"
     r"|\.secrets\.|secretkeyref\.|tokensecret\.(name|itemkey)$|secretname$|^spark\.redaction\.",
@@ -29,12 +29,12 @@ _JAVA_OPTION = re.compile(r"-D([^=\s]+)=\S")
 
 
 def looks_secret(key: str) -> bool:
-    """Whether what stands under this key (`sasl.password`, `ssl.key.pem`, …) must never be shown."""
+    """Returns whether the value of this key (`sasl.password`, `ssl.key.pem`, …) must never be shown."""
     return SECRET_WORDS.search(key) is not None
 
 
 def secret_settings(conf: Mapping[str, str]) -> list[str]:
-    """Return the settings of Spark that hold a secret, by their names, never with a value."""
+    """Returns the names of the Spark settings that hold a secret, never with a value."""
     return [key for key, value in sorted(conf.items()) if value and _holds_secret(key, value)]
 
 

@@ -1,8 +1,8 @@
-"""A cluster's `client:` settings with every reference replaced, as far as the operator allows it.
+"""Resolves the references in a cluster's `client:` settings, as far as the operator allows it.
 
-This is the one place that reads what a reference names, in the planner and in a job's processes alike. Before
-anything is read, the names of the settings, the addresses and the references are checked: against the
-allow-list of `client_keys` and against what the operator allows (`allowances`).
+This is the only code that reads the variable or file of a reference, in the planner and in a job's processes
+alike. Before anything is read, the names of the settings, the addresses and the references are checked:
+against the allow-list of `client_keys` and against the operator's lists (`allowances`).
 """
 
 from __future__ import annotations
@@ -51,18 +51,24 @@ class ClientSecrets:
         self._folders = None if folders is None else (*folders, *(Path(one) for one in USUAL_FOLDERS))
 
     def resolve(self, bootstrap: str, client: Mapping[str, Value]) -> dict[str, str]:
-        """Text for every setting. Raises ClientSettingsError for the first that can't be had."""
+        """Returns the text of every setting.
+
+        Raises ClientSettingsError for the first one that can't be read.
+        """
         self.check_all(bootstrap, client)
         return {key: self.text(key, value) for key, value in client.items()}
 
     def check_all(self, bootstrap: str, client: Mapping[str, Value]) -> None:
-        """Raises ClientSettingsError for the first that is not allowed; reads nothing."""
+        """Checks every setting and reads nothing.
+
+        Raises ClientSettingsError for the first one that is not allowed.
+        """
         self.check_addresses(bootstrap, client)
         for key, value in client.items():
             self.check(key, value)
 
     def check_addresses(self, bootstrap: str, client: Mapping[str, Value]) -> None:
-        """Where credentials go: the brokers to ask first, and the endpoint that gives tokens for them."""
+        """Checks the addresses to which credentials are sent: the brokers and the token endpoint."""
         for host, port in parse_bootstrap(bootstrap):
             self._check_address("bootstrap.servers", host, port)
         endpoint = client.get(_ENDPOINT)
@@ -85,7 +91,10 @@ class ClientSecrets:
             )
 
     def check(self, key: str, value: Value) -> None:
-        """Raises ClientSettingsError where a setting or its reference is not allowed; reads nothing."""
+        """Checks one setting and its reference and reads nothing.
+
+        Raises ClientSettingsError where it is not allowed.
+        """
         refused = client_keys.refusal(key)
         if refused is not None:
             raise ClientSettingsError(key, refused.why, refused.way_out)
@@ -114,7 +123,10 @@ class ClientSecrets:
                 raise ClientSettingsError(key, "a reference is {env: VARIABLE} or {file: path}")
 
     def _check_location(self, key: str, path: Path) -> None:
-        """The client reads this file itself, and none of it is sent: without a list, any folder will do."""
+        """Checks a file that the client itself reads.
+
+        The client sends none of its content: where the operator set no list, any folder is allowed.
+        """
         if not self._allowed.allows_file(path, None):
             raise ClientSettingsError(
                 key,
@@ -124,12 +136,12 @@ class ClientSecrets:
         try:
             mode = path.stat().st_mode
         except OSError:
-            return  # the client says what is wrong with it
+            return  # the client reports the error itself
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ClientSettingsError(key, f"{path} is neither a file nor a folder", "name another")
 
     def text(self, key: str, value: Value) -> str:
-        """The setting's text. Secrets, and what references came to, are remembered. Call `check` first."""
+        """Returns the setting's text, and remembers secrets and resolved references. Call `check` first."""
         match value:
             case bool():
                 return "true" if value else "false"
@@ -158,20 +170,23 @@ class ClientSecrets:
         return text
 
     def token_command(self, cluster: str) -> str | None:
-        """The operator's command that prints OAUTHBEARER tokens for this cluster."""
+        """Returns the operator's command that prints OAUTHBEARER tokens for this cluster."""
         found = (self._environ.get(name) for name in client_keys.token_command_variables(cluster))
         return next((command for command in found if command), None)
 
 
 def not_a_credential(key: str) -> ClientSettingsError:
-    """References are for credentials alone: an error may quote the value of any other setting."""
+    """Returns the error for a reference in another setting than a credential.
+
+    References are for credentials alone: an error may quote the value of any other setting.
+    """
     return ClientSettingsError(key, "takes no reference: it carries no credential", "write its value out")
 
 
 def _contents(key: str, path: Path) -> str:
-    """The text of a regular file without the newline at its end."""
+    """Returns the text of a regular file without the newline at its end."""
     try:
-        # Opened without waiting: a named pipe would hold the process until something writes to it.
+        # Opened without blocking: a named pipe would block the process until another one writes to it.
         descriptor = os.open(path.resolve(), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):

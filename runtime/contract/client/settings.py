@@ -1,7 +1,8 @@
-"""A cluster's `client:` settings, turned into what each Kafka client wants. Pure; this is the one place.
+"""Converts a cluster's `client:` settings into the configuration of each Kafka client. It is pure.
 
-The names are librdkafka's, those that `client_keys` allows. confluent-kafka gets them all. The wire, the
-client of the data path, gets a frozen value of what it understands, and notes on what it does not.
+It is the only place that does so. The names are librdkafka's, those that `client_keys` allows.
+confluent-kafka gets them all. The wire, the client of the data path, gets a frozen value of the settings that
+it supports, and notes on those that it does not.
 
 A value may refer to a secret: `{env: VAR}` or `{file: path}`. References travel, in a topology or a job spec.
 They are resolved where a client is made, by `client_secrets`.
@@ -32,13 +33,16 @@ BEARER = "OAUTHBEARER"
 
 
 def confluent_config(bootstrap: str, resolved: Mapping[str, str]) -> dict[str, Any]:
-    """For confluent-kafka: librdkafka's own names. A token command is added where a client is made."""
+    """Returns the configuration for confluent-kafka, with librdkafka's own names.
+
+    A token command is added where a client is made.
+    """
     _check_names(resolved)
     return {**resolved, "bootstrap.servers": bootstrap_text(parse_bootstrap(bootstrap))}
 
 
 def speaks_bearer(resolved: Mapping[str, str]) -> bool:
-    """Whether clients log in with tokens, so that a token command is of use to them."""
+    """Returns whether clients authenticate with tokens, so that a token command is used."""
     mechanism = resolved.get("sasl.mechanism") or resolved.get("sasl.mechanisms") or ""
     return mechanism.upper() == BEARER
 
@@ -52,7 +56,10 @@ def _check_names(resolved: Mapping[str, str]) -> None:
 def wire_settings(
     bootstrap: str, resolved: Mapping[str, str], token_command: str | None = None
 ) -> WireSettings:
-    """For the wire; raises `ClientSettingsError` for what it can't do, and notes what it leaves out."""
+    """Returns the settings for the wire, with notes on those that it ignores.
+
+    Raises `ClientSettingsError` for a setting that the wire cannot apply.
+    """
     _check_names(resolved)
     reader = _Reader(resolved, token_command)
     security = reader.security()
@@ -76,7 +83,7 @@ def wire_settings(
 
 
 class _Reader:
-    """Reads the settings by name and remembers which were read: the rest is noted."""
+    """Reads the settings by name and records which were read: the others are noted."""
 
     def __init__(self, settings: Mapping[str, str], token_command: str | None) -> None:
         self._settings = settings

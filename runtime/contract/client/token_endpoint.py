@@ -1,4 +1,4 @@
-"""The rule for addresses of OAUTHBEARER token endpoints: https, unless the operator allows http. Pure."""
+"""Checks addresses of OAUTHBEARER token endpoints: https, unless the operator allows http. It is pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ ALLOW_INSECURE = "REPL_ALLOW_INSECURE_TOKEN_ENDPOINT"
 
 
 def token_endpoint_problem(url: str | None, environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Returns what is wrong with the address and the way out, or None where secrets may be sent to it.
+    """Returns what is wrong with the address and what to do, or None where secrets may be sent to it.
 
-    librdkafka sends the client's secret to http addresses without a warning: this comes before it.
+    librdkafka sends the client's secret to http addresses without a warning: this check comes before it.
     """
     if url is None:
         return None

@@ -1,4 +1,4 @@
-"""The frozen values that a cluster's `client:` settings become for the wire."""
+"""Defines the frozen values into which a cluster's `client:` settings are converted for the wire."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from enum import Enum
 
 
 class ClientSettingsError(ValueError):
-    """A setting that can't work: says the key, why, and the way out. Never the value of a secret."""
+    """A setting that can't be applied.
+
+    The error names the key, the reason and the remedy, never the value of a secret.
+    """
 
     def __init__(self, key: str, why: str, way_out: str = "") -> None:
         super().__init__(f"client setting {key}: {why}" + (f" ({way_out})" if way_out else ""))
@@ -19,6 +22,8 @@ class ClientSettingsError(ValueError):
 
 
 class SecurityProtocol(Enum):
+    """Lists Kafka's security protocols."""
+
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
@@ -35,7 +40,10 @@ class SecurityProtocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Locations are files, `pem` fields their content. Without an authority the system's are trusted."""
+    """Holds the TLS settings. `location` fields are files, `pem` fields their content.
+
+    Without a certificate authority, those of the system are trusted.
+    """
 
     ca_location: str | None = None
     ca_pem: str | None = None
@@ -51,7 +59,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """PLAIN or SCRAM."""
+    """Holds the user name and password for PLAIN or SCRAM."""
 
     mechanism: str
     username: str
@@ -60,7 +68,7 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class TokenCommand:
-    """A command of the operator that prints a token, or JSON with `access_token` and `expires_in`."""
+    """Holds a command of the operator that prints a token, or JSON with `access_token` and `expires_in`."""
 
     command: str
     extensions: tuple[tuple[str, str], ...] = ()
@@ -68,7 +76,7 @@ class TokenCommand:
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """OpenID Connect's client credentials grant."""
+    """Holds the endpoint and the credentials of OpenID Connect's client credentials grant."""
 
     url: str
     client_id: str
@@ -80,7 +88,7 @@ class TokenEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredToken:
-    """An unsigned token that names its own principal: for trying things, never for a real cluster."""
+    """Describes an unsigned token that names its own principal: for trials, never for a real cluster."""
 
     principal: str
     lifetime_s: int = 3600
@@ -92,7 +100,10 @@ Sasl = Password | TokenCommand | TokenEndpoint | UnsecuredToken
 
 @dataclass(frozen=True, slots=True)
 class WireSettings:
-    """What the wire needs to know of a cluster. `notes` are for people: what was ignored, and why."""
+    """Holds every setting that the wire needs for a cluster.
+
+    `notes` tell people what was ignored, and why.
+    """
 
     bootstrap: tuple[tuple[str, int], ...]
     client_id: str = "repl"
@@ -111,12 +122,12 @@ class WireSettings:
     notes: tuple[str, ...] = ()
 
 
-# A host's name or address, without anything that one client might read otherwise than another.
+# A host's name or address, without any character that clients might parse differently.
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f:]+")
 
 
 def parse_bootstrap(bootstrap: str) -> tuple[tuple[str, int], ...]:
-    """`host:port,[v6]:port`; a scheme before the host is allowed, as librdkafka allows it."""
+    """Parses `host:port,[v6]:port`; a scheme before the host is allowed, as librdkafka allows it."""
     found = []
     for entry in filter(None, (part.strip() for part in bootstrap.split(","))):
         host, _, port = entry.rpartition("://")[2].rpartition(":")
@@ -133,5 +144,7 @@ def parse_bootstrap(bootstrap: str) -> tuple[tuple[str, int], ...]:
 
 
 def bootstrap_text(brokers: Iterable[tuple[str, int]]) -> str:
-    """As every client reads it: no scheme, no spaces, brackets around an IPv6 address."""
+    """Formats the brokers as every client reads them: no scheme, no spaces, brackets around IPv6
+    addresses.
+    """
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers)

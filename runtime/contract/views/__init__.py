@@ -1,1 +1,1 @@
-"""What the audit commands found, as values that are shown and nothing else. Pure."""
+"""This package holds the results of the audit commands as values that are only shown. It is pure."""

@@ -1,10 +1,10 @@
-"""What `repl clients` sees: made by runtime.audit, shown by planner.render. Pure data; see `seen`."""
+"""Defines the results of `repl clients`: made by runtime.audit, shown by planner.render. Pure data."""
 
 import msgspec
 
 
 class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a group that has partitions of the topic."""
+    """Describes a member of a group that has partitions of the topic."""
 
     client_id: str
     host: str
@@ -13,7 +13,7 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommittedSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group stands in one partition; None where it never committed."""
+    """Holds a group's position in one partition; None where it never committed."""
 
     partition: int
     offset: int | None
@@ -23,7 +23,10 @@ class CommittedSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumerSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A group that reads a topic: by what it committed, or by what its members have. `state` is Kafka's."""
+    """Describes a group that reads a topic, known by its commits or by its members' assignments.
+
+    `state` is Kafka's.
+    """
 
     group: str
     state: str
@@ -34,10 +37,10 @@ class ConsumerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProducerSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer id that wrote to a topic lately. `flow`: it is the product's own and copies for that flow.
+    """Describes a producer id that wrote to a topic recently.
 
-    `last_timestamp_ms` is its newest record's own timestamp. `open_since`: the offsets, by partition, at
-    which its open transaction began.
+    `flow`: it is the product's own and copies for that flow. `last_timestamp_ms` is its newest record's own
+    timestamp. `open_since`: the offsets, by partition, at which its open transaction began.
     """
 
     producer_id: int
@@ -50,6 +53,8 @@ class ProducerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicClients(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the producers and consumers of a topic."""
+
     topic: str
     partitions: int
     producers: list[ProducerSeen]
@@ -57,8 +62,10 @@ class TopicClients(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientsSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`over_ms`: between the two looks that rates come from, 0 where there was one. `notes`: what could not
-    be read.
+    """Holds the clients of a cluster's topics.
+
+    `over_ms` is the time between the two inspections from which rates are computed, 0 where there was one.
+    `notes` list what could not be read.
     """
 
     cluster: str
