@@ -1,1 +1,1 @@
-"""What writes again on an operator's word: `repl salvage --replay`, on Spark."""
+"""This package copies orphaned records again on an operator's request: `repl salvage --replay`, on Spark."""

@@ -1,7 +1,7 @@
-"""The Spark application of `repl salvage --replay`: `spark-submit … main.py --request … --out …`.
+"""This is the Spark application of `repl salvage --replay`: `spark-submit … main.py --request … --out …`.
 
-It ends with 0 whatever came of it: the outcome is in the file. A task copies some partitions in its Python
-worker, as a slot does; no record ever crosses into the JVM.
+It exits with 0 in every case: the outcome is in the file. A task copies some partitions in its Python worker,
+as a slot does; no record ever crosses into the JVM.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from runtime.replay.request import (
 )
 from runtime.replay.task import run_task
 
-_GROUPS = 4  # of partitions, for each core
+_GROUPS_PER_CORE = 4  # groups of partitions, one Spark task each
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Copies what a flow left behind.")
     for option in ("--request", "--out"):
         parser.add_argument(option, required=True, type=Path)
-    given = parser.parse_args()
-    asked = decode_request(given.request.read_bytes())
-    given.out.write_bytes(encode_outcome(_outcome(asked)))
+    arguments = parser.parse_args()
+    request = decode_request(arguments.request.read_bytes())
+    arguments.out.write_bytes(encode_outcome(_outcome(request)))
 
 
-def _outcome(asked: ReplayRequest) -> ReplayOutcome:
+def _outcome(request: ReplayRequest) -> ReplayOutcome:
     try:
-        asyncio.run(_let_go(asked))
-        return ReplayOutcome(parts=_replayed(asked))
+        asyncio.run(_orphan_uncopied(request))
+        return ReplayOutcome(parts=_replayed(request))
     except AuditFailure as failure:
         return ReplayOutcome(cluster=failure.cluster, why=failure.why)
     except NotEnded as refused:
@@ -55,33 +55,36 @@ def _outcome(asked: ReplayRequest) -> ReplayOutcome:
 
 
 def _cause(error: Exception) -> str:
-    """Java's own words, where there are some: they stand behind a colon in the second line."""
+    """Returns Java's error message where there is one: it follows a colon in the second line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     java = (line.removeprefix(": ") for line in lines if line.startswith(": "))
     return next(java, lines[0])[:500]
 
 
-async def _let_go(asked: ReplayRequest) -> None:
-    """From here on the flow never sends them itself: what is replayed is on record as orphaned."""
-    flow = asked.flow
-    new = {part.key(flow.name): part.mirror for part in asked.parts if not part.begun}
+async def _orphan_uncopied(request: ReplayRequest) -> None:
+    """Records all uncopied source offsets as orphaned.
+
+    From then on the flow never sends them itself: only the replay does.
+    """
+    flow = request.flow
+    new = {part.key(flow.name): part.mirror for part in request.parts if not part.begun}
     async with (
-        open_spec(asked.source, flow.source) as source,
-        open_spec(asked.destination, flow.destination) as destination,
+        open_spec(request.source, flow.source) as source,
+        open_spec(request.destination, flow.destination) as destination,
     ):
         with telling(flow.destination):
             await leave_orphans(flow.name, source, destination, "replay", mirrors=new)
 
 
-def _replayed(asked: ReplayRequest) -> list[ReplayedPart]:
-    SparkContext._ensure_initialized()  # only then does a SparkConf know what was given
-    conf = SparkConf().setAppName(f"repl salvage {asked.flow.name}")
+def _replayed(request: ReplayRequest) -> list[ReplayedPart]:
+    SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
+    conf = SparkConf().setAppName(f"repl salvage {request.flow.name}")
     context = SparkContext.getOrCreate(conf.set("spark.ui.showConsoleProgress", "false"))
     context.setLogLevel("ERROR")
     try:
-        parts = [encode_part(part) for part in asked.parts]
-        groups = min(len(parts), context.defaultParallelism * _GROUPS)
-        task = functools.partial(run_task, encode_request(asked))
+        parts = [encode_part(part) for part in request.parts]
+        groups = min(len(parts), context.defaultParallelism * _GROUPS_PER_CORE)
+        task = functools.partial(run_task, encode_request(request))
         return [
             decode_replayed(one) for one in context.parallelize(parts, groups).mapPartitions(task).collect()
         ]

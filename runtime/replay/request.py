@@ -1,4 +1,7 @@
-"""What the replaying application is told, and what it tells: files of JSON, and bytes for its tasks. Pure."""
+"""Defines the request and the outcome of the replay application: files of JSON, and bytes for its tasks.
+
+It is pure.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from runtime.contract.views.salvage_view import ReplayedPart
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A partition of the source that has orphans. `mirror` is what the flow calls its topic at the
-    destination, `into` the topic that the records go to.
+    """Describes a partition of the source that has orphans.
+
+    `mirror` is the flow's name of its topic at the destination, `into` the topic that the records are copied
+    to.
     """
 
     topic: str
@@ -26,8 +31,9 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """No secret is in it: clusters hold references, as in a job's spec. `bytes`: of about so many bytes at
-    the source a transaction is made.
+    """Describes a replay. It holds no secret: clusters hold references, as in a job's spec.
+
+    `bytes` is the approximate size of one transaction, in bytes at the source.
     """
 
     flow: FlowSpec
@@ -39,9 +45,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Either what was done, or which cluster could not be used and why, or why the flow is not to be
-    replayed.
-    """
+    """Reports the copied partitions, or the cluster that could not be used, or why the replay was refused."""
 
     parts: list[ReplayedPart] = []
     cluster: str = ""

@@ -1,4 +1,4 @@
-"""Whether what was salvaged can go where it is meant to."""
+"""Checks whether the salvaged records can be copied to the requested topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from runtime.replay.request import Part
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic of the destination. `appends`: it takes the broker's time for the record's."""
+    """Describes a topic of the destination.
+
+    `appends`: it replaces a record's timestamp by the broker's time.
+    """
 
     partitions: int
     max_message_bytes: int
@@ -24,23 +27,23 @@ class Target:
 
 
 async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) -> dict[str, Target]:
-    """Of the topics that are there. Raises AuditFailure."""
+    """Returns the topics that exist at the destination. Raises AuditFailure."""
     async with open_spec(destination, name) as cluster:
         known = await cluster.topics(topics, fresh=True)
-    there = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
-    settings = await asyncio.to_thread(settings_of, destination, name, sorted(there))
+    existing = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
+    settings = await asyncio.to_thread(settings_of, destination, name, sorted(existing))
     return {
         topic: Target(
             len(one.partitions),
             int(settings[topic]["max.message.bytes"]),
             settings[topic]["message.timestamp.type"] == "LogAppendTime",
         )
-        for topic, one in there.items()
+        for topic, one in existing.items()
     }
 
 
 def unfit(found: Sequence[PartitionSalvaged], to: str | None, known: Mapping[str, Target]) -> dict[str, str]:
-    """Why it can't be done, and the way out; nothing where it can."""
+    """Returns why the replay is impossible, with what to do about it; empty where it is possible."""
     problems: dict[str, str] = {}
     if to is not None and is_reserved(to):
         problems[f"{to} is not for records of a flow"] = "name a topic of your own"
@@ -65,6 +68,7 @@ def unfit(found: Sequence[PartitionSalvaged], to: str | None, known: Mapping[str
 
 
 def parts(found: Sequence[PartitionSalvaged], to: str | None, known: Mapping[str, Target]) -> list[Part]:
+    """Returns the partitions to replay, with the topic that each is copied to."""
     return [
         Part(
             topic=one.topic,

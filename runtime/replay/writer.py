@@ -1,6 +1,4 @@
-"""Writes what is copied on an operator's word: batches and the ledger's word of them together, or nothing
-(R1).
-"""
+"""Writes replayed batches and their ledger records in one transaction, or not at all (R1)."""
 
 from __future__ import annotations
 
@@ -21,17 +19,23 @@ from runtime.slot.partition import now_ms
 
 
 def replay_transactional_id(key: PartitionKey) -> str:
-    """One for each partition: whoever replays it fences who did before, and no one else (R3)."""
+    """Returns the partition's transactional id: a new replay fences only earlier ones of its partition
+    (R3).
+    """
     return f"repl.replay.{key.flow}.{key.topic}.{key.partition}"
 
 
 class ReplayWriter(LedgerWriter):
+    """Writes transactions of one replay: batches and ledger records together."""
+
     passing: Passing = staticmethod(nowhere)
 
     @classmethod
     async def begin(cls, cluster: Cluster, key: PartitionKey, producer: Producer) -> Self:
-        """Whatever an earlier replay had open is aborted. Whose the id is stands written before its first
-        data: no flow takes home what came from there (R5).
+        """Opens a writer and aborts any open transaction of an earlier replay.
+
+        It registers the producer id before the id's first data: no flow in the opposite direction copies
+        these records back (R5).
         """
         writer = await cls.open(cluster, replay_transactional_id(key))
         await register(cluster, writer._identity.producer_id, producer, now_ms())
@@ -40,8 +44,10 @@ class ReplayWriter(LedgerWriter):
     async def carry(
         self, at: TopicPartition, batches: Sequence[Batch], records: Mapping[LedgerKey, LedgerValue | None]
     ) -> None:
-        """One transaction. After a WireError another writer must begin, and read the ledger again: it tells
-        whether this was committed (fencing 1 and 5).
+        """Commits batches and ledger records in one transaction.
+
+        After a WireError another writer must begin, and read the ledger again: the ledger shows whether this
+        transaction was committed (fencing 1 and 5).
         """
         async with self._writing:
             ledger = await self._placed(records)
@@ -57,7 +63,8 @@ class ReplayWriter(LedgerWriter):
 
 
 def replayer(flow: str, source: str, source_id: str, topic: str, mirror: str) -> Producer:
-    """What an id that replays `topic` is to the ways back: in the flow's own mirror it brought what a slot
-    would have brought, anywhere else its records are at no home.
+    """Returns how flows in the opposite direction treat an id that replays `topic`.
+
+    In the flow's own mirror its records count as copies of the flow; in any other topic they have no home.
     """
     return Producer(flow, source, source_id, TableRule(names={topic: mirror}), only=mirror)
