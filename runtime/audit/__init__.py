@@ -1,1 +1,1 @@
-"""What the ledger and the clusters can answer, read-only: status, verify, read, offsets, salvage."""
+"""This package reads the ledger and the clusters and never writes: status, verify, read, offsets, salvage."""

@@ -1,1 +1,1 @@
-"""`repl status`: looks at every cluster, and what follows from them."""
+"""This package inspects every cluster and derives the status of jobs and flows: `repl status`."""

@@ -1,4 +1,7 @@
-"""What `repl status` asks, and what it reads at the clusters: values only, judged in `status_join`."""
+"""Defines the request of `repl status` and the facts that it reads from clusters: values only.
+
+`status_join` derives the status from them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from runtime.kafka.protocol.offsets import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class FlowAsked:
-    """A flow as the topology has it. `opposite` is the one that goes the other way in its place."""
+    """Describes a flow of the topology.
+
+    `opposite` is the flow that copies in the opposite direction in its place.
+    """
 
     name: str
     source: str
@@ -27,7 +33,7 @@ class FlowAsked:
 
 @dataclass(frozen=True, slots=True)
 class StatusAsked:
-    """`router` says what each flow takes."""
+    """Describes the request for a topology's status. `router` decides which topics each flow takes."""
 
     topology: str
     clusters: Mapping[str, Reach]
@@ -43,26 +49,32 @@ class StatusAsked:
         return sorted({flow.destination for flow in self.flows})
 
     def into(self, destination: str) -> list[FlowAsked]:
+        """Returns the flows that write to a destination."""
         return [flow for flow in self.flows if flow.destination == destination]
 
     def selected(self, flow: FlowAsked, topics: Mapping[str, TopicFacts]) -> dict[str, str]:
-        """The flow's topics of these, with their names at the destination."""
+        """Returns those of the given topics that the flow takes, with their names at the destination."""
         names = ((topic, self.router.name_there(flow.name, topic)) for topic in topics)
-        return {topic: there for topic, there in names if there is not None}
+        return {
+            topic: destination_topic for topic, destination_topic in names if destination_topic is not None
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
+    """Holds a topic's id and its number of partitions."""
+
     id: bytes
     partitions: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """`starts`, `ends` (last stable), `highs` (high watermarks) by topic and partition, where they are known.
+    """Holds the facts about one cluster.
 
-    `topics` is None where they could not be listed. `first_missing`: the timestamp of the first record that a
-    flow did not copy yet, by flow, of as many lagging partitions as were looked at.
+    `starts`, `ends` (last stable) and `highs` (high watermarks) are by topic and partition, where they are
+    known. `topics` is None where they could not be listed. `first_missing`: the timestamp of the first record
+    that a flow did not copy yet, by flow, for the lagging partitions that were inspected.
     """
 
     name: str
@@ -78,7 +90,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """What is written at one destination: committed progress, and what jobs say of themselves."""
+    """Holds the records of one destination: committed progress, and the reports of jobs."""
 
     progress: Mapping[str, Mapping[PartitionKey, Progress]] = field(default_factory=dict)
     generations: Mapping[str, Generation] = field(default_factory=dict)
@@ -89,7 +101,7 @@ class LedgerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`ledgers` has no entry for a destination that could not be read."""
+    """Holds the facts of one inspection. `ledgers` has no entry for a destination that could not be read."""
 
     at_ms: int
     clusters: Mapping[str, ClusterFacts]

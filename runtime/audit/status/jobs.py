@@ -1,4 +1,4 @@
-"""Whether a job is up, and which of its slots' reports count. Pure."""
+"""Decides whether a job is up, and which of its slots' reports count. It is pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runtime.contract.views.status_view import DOWN, UNKNOWN, JobSeen, SlotSeen
 
 STALE_MS = 10_000  # heartbeats come once a second
 SKEW_MS = 2_000
-SILENT_MS = 15_000  # a slot says something every five seconds
+SILENT_MS = 15_000  # a slot reports at least every five seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a slot last said of a partition. `silent_ms` is set where the slot says nothing any more."""
+    """Holds a slot's newest report of a partition. `silent_ms` is set where the slot no longer reports."""
 
     slot: int
     at_ms: int
@@ -29,10 +29,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """A job judged. `partitions` and `stats` come from the slots of the driver that the heartbeat names.
+    """Holds the derived state of a job.
 
-    `ends`: where a paused flow's source ended, by flow. `recent`: how many records took how long, by flow, of
-    what was committed since the look before.
+    `partitions` and `stats` come from the slots of the driver that the heartbeat names. `ends`: where a
+    paused flow's source ended, by flow. `recent`: latency counts by flow, of the records that were committed
+    since the previous inspection.
     """
 
     seen: JobSeen
@@ -44,7 +45,7 @@ class JobFacts:
 
 
 def doubtful(ledger: LedgerFacts, now_ms: int) -> bool:
-    """Whether a job seems dead by its clock alone: then it is worth another look whether its heart beats."""
+    """Returns whether a job seems dead by its clock alone, so that its heartbeat must be read once more."""
     return any(status.state != "stopped" and not _fresh(status, now_ms) for status in ledger.jobs.values())
 
 
@@ -57,7 +58,7 @@ def judge(
     before_ms: int,
     flows: Sequence[str],
 ) -> JobFacts:
-    """`now` is None where the destination could not be read."""
+    """Derives a job's state from two inspections. `now` is None where the destination could not be read."""
     if now is None:
         why = f"{destination} does not answer: whether the job runs is not known"
         return _nothing(name, destination, UNKNOWN, why, flows)
@@ -65,11 +66,11 @@ def judge(
     if status is None:
         return _nothing(name, destination, DOWN, f"it has never run at {destination}", flows)
     last = before.jobs.get(name) if before is not None else None
-    beats = last is not None and (last.at_ms, last.driver) != (status.at_ms, status.driver)
-    up, why = _up(status, beats, now_ms)
+    moved = last is not None and (last.at_ms, last.driver) != (status.at_ms, status.driver)
+    up, why = _up(status, moved, now_ms)
     age = now_ms - status.at_ms
-    if beats and not _fresh(status, now_ms):
-        age = now_ms - before_ms  # the clocks differ; it did beat between the two looks
+    if moved and not _fresh(status, now_ms):
+        age = now_ms - before_ms  # the clocks differ; the heartbeat moved between the two inspections
     reports = _reports(now, status)
     return JobFacts(
         JobSeen(
@@ -100,7 +101,7 @@ def judge(
 
 
 def _reports(ledger: LedgerFacts, status: JobStatus) -> dict[int, SlotReport]:
-    """Of the slots that this driver started: another driver's are a zombie's last words."""
+    """Returns the reports of the slots that this driver started: reports of another driver are outdated."""
     return {
         slot: report
         for (job, slot), report in ledger.reports.items()
@@ -109,7 +110,10 @@ def _reports(ledger: LedgerFacts, status: JobStatus) -> dict[int, SlotReport]:
 
 
 def _recent(now: Mapping[int, SlotReport], before: Mapping[int, SlotReport]) -> dict[str, list[int]]:
-    """A slot that began anew in between counts from zero: all of it is recent."""
+    """Returns the latency counts since the previous inspection.
+
+    A slot that was restarted in between counts from zero: all its counts are recent.
+    """
     found: dict[str, list[int]] = {}
     for slot, report in now.items():
         last = before.get(slot)
@@ -129,10 +133,10 @@ def _fresh(status: JobStatus, now_ms: int) -> bool:
     return -SKEW_MS <= now_ms - status.at_ms <= STALE_MS
 
 
-def _up(status: JobStatus, beats: bool, now_ms: int) -> tuple[bool, str]:
+def _up(status: JobStatus, moved: bool, now_ms: int) -> tuple[bool, str]:
     if status.state == "stopped":
         return False, "it was stopped as asked"
-    if beats or _fresh(status, now_ms):
+    if moved or _fresh(status, now_ms):
         return True, status.trouble
     age = now_ms - status.at_ms
     if age < 0:
@@ -147,7 +151,7 @@ def _nothing(name: str, destination: str, state: str, why: str, flows: Sequence[
 
 def _slot(status: JobStatus, slot: int, report: SlotReport | None) -> SlotSeen:
     view = next(view for view in status.slots if view.slot == slot)
-    said = report.status if report is not None else None
+    reported = report.status if report is not None else None
     return SlotSeen(
         slot=slot,
         state=view.state,
@@ -155,25 +159,28 @@ def _slot(status: JobStatus, slot: int, report: SlotReport | None) -> SlotSeen:
         attempts=view.attempts,
         partitions=view.partitions,
         why=view.why,
-        report_age_ms=max(status.at_ms - said.at_ms, 0) if said is not None else None,
-        process=said.process or None if said is not None else None,
-        host=said.host if said is not None else "",
-        rss_bytes=said.rss_bytes or None if said is not None else None,
-        buffered_bytes=said.buffered_bytes if said is not None else None,
+        report_age_ms=max(status.at_ms - reported.at_ms, 0) if reported is not None else None,
+        process=reported.process or None if reported is not None else None,
+        host=reported.host if reported is not None else "",
+        rss_bytes=reported.rss_bytes or None if reported is not None else None,
+        buffered_bytes=reported.buffered_bytes if reported is not None else None,
     )
 
 
 def _partitions(status: JobStatus, reports: Mapping[int, SlotReport]) -> dict[PartitionKey, Report]:
-    """The newest word on each; a partition that moved is in two reports for a moment."""
+    """Returns the newest report of each partition.
+
+    A partition that moved is in two slots' reports for a short time.
+    """
     found: dict[PartitionKey, Report] = {}
     for slot, report in reports.items():
-        said = report.status
+        reported = report.status
         # Both times are from the job's side: this machine's clock does not matter.
-        silent = status.at_ms - said.at_ms
-        for one in said.partitions:
+        silent = status.at_ms - reported.at_ms
+        for one in reported.partitions:
             key = PartitionKey(one.flow, one.topic, one.partition)
-            if key not in found or found[key].at_ms < said.at_ms:
-                found[key] = Report(slot, said.at_ms, one, silent if silent > SILENT_MS else None)
+            if key not in found or found[key].at_ms < reported.at_ms:
+                found[key] = Report(slot, reported.at_ms, one, silent if silent > SILENT_MS else None)
     return found
 
 
@@ -186,7 +193,7 @@ def _stats(reports: Mapping[int, SlotReport]) -> dict[str, list[FlowStats]]:
 
 
 def duration(ms: int) -> str:
-    """For the words of a reason: `35 s`, `4 min`, `3 h`, `2 d`."""
+    """Formats a duration for an explanation: `35 s`, `4 min`, `3 h`, `2 d`."""
     seconds = ms // 1000
     for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:

@@ -1,4 +1,4 @@
-"""Two looks at the clusters → what `repl status` shows. Pure. The data outweighs what a job says."""
+"""Derives the output of `repl status` from two inspections. The data outweighs a job's reports. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _NOTHING = LedgerFacts()
 
 
 def join(asked: StatusAsked, now: Look, before: Look | None = None) -> StatusSeen:
-    """`before` is an earlier look: rates are what moved since, and a heart that beat since then beats."""
+    """Derives the status. `before` is an earlier inspection.
+
+    Rates are computed from the changes since then, and a heartbeat that moved since then shows a live job.
+    """
     before = before if before is not None else now
     jobs = _jobs(asked, now, before)
     return StatusSeen(
@@ -34,7 +37,7 @@ def join(asked: StatusAsked, now: Look, before: Look | None = None) -> StatusSee
 
 
 def _jobs(asked: StatusAsked, now: Look, before: Look) -> dict[tuple[str, str], JobFacts]:
-    """By destination and name: those of the topology, and whoever holds one of its flows instead."""
+    """Returns the jobs by destination and name: the topology's, and others that hold one of its flows."""
     flows: dict[tuple[str, str], list[str]] = {}
     for flow in asked.flows:
         flows.setdefault((flow.destination, flow.job), []).append(flow.name)
@@ -56,7 +59,10 @@ def _jobs(asked: StatusAsked, now: Look, before: Look) -> dict[tuple[str, str], 
 
 
 def _holder(flow: FlowAsked, ledger: LedgerFacts | None) -> str:
-    """The job that the ledger names; a flow that it let go of is the topology's job's again."""
+    """Returns the job that holds the flow by the ledger.
+
+    A flow that the job released belongs to the topology's job again.
+    """
     generation = ledger.generations.get(flow.name) if ledger is not None else None
     return generation.job if generation is not None and generation.state in _CURRENT else flow.job
 
@@ -103,7 +109,7 @@ def _handed_over(flow: FlowAsked, generation: Generation | None, now: Look) -> b
 def _names(
     asked: StatusAsked, flow: FlowAsked, source: ClusterFacts, progress: Mapping[PartitionKey, Progress]
 ) -> dict[str, str | None]:
-    """The flow's topics and their names at the destination: what it takes now, and what it took of that."""
+    """Returns the topics that the flow takes or has copied, with their names at the destination."""
     names: dict[str, str | None] = dict(asked.selected(flow, source.topics or {}))
     for key, state in progress.items():
         if asked.router.name_there(flow.name, key.topic) is not None:

@@ -1,4 +1,4 @@
-"""What is written at a destination of progress, generations and jobs, read on from where it was."""
+"""Reads progress, generations and job reports at a destination, each time from where it stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARTITION = 0
 
 
 class LedgerDesk:
-    """One destination, as long as its cluster stays open. Raises WireError."""
+    """Reads one destination, as long as its cluster stays open. Raises WireError."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -31,7 +31,7 @@ class LedgerDesk:
         self._ends: dict[tuple[str, str], SourceEnds] = {}
 
     async def read(self, flows: Sequence[str], within: float) -> LedgerFacts:
-        """Reports before the ledger: what a job says of a moment is never newer than what was committed."""
+        """Reads reports before the ledger: so a job's report is never newer than the committed progress."""
         await self._read_status(within)
         if self._ledger is None:
             self._ledger = await ledger_of(self.cluster)
@@ -60,7 +60,7 @@ class LedgerDesk:
             self._take(key, value)
 
     def _take(self, stored: bytes, value: bytes | None) -> None:
-        """What a newer version wrote tells nothing."""
+        """Stores one record. A record that a newer version wrote is ignored."""
         try:
             match job_status.decode_key(stored):
                 case JobKey(job) if value is not None:

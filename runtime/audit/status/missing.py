@@ -1,4 +1,4 @@
-"""When the first record that is not replicated was written: a batch is fetched of each lagging partition."""
+"""Finds when the first uncopied record was written: it fetches one batch of each lagging partition."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from runtime.kafka.fetch.once import fetch_once
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import in_time
 
-MOST = 50  # partitions in one look: a batch may have a megabyte
-_TOGETHER = 8
-_SMALLEST = 1  # brokers send the first batch whole, however little is asked for
+MOST = 50  # partitions in one inspection: a batch may have a megabyte
+_CONCURRENT = 8
+_MIN_FETCH_BYTES = 1  # brokers send the first batch whole, however small the limit is
 
 
 async def first_missing(
     cluster: Cluster, positions: Mapping[PartitionKey, int], within: float
 ) -> dict[PartitionKey, int]:
-    """Timestamps by partition, of those that could be read. Raises nothing: it is one estimate of several."""
-    turn = asyncio.Semaphore(_TOGETHER)
+    """Returns timestamps by partition, for those that could be read.
+
+    It raises nothing: the timestamp is one estimate of several.
+    """
+    limit = asyncio.Semaphore(_CONCURRENT)
     found: dict[PartitionKey, int] = {}
 
-    async def look(key: PartitionKey, position: int) -> None:
-        async with turn:
+    async def inspect(key: PartitionKey, position: int) -> None:
+        async with limit:
             try:
                 timestamp = await in_time(_timestamp(cluster, key, position), within, "reading a record")
             except (WireError, BatchFailure):
@@ -36,12 +39,14 @@ async def first_missing(
         if timestamp is not None and timestamp >= 0:
             found[key] = timestamp
 
-    await asyncio.gather(*(look(key, position) for key, position in positions.items()))
+    await asyncio.gather(*(inspect(key, position) for key, position in positions.items()))
     return found
 
 
 async def _timestamp(cluster: Cluster, key: PartitionKey, position: int) -> int | None:
-    answer = await fetch_once(cluster, TopicPartition(key.topic, key.partition), position, _SMALLEST, "look")
+    answer = await fetch_once(
+        cluster, TopicPartition(key.topic, key.partition), position, _MIN_FETCH_BYTES, "look"
+    )
     if answer.error is not ErrorCode.NONE:
         return None
     where = Where(key.topic, key.partition)

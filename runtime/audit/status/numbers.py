@@ -1,4 +1,4 @@
-"""Arithmetic of status: lag in seconds, rates, quantiles. Pure."""
+"""Computes lag in seconds, rates and quantiles for the status. It is pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def lag_ms(
     caught_up_ms: int | None = None,
     newest_copied_ms: int | None = None,
 ) -> int | None:
-    """How long the oldest record that is not replicated has been waiting.
+    """Returns how long the oldest record that is not replicated has been waiting, in ms.
 
-    By its own timestamp, but never longer than since the partition was last known to be caught up: what
-    arrived since then can't wait longer, however old its timestamp is. Where the record was not looked at,
-    the newest copied one stands for it: what comes behind it is rarely older.
+    It goes by the record's own timestamp, but is never longer than the time since the partition was last
+    known to be caught up: a record that arrived since then can't wait longer, however old its timestamp is.
+    Where the record was not read, the newest copied record is used instead: later records are rarely older.
     """
     if records is None:
         return None
@@ -32,16 +32,16 @@ def lag_ms(
 
 
 def rate(now: int, before: int | None, elapsed_ms: int) -> float | None:
-    """A second; None where there is nothing to compare with."""
+    """Returns the rate per second; None where there is nothing to compare with."""
     if before is None or elapsed_ms <= 0:
         return None
     return max(now - before, 0) * 1000 / elapsed_ms
 
 
 def quantile(counts: Sequence[int], q: float) -> float | None:
-    """Of a histogram with the bounds of LATENCY_BOUNDS_MS, in between as if spread evenly.
+    """Returns a quantile of a histogram with the bounds of LATENCY_BOUNDS_MS, interpolated linearly.
 
-    What is slower than the last bound counts as that bound: the histogram knows no more.
+    Values above the last bound count as that bound: the histogram does not distinguish them.
     """
     total = sum(counts)
     if not total:
@@ -66,7 +66,7 @@ def summed(counts: Iterable[Sequence[int]]) -> list[int]:
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
-    """None where nothing is known; what is not known counts nothing."""
+    """Returns the sum of the known values, or None where none is known."""
     known = [one for one in values if one is not None]
     return sum(known) if known else None
 

@@ -1,4 +1,4 @@
-"""The state of one partition: what the data shows first, then what a living job says of it. Pure."""
+"""Derives the state of one partition: from the data first, then from the report of a live job. Pure."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _COPIES = (S.COPYING, S.CAUGHT_UP)
 
 
 class State(NamedTuple):
+    """Holds a partition's state, since when it has it, and why."""
+
     state: str
     since_ms: int | None = None
     why: str = ""
@@ -31,7 +33,7 @@ _NEEDS_SOMEONE = frozenset(str(state) for state in S if state.needs_someone)
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """All there is to know of a partition. None is what is not known."""
+    """Holds all facts about a partition. None is an unknown value."""
 
     flow: str
     here: TopicPartition
@@ -50,23 +52,24 @@ class PartitionFacts:
 
 
 def state_of(facts: PartitionFacts) -> State:
+    """Returns the state of a partition."""
     if not facts.destination_read:
         return State(UNKNOWN, None, f"{facts.destination.name} does not answer")
     ended = _ended(facts)
     if ended is not None:
         return ended
-    found = _found(facts)
+    found = _stopped_by_finding(facts)
     if found is not None:
         return found
     if facts.generation is not None and facts.generation.state == "paused":
         return State(S.PAUSED, facts.generation.written_at, facts.generation.note)
     if not facts.job.seen.up:
         return _down(facts)
-    return _said(facts)
+    return _state_of_report(facts)
 
 
 def _ended(facts: PartitionFacts) -> State | None:
-    """What is copied no more, on purpose: nothing that happens to either side matters."""
+    """Returns the state of a partition that is no longer copied on purpose: then no other fact matters."""
     if facts.promoted:
         return State(S.PROMOTED, None, "promoted on its own")
     generation = facts.generation
@@ -75,15 +78,18 @@ def _ended(facts: PartitionFacts) -> State | None:
     return None
 
 
-def _found(facts: PartitionFacts) -> State | None:
-    """What stops a partition whatever its job says (R4), as both sides show it now."""
+def _stopped_by_finding(facts: PartitionFacts) -> State | None:
+    """Returns the state in which both sides show that the partition must stop, whatever its job says.
+
+    The partition continues only when the topology or an operator says how (R4).
+    """
     finding = _finding(facts)
     if finding is None:
         return None
     state, why = finding
-    said = facts.report.status if facts.report is not None else None
-    if said is not None and said.state == state:
-        return State(state, said.since_ms or None, said.why or why)
+    reported = facts.report.status if facts.report is not None else None
+    if reported is not None and reported.state == state:
+        return State(state, reported.since_ms or None, reported.why or why)
     return State(state, None, why)
 
 
@@ -128,44 +134,48 @@ def _cut(facts: PartitionFacts, progress: Progress) -> tuple[S, str] | None:
 
 
 def _down(facts: PartitionFacts) -> State:
-    job, said = facts.job.seen, facts.report.status if facts.report is not None else None
+    job, reported = facts.job.seen, facts.report.status if facts.report is not None else None
     why = f"job {job.name}: {job.why}"
-    if said is not None and said.state.needs_someone:
-        why += f"; before that {said.state}: {said.why}"
+    if reported is not None and reported.state.needs_someone:
+        why += f"; before that {reported.state}: {reported.why}"
     return State(DOWN, job.heartbeat_ms, why)
 
 
-def _said(facts: PartitionFacts) -> State:
+def _state_of_report(facts: PartitionFacts) -> State:
     report = facts.report
     if report is None:
-        return _unsaid(facts)
-    said = report.status
+        return _state_without_report(facts)
+    reported = report.status
     if report.silent_ms is not None:
         slot = next((one for one in facts.job.seen.slots if one.slot == report.slot), None)
         why = f"slot {report.slot} has said nothing for {duration(report.silent_ms)}"
         if slot is not None and slot.state == S.UNSCHEDULED:
             return State(S.UNSCHEDULED, slot.since_ms, slot.why or why)
         return State(S.RETRYING, report.at_ms, why)
-    if said.state is S.CAUGHT_UP and not facts.source.answers:
-        why = f"{facts.source.name} does not answer; the job says {said.state}, but there may be more"
+    if reported.state is S.CAUGHT_UP and not facts.source.answers:
+        why = f"{facts.source.name} does not answer; the job says {reported.state}, but there may be more"
         return State(UNKNOWN, None, why)
-    if said.state not in _COPIES or facts.lag_records is None:
-        return State(said.state, said.since_ms or None, said.why)
+    if reported.state not in _COPIES or facts.lag_records is None:
+        return State(reported.state, reported.since_ms or None, reported.why)
     if facts.lag_records == 0:
-        return State(S.CAUGHT_UP, _since(said.state is S.CAUGHT_UP, said.since_ms, report.at_ms), said.why)
-    still = facts.now_ms - (facts.progress.written_at if facts.progress is not None else said.since_ms)
-    if still > STALLED_MS and (facts.lag_ms or 0) > STALLED_MS:
-        why = f"the job says {said.state}, but nothing was committed for {duration(still)}"
-        return State(STALLED, facts.now_ms - still, why)
-    return State(S.COPYING, _since(said.state is S.COPYING, said.since_ms, report.at_ms), said.why)
+        return State(
+            S.CAUGHT_UP, _since(reported.state is S.CAUGHT_UP, reported.since_ms, report.at_ms), reported.why
+        )
+    idle_ms = facts.now_ms - (facts.progress.written_at if facts.progress is not None else reported.since_ms)
+    if idle_ms > STALLED_MS and (facts.lag_ms or 0) > STALLED_MS:
+        why = f"the job says {reported.state}, but nothing was committed for {duration(idle_ms)}"
+        return State(STALLED, facts.now_ms - idle_ms, why)
+    return State(
+        S.COPYING, _since(reported.state is S.COPYING, reported.since_ms, report.at_ms), reported.why
+    )
 
 
 def _since(same: bool, since_ms: int, otherwise_ms: int) -> int | None:
     return (since_ms if same else otherwise_ms) or None
 
 
-def _unsaid(facts: PartitionFacts) -> State:
-    """The job runs, and no slot has said anything of the partition."""
+def _state_without_report(facts: PartitionFacts) -> State:
+    """Returns the state of a partition whose job runs, but of which no slot has reported anything."""
     view = facts.job.flows.get(facts.flow)
     if view is None:
         return State(DOWN, None, f"job {facts.job.seen.name} runs without this flow")

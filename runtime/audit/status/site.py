@@ -1,4 +1,4 @@
-"""A cluster that is looked at again and again: kept open, opened anew after a failure."""
+"""Keeps a cluster open for repeated inspections, and opens it again after a failure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import asyncio
 from runtime.audit.ledger import OPEN_WITHIN_S, AuditFailure, Reach, connect, unanswered
 from runtime.kafka.cluster import Cluster
 
-_MOMENT_S = 0.5
+_RETRY_WITHIN_S = 0.5
 
 
 class Site:
-    """`cluster` whenever it is needed, `drop` when it failed, `close` in the end."""
+    """Holds the connection to a cluster.
+
+    Call `cluster` for each use, `drop` after a failure, and `close` at the end.
+    """
 
     def __init__(self, reach: Reach) -> None:
         self.reach = reach
@@ -20,13 +23,16 @@ class Site:
         self._why = ""
 
     async def cluster(self, within: float) -> Cluster:
-        """Raises AuditFailure; what takes longer goes on in the background, for the next time."""
+        """Returns the open cluster. Raises AuditFailure.
+
+        An attempt that takes longer continues in the background, for the next call.
+        """
         if self._cluster is not None:
             return self._cluster
         if self._opening is None:
             self._opening = asyncio.ensure_future(connect(self.reach, OPEN_WITHIN_S))
-        # It did not answer before: it gets a moment to prove the contrary, and others do not wait for it.
-        done, _ = await asyncio.wait([self._opening], timeout=_MOMENT_S if self._why else within)
+        # A cluster that did not answer before gets a short timeout, so that it does not delay the others.
+        done, _ = await asyncio.wait([self._opening], timeout=_RETRY_WITHIN_S if self._why else within)
         if not done:
             self._why = self._why or f"no answer within {within:g} s"
             raise AuditFailure(self.reach.name, self._why, unanswered(self.reach.name))
@@ -40,7 +46,7 @@ class Site:
         return self._cluster
 
     async def drop(self) -> None:
-        """The next one who asks opens it anew."""
+        """Closes the cluster; the next call of `cluster` opens it again."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             await cluster.close()
