@@ -1,1 +1,1 @@
-"""`repl offsets`, `repl locate` and the rehearsal of a failover: the offset map, asked."""
+"""This package answers `repl offsets`, `repl locate` and the rehearsal of a failover from the offset map."""

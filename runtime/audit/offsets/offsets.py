@@ -1,6 +1,6 @@
-"""A group's offsets at both sides of a flow, translated now: what group sync would do, with or without it.
+"""Translates a group's offsets at both sides of a flow as group sync would, with or without it.
 
-Where the source does not answer, its side is what the checkpoints last told.
+Where the source does not answer, its offsets are those of the newest checkpoints.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ ABSENT = "absent"  # nothing was committed at the source
 
 @dataclass(frozen=True, slots=True)
 class OffsetsAsked:
-    """`unsynced`: why the flow leaves the group alone, where it does."""
+    """Describes a request for a group's offsets.
+
+    `unsynced`: why the flow does not sync the group, where it does not.
+    """
 
     flow: str
     group: str
@@ -49,7 +52,7 @@ class OffsetsAsked:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A group at one cluster; `why` where it could not be read."""
+    """Holds a group's state at one cluster; `why` says why it could not be read."""
 
     state: str = ""
     offsets: Offsets = field(default_factory=dict)
@@ -57,21 +60,24 @@ class _Side:
 
 
 async def group_offsets(asked: OffsetsAsked) -> GroupSeen:
-    """Raises AuditFailure where the destination can't be read, WrongCluster for either side."""
+    """Returns a group's offsets at both sides, with their translation.
+
+    Raises AuditFailure where the destination can't be read, WrongCluster for either side.
+    """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
         opened = await ledger_of(destination)
         if opened is None:
             raise NoLedger(asked.destination.name)
         source, why = await _source(asked, stack)
-        there = _Side(why=why)
+        at_source = _Side(why=why)
         if source is not None:
-            there = await _read_source(source, asked)
+            at_source = await _read_source(source, asked)
         with telling(asked.destination.name):
-            here = await _read(destination, asked.group)
-            if source is not None and not there.why:
-                return await _translated(asked, source, destination, opened.ledger, there, here)
-            return await _remembered(asked, destination, there, here)
+            at_destination = await _read(destination, asked.group)
+            if source is not None and not at_source.why:
+                return await _translated(asked, source, destination, opened.ledger, at_source, at_destination)
+            return await _from_checkpoints(asked, destination, at_source, at_destination)
 
 
 async def _source(asked: OffsetsAsked, stack: AsyncExitStack) -> tuple[Cluster | None, str]:
@@ -103,19 +109,27 @@ async def _read(cluster: Cluster, group: str) -> _Side:
 
 
 async def _translated(
-    asked: OffsetsAsked, source: Cluster, destination: Cluster, ledger: Ledger, there: _Side, here: _Side
+    asked: OffsetsAsked,
+    source: Cluster,
+    destination: Cluster,
+    ledger: Ledger,
+    at_source: _Side,
+    at_destination: _Side,
 ) -> GroupSeen:
     times = Times(asked.flow, source, destination) if asked.by_time else None
     sides = Sides(asked.flow, source, destination, times)
     offsets = {
         Item(asked.group, *at): offset
-        for at, offset in there.offsets.items()
+        for at, offset in at_source.offsets.items()
         if asked.router.name_there(asked.flow, at.topic) is not None
     }
     await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
     placed = await sides.place(offsets)
     waiting = UNSYNCED if asked.unsynced else WAITING
-    rows = [_row(sides, item, offsets[item], place, here.offsets, waiting) for item, place in placed.items()]
+    rows = [
+        _row(sides, item, offsets[item], place, at_destination.offsets, waiting)
+        for item, place in placed.items()
+    ]
     known = {(row.destination_topic, row.partition) for row in rows}
     rows += [
         OffsetSeen(
@@ -127,21 +141,23 @@ async def _translated(
             committed=offset,
             state=ABSENT,
         )
-        for at, offset in here.offsets.items()
-        if at not in known and (topic := _topic_here(asked, at.topic)) is not None
+        for at, offset in at_destination.offsets.items()
+        if at not in known and (topic := _source_topic(asked, at.topic)) is not None
     ]
-    return _seen(asked, there, here, rows)
+    return _seen(asked, at_source, at_destination, rows)
 
 
-def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets, waiting: str) -> OffsetSeen:
-    stands = here.get(place.at)
+def _row(
+    sides: Sides, item: Item, committed: int, place: Placed, at_destination: Offsets, waiting: str
+) -> OffsetSeen:
+    committed_at_destination = at_destination.get(place.at)
     translation, clamped, exact, by, why = None, False, True, "", ""
     last = sides.last(item)
     match place.position:
         case At() as at:
             translation, clamped, exact = at.offset, at.clamped, at.settled and not at.by_time
             by = BY_TIME if at.by_time else BY_MAP
-            state, why = _written(at.offset, stands, last, waiting)
+            state, why = _written(at.offset, committed_at_destination, last, waiting)
         case Pending(why=reason):
             state, why = State.PENDING.value, reason
         case Nowhere(why=reason):
@@ -154,7 +170,7 @@ def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets,
         destination_topic=place.at.topic,
         source=committed,
         translation=translation,
-        committed=stands,
+        committed=committed_at_destination,
         state=state,
         clamped=clamped,
         exact=exact,
@@ -163,36 +179,40 @@ def _row(sides: Sides, item: Item, committed: int, place: Placed, here: Offsets,
     )
 
 
-def _written(translation: int, stands: int | None, last: Checkpoint | None, waiting: str) -> tuple[str, str]:
-    if stands == translation:
+def _written(
+    translation: int, committed_at_destination: int | None, last: Checkpoint | None, waiting: str
+) -> tuple[str, str]:
+    if committed_at_destination == translation:
         return State.TRANSLATED.value, ""
     if last is not None and last.state is State.REFUSED:
         return State.REFUSED.value, last.why
-    if stands is not None and stands > translation:
+    if committed_at_destination is not None and committed_at_destination > translation:
         return State.AHEAD.value, "it stands further at the destination"
     return waiting, ""
 
 
-async def _remembered(asked: OffsetsAsked, destination: Cluster, there: _Side, here: _Side) -> GroupSeen:
-    """Of a source that does not answer."""
+async def _from_checkpoints(
+    asked: OffsetsAsked, destination: Cluster, at_source: _Side, at_destination: _Side
+) -> GroupSeen:
+    """Returns the offsets of the newest checkpoints, for a source that does not answer."""
     checkpoints = Checkpoints(destination)
     await checkpoints.refresh()
     rows = [
-        _told(key, one, here.offsets)
+        _from_checkpoint(key, one, at_destination.offsets)
         for key, one in checkpoints.of_flow(asked.flow).items()
         if key.group == asked.group
     ]
-    return _seen(asked, there, here, rows)
+    return _seen(asked, at_source, at_destination, rows)
 
 
-def _told(key: CheckpointKey, one: Checkpoint, here: Offsets) -> OffsetSeen:
+def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offsets) -> OffsetSeen:
     return OffsetSeen(
         topic=key.topic,
         partition=key.partition,
         destination_topic=one.destination_topic,
         source=one.source,
         translation=one.destination if one.destination >= 0 else None,
-        committed=here.get(TopicPartition(one.destination_topic, key.partition)),
+        committed=at_destination.get(TopicPartition(one.destination_topic, key.partition)),
         state=one.state.value,
         clamped=one.clamped,
         exact=not one.by_time and one.floor < 0,
@@ -202,24 +222,24 @@ def _told(key: CheckpointKey, one: Checkpoint, here: Offsets) -> OffsetSeen:
     )
 
 
-def _topic_here(asked: OffsetsAsked, name: str) -> str | None:
+def _source_topic(asked: OffsetsAsked, name: str) -> str | None:
     topic = asked.router.ways[asked.flow].topic_here(name)
     if topic is None or is_internal(topic) or asked.router.name_there(asked.flow, topic) != name:
         return None
     return topic
 
 
-def _seen(asked: OffsetsAsked, there: _Side, here: _Side, rows: list[OffsetSeen]) -> GroupSeen:
+def _seen(asked: OffsetsAsked, at_source: _Side, at_destination: _Side, rows: list[OffsetSeen]) -> GroupSeen:
     return GroupSeen(
         flow=asked.flow,
         group=asked.group,
         source_cluster=asked.source.name,
         destination_cluster=asked.destination.name,
-        source_answers=not there.why,
-        source_why=there.why,
+        source_answers=not at_source.why,
+        source_why=at_source.why,
         synced=not asked.unsynced,
         unsynced=asked.unsynced,
-        state_there=there.state,
-        state_here=here.state,
+        state_there=at_source.state,
+        state_here=at_destination.state,
         partitions=sorted(rows, key=lambda row: (row.topic, row.partition)),
     )

@@ -1,7 +1,7 @@
-"""The offset map of a flow as a Spark DataFrame, for whoever wants to join or count with it.
+"""Returns the offset map of a flow as a Spark DataFrame, for joins and counts.
 
-The ledger is read where this is called, some bytes for each run of records; executors unfold them. What one
-transaction committed is there whole or not at all; call again for what came since.
+The ledger is read by the call, with some bytes for each run of records; executors expand them. The records of
+one transaction are there completely or not at all; call again to read newer ones.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ Row = tuple[str, int, str, int, int, int]
 def offset_map(
     spark: SparkSession, bootstrap: str, flow: str, client: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """A row for each run: `records` records lie side by side from `source_offset` on at the source and from
-    `destination_offset` on at the destination, whose `bootstrap` and `client` settings these are. Source
-    offsets in no row were not copied. Raises AuditFailure.
+    """Returns a row for each run of records that are contiguous at both sides.
+
+    A row stands for `records` records, from `source_offset` on at the source and from `destination_offset` on
+    at the destination. `bootstrap` and `client` settings are those of the destination. Source offsets in no
+    row were not copied. Raises AuditFailure.
     """
     reach = Reach(bootstrap, bootstrap, client or {}, token_command=os.environ.get(TOKEN_COMMAND_VARIABLE))
-    with ThreadPoolExecutor(1) as aside:  # a notebook has an event loop of its own in this thread
-        stretches = aside.submit(asyncio.run, _stretches(reach, flow)).result()
+    with ThreadPoolExecutor(1) as executor:  # in a notebook, this thread runs an event loop already
+        stretches = executor.submit(asyncio.run, _stretches(reach, flow)).result()
     slices = max(1, len(stretches) // _SPANS_IN_A_TASK)
     rows = spark.sparkContext.parallelize(stretches, slices).flatMap(_rows)
     return spark.createDataFrame(rows, SCHEMA)

@@ -1,1 +1,1 @@
-"""`repl read` and `repl clients`: records with their origin, and who uses a topic."""
+"""This package reads records with their origin, and a topic's clients: `repl read` and `repl clients`."""

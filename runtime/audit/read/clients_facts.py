@@ -1,4 +1,4 @@
-"""What was read of a cluster's clients → topics with who writes and who reads them. Pure."""
+"""Converts the facts about a cluster's clients into topics with their producers and consumers. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from runtime.kafka.protocol.offsets import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """`offsets` are what groups committed, `before` the same at an earlier look. `owners`: the flow of a
-    producer id that is the product's own.
+    """Holds the facts about a cluster's clients.
+
+    `offsets` are the committed offsets of groups, `before` the same at an earlier inspection. `owners`: the
+    flow of a producer id that is the product's own.
     """
 
     topics: Mapping[str, int]
@@ -36,6 +38,7 @@ class ClientFacts:
 
 
 def topics_seen(facts: ClientFacts) -> list[TopicClients]:
+    """Returns every topic with its producers and consumers."""
     producers = _producers(facts)
     readers = _readers(facts)
     return [
@@ -99,7 +102,7 @@ def _committed(facts: ClientFacts, group: str, at: TopicPartition) -> CommittedS
 
 
 def _producers(facts: ClientFacts) -> dict[str, list[ProducerSeen]]:
-    """By topic, who wrote last first."""
+    """Returns the producers by topic, the one with the newest record first."""
     states: dict[str, dict[int, dict[int, ActiveProducer]]] = {}
     for at, producers in facts.producers.items():
         for one in producers:

@@ -1,4 +1,4 @@
-"""Groups with their members, as the brokers describe them: through librdkafka, which knows every protocol."""
+"""Reads groups with their members through librdkafka, which supports every group protocol."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from runtime.audit.ledger import Reach, telling
 from runtime.contract.client.redaction import redacted
 from runtime.kafka.confluent import admin_client
 
-_AT_ONCE = 100
+_GROUPS_PER_REQUEST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
+    """Describes a member of a group and its assigned partitions, by topic."""
+
     client_id: str
     host: str
     member_id: str
@@ -26,7 +28,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """`state` in Kafka's words: Stable, Empty, PreparingRebalance, …"""
+    """Describes a group. `state` is Kafka's name: Stable, Empty, PreparingRebalance, …"""
 
     state: str
     members: tuple[Member, ...] = ()
@@ -34,13 +36,14 @@ class Described:
 
 @dataclass(slots=True)
 class Groups:
-    """`failed` says why, by group."""
+    """Holds the groups that could be described; `failed` says why, by group, for the others."""
 
     found: dict[str, Described] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
 async def describe_groups(reach: Reach, names: Iterable[str], within_s: float) -> Groups:
+    """Describes the groups with these names, in a thread of its own because librdkafka blocks."""
     return await asyncio.to_thread(_describe, reach, sorted(names), within_s)
 
 
@@ -50,10 +53,10 @@ def _describe(reach: Reach, names: list[str], within_s: float) -> Groups:
         return groups
     with telling(reach.name):
         client = admin_client(reach.bootstrap, reach.settings, reach.token_command)
-    for start in range(0, len(names), _AT_ONCE):
-        some = names[start : start + _AT_ONCE]
-        asked = client.describe_consumer_groups(some, request_timeout=within_s)
-        for name, future in asked.items():
+    for start in range(0, len(names), _GROUPS_PER_REQUEST):
+        some = names[start : start + _GROUPS_PER_REQUEST]
+        futures = client.describe_consumer_groups(some, request_timeout=within_s)
+        for name, future in futures.items():
             try:
                 groups.found[name] = _described(future.result(within_s + 5))
             except (KafkaException, TimeoutError) as failure:

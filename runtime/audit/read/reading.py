@@ -1,4 +1,4 @@
-"""What a cluster holds, and how far each flow into it has come: `repl read CLUSTER`."""
+"""Reads the topics of a cluster, and how far each flow into it has copied: `repl read CLUSTER`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runtime.kafka.queries.partitions import list_offsets
 
 
 async def read_cluster(asked: ReadAsked, within_s: float) -> ClusterHeld:
-    """Raises AuditFailure."""
+    """Reads the topics and the flows' progress of a cluster. Raises AuditFailure."""
     async with open_cluster(asked.reach, within_s) as cluster:
         every = await cluster.all_topics()
         topics = {name: topic for name, topic in every.items() if not is_reserved(name)}
@@ -51,7 +51,7 @@ async def read_cluster(asked: ReadAsked, within_s: float) -> ClusterHeld:
 
 
 async def _offsets(cluster: Cluster, topics: dict[str, Topic], within_s: float) -> dict[str, int]:
-    """Of topics whose every partition answers."""
+    """Returns the number of offsets of the topics whose every partition answers."""
     places = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
     if not places:
         return {}

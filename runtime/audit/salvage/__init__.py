@@ -1,1 +1,1 @@
-"""`repl salvage`: records that never reached the other side, listed."""
+"""This package lists records that never reached the destination: `repl salvage`."""

@@ -1,1 +1,1 @@
-"""`repl verify`: both sides compared record by record, on Spark."""
+"""This package compares both sides of a flow record by record, on Spark: `repl verify`."""

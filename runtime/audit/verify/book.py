@@ -1,8 +1,8 @@
-"""What a comparison has done so far, in a file: one that was cut goes on where it was.
+"""Stores the progress of a comparison in a file: a comparison that was interrupted resumes from it.
 
-The first line is the plan as it was made when it began, each further line what one task found. What a line
-that was cut in the middle told of is compared again. Keys and values of records that differ may stand in it:
-only its owner can read it.
+The first line is the plan as it was made at the start, each further line the result of one task. The pieces
+of a line that was cut in the middle are compared again. Keys and values of records that differ may be in the
+file: only its owner can read it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _found = msgspec.json.Decoder(list[PieceVerified])
 
 
 class Kept(NamedTuple):
-    """`pieces`: those that were read to their end."""
+    """Holds the stored progress. `pieces`: those that were compared to their end."""
 
     at_ms: int
     planned: list[Planned]
@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 
 
 class Book:
-    """Without a file it forgets."""
+    """Stores the progress of one comparison. Without a file it stores nothing."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -52,13 +52,13 @@ class Book:
         self._write(msgspec.json.encode(_Begun(_VERSION, at_ms, planned)), os.O_CREAT | os.O_EXCL)
 
     def add(self, pieces: Sequence[PieceVerified]) -> None:
-        """What could not be read is not remembered: it is tried again."""
+        """Stores compared pieces. A piece that could not be read is not stored: it is compared again."""
         read = [piece for piece in pieces if not piece.unread or piece.passed]
         if self._file is not None and read:
             self._write(msgspec.json.encode(read), os.O_APPEND)
 
     def kept(self) -> Kept | None:
-        """None: there is nothing to go on with."""
+        """Returns the stored progress, or None where there is nothing to resume."""
         if self._file is None or not self._file.exists():
             return None
         first, *more = self._file.read_bytes().split(b"\n")
@@ -71,7 +71,7 @@ class Book:
         return Kept(begun.at_ms, begun.planned, list(_whole(more)))
 
     def close(self) -> None:
-        """It came to its end."""
+        """Deletes the file, because the comparison is complete."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
@@ -82,7 +82,7 @@ class Book:
 
 
 def left(groups: Sequence[Sequence[Piece]], pieces: Iterable[PieceVerified]) -> list[list[Piece]]:
-    """Of each group what is still to be compared."""
+    """Returns the pieces of each group that are still to be compared."""
     done = {(piece.number, piece.low) for piece in pieces}
     rest = ([piece for piece in group if (piece.number, piece.low) not in done] for group in groups)
     return [group for group in rest if group]

@@ -1,8 +1,9 @@
-"""Two sides of one stretch of a partition, record by record. Pure: lines in, edits out.
+"""Compares two sides of one range of a partition, record by record. Pure: lines in, edits out.
 
-Where neither side is compacted the two are compared as sequences, and the offset map is held against what was
-found: so a record that is missing makes one difference, not one of everything behind it. Where one is
-compacted only the map can tell which two belong together, and what one side holds alone tells nothing.
+Where neither side is compacted the two are compared as sequences, and the offset map is checked against the
+result: so a missing record makes one difference, not one for every record behind it. Where a side is
+compacted, only the map shows which two records belong together, and a record on one side alone is no
+difference.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-WINDOW = 512  # how far a record may have moved and still be known again
+WINDOW = 512  # the distance over which a moved record is recognized
 RECENT = 8_192
-LIMIT = 100  # edits in a stretch; behind so many, nothing more is learned
+LIMIT = 100  # edits in a range; more of them give no further information
 _RAW = 32
-_DIGEST = 40  # longer than anything that is kept as it is
+_DIGEST = 40  # longer than any content that is kept as it is
 
 
 class Print(msgspec.Struct, frozen=True, array_like=True):
-    """All that must be equal. What is long is its digest."""
+    """Holds every part of a record that must be equal. A long part is replaced by its digest."""
 
     timestamp: int
     key: bytes | None
@@ -31,7 +32,7 @@ class Print(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Line(NamedTuple):
-    """`at`: the offset at the other side by the map; None where it names none."""
+    """Holds a record's line. `at`: the offset at the other side by the map; None where the map has none."""
 
     offset: int
     at: int | None
@@ -39,7 +40,10 @@ class Line(NamedTuple):
 
 
 class Edit(msgspec.Struct, frozen=True, array_like=True):
-    """`near`: the source offset up to which all was equal. `twin`: an equal record's offset at the source."""
+    """Describes one difference.
+
+    `near`: the source offset up to which all was equal. `twin`: an equal record's offset at the source.
+    """
 
     what: Literal["missing", "extra", "changed", "moved"]
     near: int
@@ -52,13 +56,18 @@ class Edit(msgspec.Struct, frozen=True, array_like=True):
 
 
 def condensed(content: bytes | None) -> bytes | None:
+    """Returns short content as it is, and the digest of long content."""
     if content is None or len(content) <= _RAW:
         return content
     return hashlib.blake2b(content, digest_size=_DIGEST).digest()
 
 
 class Comparer:
-    """Feed `here` and `there` while they are wanted, tell when a side ended, `advance` after each."""
+    """Compares two sequences of lines.
+
+    Pass lines to `here` and `there` while they are wanted, report the end of a side, and call `advance` after
+    each.
+    """
 
     def __init__(self, low: int, *, compacted: bool, limit: int = LIMIT, window: int = WINDOW) -> None:
         self.edits: list[Edit] = []
@@ -66,101 +75,116 @@ class Comparer:
         self.one_sided = 0
         self._compacted = compacted
         self._limit, self._window = limit, window
-        self._here: deque[Line] = deque()
-        self._there: deque[Line] = deque()
-        self._here_ended = self._there_ended = False
+        self._source_lines: deque[Line] = deque()
+        self._destination_lines: deque[Line] = deque()
+        self._source_ended = self._destination_ended = False
         self._near = low
-        self._shift = 0  # of the last pair: how far from where the map says it was
-        self._net = 0  # extra records less missing ones: a shift that is explained
+        self._shift = 0  # of the last pair: the distance from its destination offset by the map
+        self._net = 0  # extra records less missing ones: the shift that they explain
         self._recent: OrderedDict[Print, int] = OrderedDict()
         self._lost: set[Print] = set()
         self._surplus: set[Print] = set()
 
     @property
     def through(self) -> int:
-        """Behind the last pair."""
+        """Returns the source offset behind the last pair."""
         return self._near
 
     @property
     def full(self) -> bool:
+        """Returns whether the limit of edits is reached."""
         return len(self.edits) >= self._limit
 
     @property
     def done(self) -> bool:
-        ended = self._here_ended and self._there_ended and not self._here and not self._there
+        """Returns whether the comparison is complete or full."""
+        ended = (
+            self._source_ended
+            and self._destination_ended
+            and not self._source_lines
+            and not self._destination_lines
+        )
         return self.full or ended
 
     @property
     def wants_here(self) -> bool:
-        return not self._here_ended and len(self._here) < self._window
+        """Returns whether more lines of the source are needed."""
+        return not self._source_ended and len(self._source_lines) < self._window
 
     @property
     def wants_there(self) -> bool:
-        return not self._there_ended and len(self._there) < self._window
+        """Returns whether more lines of the destination are needed."""
+        return not self._destination_ended and len(self._destination_lines) < self._window
 
     def here(self, lines: Iterable[Line]) -> None:
-        self._here.extend(lines)
+        """Adds lines of the source."""
+        self._source_lines.extend(lines)
 
     def there(self, lines: Iterable[Line]) -> None:
-        self._there.extend(lines)
+        """Adds lines of the destination."""
+        self._destination_lines.extend(lines)
 
     def here_ended(self) -> None:
-        self._here_ended = True
+        """Marks the source as read to its end."""
+        self._source_ended = True
 
     def there_ended(self) -> None:
-        self._there_ended = True
+        """Marks the destination as read to its end."""
+        self._destination_ended = True
 
     def advance(self) -> None:
-        """As far as what was fed decides."""
+        """Compares as far as the lines that were passed allow."""
         step = self._by_the_map if self._compacted else self._in_order
         while not self.full and step():
             pass
 
     def _by_the_map(self) -> bool:
-        here, there = self._heads()
-        if here is None and there is None:
+        source, destination = self._heads()
+        if source is None and destination is None:
             return False
-        if (here is None and not self._here_ended) or (there is None and not self._there_ended):
+        if (source is None and not self._source_ended) or (
+            destination is None and not self._destination_ended
+        ):
             return False
-        if here is not None and here.at is None:
+        if source is not None and source.at is None:
             self._missing()
-        elif here is None or (there is not None and there.offset < (here.at or 0)):
-            assert there is not None
-            if there.at is None:
+        elif source is None or (destination is not None and destination.offset < (source.at or 0)):
+            assert destination is not None
+            if destination.at is None:
                 self._extra()
             else:
-                self._there.popleft()
+                self._destination_lines.popleft()
                 self.one_sided += 1
-        elif there is None or (here.at or 0) < there.offset:
-            self._here.popleft()
+        elif destination is None or (source.at or 0) < destination.offset:
+            self._source_lines.popleft()
             self.one_sided += 1
-        elif here.print == there.print:
+        elif source.print == destination.print:
             self._match()
         else:
             self._changed()
         return True
 
     def _in_order(self) -> bool:
-        here, there = self._heads()
-        if here is not None and there is not None and here.print == there.print:
+        source, destination = self._heads()
+        if source is not None and destination is not None and source.print == destination.print:
             self._match()
             return True
-        if (here is None and there is None) or self.wants_here or self.wants_there:
-            return False  # nothing, or too little to see what became of it
-        if there is None:
+        if (source is None and destination is None) or self.wants_here or self.wants_there:
+            return False  # too few lines to decide
+        if destination is None:
             self._missing()
-        elif here is None:
+        elif source is None:
             self._extra()
         else:
-            self._differ(here, there)
+            self._differ(source, destination)
         return True
 
-    def _differ(self, here: Line, there: Line) -> None:
-        ahead = _find(self._here, there.print)
-        behind = _find(self._there, here.print)
+    def _differ(self, source: Line, destination: Line) -> None:
+        ahead = _find(self._source_lines, destination.print)
+        behind = _find(self._destination_lines, source.print)
         match ahead, behind:
             case None, None:
-                self._unknown(here, there)
+                self._unknown(source, destination)
             case None, _:
                 self._extra()
             case int(), None:
@@ -170,61 +194,85 @@ class Comparer:
             case _:
                 self._extra()
 
-    def _unknown(self, here: Line, there: Line) -> None:
-        """Neither is ahead at the other side; it may be one that was passed."""
-        due = here.at + self._shift if here.at is not None else None
-        if due is None or due < there.offset:
+    def _unknown(self, source: Line, destination: Line) -> None:
+        """Handles two records that are unknown at the other side; one of them may have been passed before."""
+        due = source.at + self._shift if source.at is not None else None
+        if due is None or due < destination.offset:
             self._missing()
-        elif there.offset < due:
+        elif destination.offset < due:
             self._extra()
-        elif there.print in self._recent or there.print in self._lost or here.print in self._surplus:
+        elif (
+            destination.print in self._recent
+            or destination.print in self._lost
+            or source.print in self._surplus
+        ):
             self._missing()
             self._extra()
         else:
             self._changed()
 
     def _heads(self) -> tuple[Line | None, Line | None]:
-        return (self._here[0] if self._here else None), (self._there[0] if self._there else None)
+        return (self._source_lines[0] if self._source_lines else None), (
+            self._destination_lines[0] if self._destination_lines else None
+        )
 
     def _match(self) -> None:
-        here, there = self._here.popleft(), self._there.popleft()
+        source, destination = self._source_lines.popleft(), self._destination_lines.popleft()
         self.matched += 1
-        self._remember(here)
-        if here.at is None:
-            self._moved(here, there)
-        elif (shift := there.offset - here.at) != self._shift:
+        self._remember(source)
+        if source.at is None:
+            self._moved(source, destination)
+        elif (shift := destination.offset - source.at) != self._shift:
             self._shift = shift
             if shift not in (0, self._net):
-                self._moved(here, there)
-        self._near = here.offset + 1
+                self._moved(source, destination)
+        self._near = source.offset + 1
 
-    def _remember(self, here: Line) -> None:
-        self._recent[here.print] = here.offset
+    def _remember(self, source: Line) -> None:
+        self._recent[source.print] = source.offset
         if len(self._recent) > RECENT:
             self._recent.popitem(last=False)
 
-    def _moved(self, here: Line, there: Line) -> None:
+    def _moved(self, source: Line, destination: Line) -> None:
         self.edits.append(
-            Edit("moved", self._near, here.offset, here.at, there.offset, here.print, there.print)
+            Edit(
+                "moved",
+                self._near,
+                source.offset,
+                source.at,
+                destination.offset,
+                source.print,
+                destination.print,
+            )
         )
 
     def _missing(self) -> None:
-        here = self._here.popleft()
+        source = self._source_lines.popleft()
         self._net -= 1
-        self._lost.add(here.print)
-        self.edits.append(Edit("missing", self._near, here.offset, here.at, None, here.print, None))
+        self._lost.add(source.print)
+        self.edits.append(Edit("missing", self._near, source.offset, source.at, None, source.print, None))
 
     def _extra(self) -> None:
-        there = self._there.popleft()
+        destination = self._destination_lines.popleft()
         self._net += 1
-        self._surplus.add(there.print)
-        twin = self._recent.get(there.print)
-        self.edits.append(Edit("extra", self._near, None, None, there.offset, None, there.print, twin))
+        self._surplus.add(destination.print)
+        twin = self._recent.get(destination.print)
+        self.edits.append(
+            Edit("extra", self._near, None, None, destination.offset, None, destination.print, twin)
+        )
 
     def _changed(self) -> None:
-        here, there = self._here.popleft(), self._there.popleft()
+        source, destination = self._source_lines.popleft(), self._destination_lines.popleft()
         self.edits.append(
-            Edit("changed", self._near, here.offset, here.at, there.offset, here.print, there.print)
+            Edit(
+                "changed",
+                self._near,
+                source.offset,
+                source.at,
+                destination.offset,
+                source.print,
+                destination.print,
+            )
         )
 
 

@@ -1,4 +1,4 @@
-"""What the logs of both sides hold: topic ids, starts, ends, and whether compaction takes records away."""
+"""Reads the logs of both sides: topic ids, starts, ends, and whether the topics are compacted."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
 
-_CONFIGS_WANT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
-_CONFIGS_WITHIN_S = 30.0
+_CONFIGS_HINT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
+_CONFIGS_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """Of one cluster; a partition that does not answer is not in it. `ends`: what a reader of committed
-    records may have.
+    """Holds the facts about one cluster's logs; a partition that does not answer is not in it.
+
+    `ends` are the offsets up to which a read_committed reader can read.
     """
 
     ids: Mapping[str, bytes]
@@ -40,7 +41,10 @@ class Logs:
 
 @asynccontextmanager
 async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[Cluster]:
-    """The cluster that is meant and no other. Raises AuditFailure, for what goes wrong inside too."""
+    """Opens the cluster of the spec and refuses any other.
+
+    Raises AuditFailure, also for errors inside the block.
+    """
     with telling(name):
         secrets = ClientSecrets(os.environ)
         settings = secrets.resolve(spec.bootstrap, spec.client)
@@ -54,14 +58,14 @@ async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[Cluster]:
 async def logs_of(
     cluster: Cluster, name: str, spec: ClusterSpec, places: Collection[TopicPartition], within_s: float
 ) -> Logs:
-    """Raises WireError."""
+    """Reads the logs of the given partitions. Raises WireError."""
     names = {at.topic for at in places}
     topics = await cluster.topics(names, fresh=True)
-    there = [at for at in places if not topics[at.topic].error]
+    existing = [at for at in places if not topics[at.topic].error]
     starts, ends, compacted = await asyncio.gather(
-        list_offsets(cluster, dict.fromkeys(there, EARLIEST), within=within_s),
-        list_offsets(cluster, dict.fromkeys(there, LATEST), Isolation.READ_COMMITTED, within_s),
-        asyncio.to_thread(_compacted, spec, name, sorted({at.topic for at in there})),
+        list_offsets(cluster, dict.fromkeys(existing, EARLIEST), within=within_s),
+        list_offsets(cluster, dict.fromkeys(existing, LATEST), Isolation.READ_COMMITTED, within_s),
+        asyncio.to_thread(_compacted, spec, name, sorted({at.topic for at in existing})),
     )
     return Logs(
         ids={name: topic.id for name, topic in topics.items() if not topic.error},
@@ -78,19 +82,19 @@ def _admin(spec: ClusterSpec, name: str) -> AdminClient:
 
 
 def settings_of(spec: ClusterSpec, name: str, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The effective settings of topics that are there, by name. Raises AuditFailure."""
-    asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-    if not asked:
+    """Returns the effective settings of existing topics, by name. Raises AuditFailure."""
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    if not resources:
         return {}
     with telling(name):
         admin = _admin(spec, name)
     found = {}
-    for resource, future in admin.describe_configs(asked, request_timeout=_CONFIGS_WITHIN_S).items():
+    for resource, future in admin.describe_configs(resources, request_timeout=_CONFIGS_TIMEOUT_S).items():
         try:
-            entries = future.result(_CONFIGS_WITHIN_S)
+            entries = future.result(_CONFIGS_TIMEOUT_S)
         except KafkaException as error:
             why = f"the settings of {resource.name} can't be read: {redacted(error.args[0].str())}"
-            raise AuditFailure(name, why, _CONFIGS_WANT) from error
+            raise AuditFailure(name, why, _CONFIGS_HINT) from error
         found[str(resource.name)] = {key: str(entry.value) for key, entry in entries.items()}
     return found
 

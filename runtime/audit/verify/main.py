@@ -1,6 +1,7 @@
-"""The Spark application of `repl verify`: `spark-submit … runtime/audit/verify/main.py --request … --out …`.
+"""Runs the Spark application of `repl verify`: `spark-submit … runtime/audit/verify/main.py --request … --out
+…`.
 
-It ends with 0 whatever it found: the outcome is in the file. One task compares one stretch of a partition in
+It exits with 0 whatever it found: the outcome is in the file. One task compares one range of a partition in
 its Python worker; no record ever crosses into the JVM.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-# A script's own folder comes first in the path, and the modules in it are not meant as top-level names.
+# Python puts a script's own folder first in the path; its modules must not be importable as top-level names.
 _HERE = Path(__file__).resolve().parent
 sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _HERE]
 try:
@@ -43,8 +44,8 @@ from runtime.audit.verify.result import results  # noqa: E402
 from runtime.audit.verify.task import decode_verified, encode_pieces, run_task  # noqa: E402
 from runtime.contract.views.verify_view import Verified  # noqa: E402
 
-_SAY_S = 0.5
-_SAID = "verify: "  # what begins so is for the person who waits
+_REPORT_EVERY_S = 0.5
+_PREFIX = "verify: "  # lines with this prefix are shown to the user of the command
 
 Work = Callable[[Iterable[bytes]], Iterator[bytes]]
 
@@ -94,11 +95,11 @@ def _begun(asked: VerifyRequest, book: Book) -> Kept:
 
 
 def _compared(asked: VerifyRequest, begun: Kept, book: Book) -> list[PieceVerified]:
-    """One Spark job for each group, so that what is done is known the moment it is done."""
-    found, groups, said = list(begun.pieces), grouped(begun.planned), 0.0
+    """Runs one Spark job for each group, so that each result is stored as soon as it is known."""
+    found, groups, reported = list(begun.pieces), grouped(begun.planned), 0.0
     if todo := left(groups, begun.pieces):
         if begun.pieces:
-            _say(f"goes on behind {len(groups) - len(todo)} of {len(groups)} stretches")
+            _report(f"goes on behind {len(groups) - len(todo)} of {len(groups)} stretches")
         context = _context(asked)
         tasks = min(max(context.defaultParallelism, 1), len(todo))
         work = functools.partial(run_task, encode_request(asked), tasks)
@@ -108,9 +109,9 @@ def _compared(asked: VerifyRequest, begun: Kept, book: Book) -> list[PieceVerifi
             for number, end in enumerate(ends, len(groups) - len(todo) + 1):
                 book.add(end.result())
                 found += end.result()
-                if time.monotonic() - said > _SAY_S or number == len(groups):
-                    said = time.monotonic()
-                    _say(f"compared {number} of {len(groups)} stretches")
+                if time.monotonic() - reported > _REPORT_EVERY_S or number == len(groups):
+                    reported = time.monotonic()
+                    _report(f"compared {number} of {len(groups)} stretches")
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
             context.stop()
@@ -118,7 +119,7 @@ def _compared(asked: VerifyRequest, begun: Kept, book: Book) -> list[PieceVerifi
 
 
 def _context(asked: VerifyRequest) -> SparkContext:
-    SparkContext._ensure_initialized()  # only then does a SparkConf know what was given
+    SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
     conf = SparkConf().setAppName(f"repl verify {asked.flow.name}")
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")
     context = SparkContext.getOrCreate(conf)
@@ -131,8 +132,8 @@ def _one(context: SparkContext, work: Work, group: list[Piece]) -> list[PieceVer
     return decode_verified(found)
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{_SAID}{text}\n")
+def _report(text: str) -> None:
+    sys.stderr.write(f"{_PREFIX}{text}\n")
     sys.stderr.flush()
 
 

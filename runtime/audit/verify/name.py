@@ -1,4 +1,4 @@
-"""From edits to differences as a person calls them. Pure."""
+"""Converts edits into the differences that are shown to a user. It is pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from runtime.audit.verify.compare import Edit, Print
 from runtime.contract.views.verify_view import Difference
 
-_KEY_SHOWN = 40
-_LONG = 32
+_KEY_CHARACTERS = 40
+_CONTENT_BYTES = 32
 
 
 def named(edits: Sequence[Edit]) -> list[Difference]:
-    """A missing record that is found elsewhere was swapped; an extra one that has a twin was doubled."""
+    """Returns the differences by kind.
+
+    A missing record that is found elsewhere was swapped; an extra record that has a twin was doubled.
+    """
     elsewhere: dict[Print, list[Edit]] = {}
     for edit in edits:
         if edit.what == "extra" and edit.destination is not None:
@@ -64,21 +67,21 @@ def _difference(kind: str, edit: Edit, **changes: object) -> Difference:
     return Difference(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def _changes(here: Print, there: Print) -> tuple[list[str], str]:
+def _changes(source: Print, destination: Print) -> tuple[list[str], str]:
     fields, why = [], []
-    if here.key != there.key:
+    if source.key != destination.key:
         fields.append("key")
-        why.append(f"key {_kind(here.key)} → {_kind(there.key)}")
-    if here.value != there.value:
+        why.append(f"key {_kind(source.key)} → {_kind(destination.key)}")
+    if source.value != destination.value:
         fields.append("value")
-        why.append(f"value {_kind(here.value)} → {_kind(there.value)}")
-    if here.headers != there.headers:
+        why.append(f"value {_kind(source.value)} → {_kind(destination.value)}")
+    if source.headers != destination.headers:
         fields.append("headers")
-        names = ", ".join(name for name, _ in there.headers) or "none"
-        why.append(f"headers {', '.join(name for name, _ in here.headers) or 'none'} → {names}")
-    if here.timestamp != there.timestamp:
+        names = ", ".join(name for name, _ in destination.headers) or "none"
+        why.append(f"headers {', '.join(name for name, _ in source.headers) or 'none'} → {names}")
+    if source.timestamp != destination.timestamp:
         fields.append("timestamp")
-        why.append(f"timestamp {here.timestamp} → {there.timestamp}")
+        why.append(f"timestamp {source.timestamp} → {destination.timestamp}")
     return fields, "; ".join(why)
 
 
@@ -88,11 +91,11 @@ def _kind(content: bytes | None) -> str:
             return "null"
         case b"":
             return "empty"
-        case _ if len(content) > _LONG:
+        case _ if len(content) > _CONTENT_BYTES:
             return f"({content[:4].hex()}…, a digest)"
         case _:
             return repr(content)[1:]
 
 
 def _key(key: bytes | None) -> str:
-    return "null" if key is None else _kind(key)[:_KEY_SHOWN]
+    return "null" if key is None else _kind(key)[:_KEY_CHARACTERS]

@@ -1,4 +1,4 @@
-"""Which records of a source provenance keeps from a flow, by the rules that the slot copies by (R5). Pure."""
+"""Decides which source records the provenance filter drops, by the slot's own rules (R5). It is pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from runtime.contract.spec.jobspec import FlowSpec
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`producers`: whose the ids are that flows into the source write with."""
+    """Applies a flow's provenance filter.
+
+    `producers`: the flow of each producer id that writes into the source.
+    """
 
     flow: FlowSpec
     topic: str
@@ -21,6 +24,7 @@ class Filter:
     producers: Mapping[int, Producer]
 
     def keeps_back(self, record: Found) -> bool:
+        """Returns whether the slot would drop this record by the flow's provenance."""
         match self.flow.provenance:
             case "off":
                 return False
@@ -34,12 +38,15 @@ class Filter:
                 return self.flow.native_only or producer.home(self.topic) == self.home
 
     def came_home(self, record: Found) -> bool:
-        """Whether it was born where the flow goes, whatever the flow's provenance: it is there already."""
+        """Returns whether the record originated at the flow's destination, so that it is there already.
+
+        The flow's provenance mode does not matter.
+        """
         producer = self.producers.get(record.producer_id)
         by_batch = producer is not None and producer.home(self.topic) == self.home
         return by_batch or any(hop.home == self.home for hop in origins(record.headers))
 
 
 def own_headers(record: Found) -> tuple[tuple[str, bytes | None], ...]:
-    """Without those that the product adds."""
+    """Returns the record's headers without those that the product adds."""
     return tuple((name, value) for name, value in record.headers if name != HEADER or decode(value) is None)

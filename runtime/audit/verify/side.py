@@ -1,4 +1,4 @@
-"""One side of one partition: committed records up to an offset, at a rate, with bounded memory."""
+"""Reads committed records of one side of a partition, at a limited rate and with bounded memory."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from runtime.slot.read.budget import TokenBucket
 
 _FETCH_BYTES = 2 << 20
 _PAUSE_S = 0.1
-_SETTLED_S = 2.0  # a new leader's high watermark lags for a moment
+_SETTLE_S = 2.0  # a new leader's high watermark lags for a short time
 
 
 class Passed(Exception):
-    """Retention took what was to be read."""
+    """Retention deleted records that were still to be read."""
 
 
 class Stalled(Exception):
-    """An open transaction lies before the end, and it does not end."""
+    """An open transaction before the end does not end in time."""
 
 
 class Side:
-    """`next` until `ended`. Raises WireError, BatchFailure, Passed, Stalled."""
+    """Reads one side: call `next` until `ended`. Raises WireError, BatchFailure, Passed, Stalled."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class Side:
         return self.position >= self._high
 
     async def next(self) -> list[Found]:
-        """The records of one fetch: there may be none in it."""
+        """Returns the records of one fetch: the list may be empty."""
         answer = await self._answer()
         self._bucket.take(len(answer.records))
         walked = walk(answer.records, self._where)
         if walked.failure is not None and not walked.sets:
             raise walked.failure
         if not walked.sets:
-            self.position = self._high  # compaction took all that was left, or the log ends before
+            self.position = self._high  # compaction removed the remaining records, or the log ends before
         aborted = AbortedTransactions(answer.aborted)
         found: list[Found] = []
         begin = self.position
@@ -85,23 +85,23 @@ class Side:
         ]
 
     async def _answer(self) -> FetchedPartition:
-        """One that holds something, or says that nothing is left."""
-        settling, patience = Patience(_SETTLED_S), Patience(self._within_s)
+        """Returns a response that holds records, or one that shows that no more records follow."""
+        settling, timeout = Patience(_SETTLE_S), Patience(self._within_s)
         while True:
             while (wait := self._bucket.wait_s()) > 0:
                 await asyncio.sleep(wait)
-                patience.extend(wait)
+                timeout.extend(wait)
             try:
                 answer = await self._fetch()
                 if len(answer.records) or answer.last_stable_offset >= self._high:
                     return answer
-                settled, waited_for = settling.over(), patience.over()
+                settled, timed_out = settling.over(), timeout.over()
                 if answer.high_watermark < self._high and settled:
-                    return answer  # the log ends before: what should be behind it is not there
-                if waited_for:
+                    return answer  # the log ends before: the records behind its end are missing
+                if timed_out:
                     raise Stalled(f"a transaction is open at offset {answer.last_stable_offset}")
             except WireError as error:
-                if not _retriable(error) or patience.over():
+                if not _retriable(error) or timeout.over():
                     raise
             await asyncio.sleep(_PAUSE_S)
 
