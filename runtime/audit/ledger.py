@@ -1,10 +1,10 @@
-"""A cluster's ledger, opened for reading: with or without a job that runs.
+"""Opens a cluster's ledger for reading, whether a job runs or not.
 
     async with open_ledger(reach) as opened:
         await opened.refresh(flow)
         opened.ledger.generation(flow), opened.maps.all(flow)
 
-Nothing here writes, and nothing here waits for an open transaction: what is not decided is not committed.
+It writes nothing and never waits for an open transaction: an undecided record counts as not committed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ OPEN_WITHIN_S = 15.0
 
 
 class AuditFailure(Exception):
-    """What could not be read, at which cluster, why, and the way out: words for a person."""
+    """The error of an audit: the cluster that could not be read, why, and what to do.
+
+    The texts are for people.
+    """
 
     def __init__(self, cluster: str, why: str, way_out: str) -> None:
         super().__init__(f"{cluster}: {why}")
@@ -41,7 +44,7 @@ class AuditFailure(Exception):
 
 
 class WrongCluster(AuditFailure):
-    """Another cluster answers than the one that is meant."""
+    """Another cluster answers than the one that the topology names."""
 
     def __init__(self, cluster: str, found: str, meant: str) -> None:
         why = f"this is cluster {found}, the topology means {meant}"
@@ -50,7 +53,7 @@ class WrongCluster(AuditFailure):
 
 
 class NoLedger(AuditFailure):
-    """No job ever copied into the cluster."""
+    """The cluster has no ledger, because no job ever copied into it."""
 
     def __init__(self, cluster: str) -> None:
         why = f"there is no {naming.LEDGER}: no job ever copied into this cluster"
@@ -58,14 +61,14 @@ class NoLedger(AuditFailure):
 
 
 class NothingCopied(AuditFailure):
-    """The flow copied nothing into the cluster yet."""
+    """The flow has not copied anything into the cluster yet."""
 
     def __init__(self, cluster: str, flow: str) -> None:
         super().__init__(cluster, f"{flow} copied nothing yet", "repl status shows how far it is")
 
 
 class UnreadableLedger(AuditFailure):
-    """A record of it is newer than we are."""
+    """A record of the ledger is newer than this version."""
 
     def __init__(self, cluster: str, why: str) -> None:
         super().__init__(cluster, why, "ask with the version of repl that its jobs run")
@@ -73,10 +76,10 @@ class UnreadableLedger(AuditFailure):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A cluster and how to get in. `settings` are resolved and hold secrets: they are never shown.
+    """Says how a cluster is reached. `settings` are resolved and hold secrets: they are never shown.
 
-    `token_command` is the operator's. `id`: any other cluster is refused. `at_most_s`: it is given up anyway,
-    and not waited for longer.
+    `token_command` is the operator's. `id`: a cluster with another id is refused. `at_most_s` bounds the
+    timeout: a failover abandons this cluster anyway.
     """
 
     name: str
@@ -87,25 +90,26 @@ class Reach:
     token_command: str | None = field(default=None, repr=False)
 
     def within(self, seconds: float) -> float:
+        """Returns the timeout, limited to `at_most_s`."""
         return min(seconds, self.at_most_s)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLedger:
-    """`refresh` a flow first, then ask `ledger` and `maps`."""
+    """Holds an open ledger. Call `refresh` for a flow first, then read `ledger` and `maps`."""
 
     cluster: Cluster
     ledger: Ledger
     maps: Maps
 
     async def refresh(self, flow: str) -> None:
-        """Progress, generation and offset map of a flow, up to now."""
+        """Reads the progress, generation and offset map of a flow up to now."""
         await self.maps.refresh(flow)
 
 
 @contextmanager
 def telling(cluster: str) -> Iterator[None]:
-    """What goes wrong on the wire comes out as an AuditFailure that names the cluster."""
+    """Converts errors of the wire into an AuditFailure that names the cluster."""
     try:
         yield
     except (WireError, ClientSettingsError, TopicReplaced) as error:
@@ -132,7 +136,10 @@ def _way_out(cluster: str, error: WireError | ClientSettingsError | TopicReplace
 
 @asynccontextmanager
 async def open_cluster(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncIterator[Cluster]:
-    """Raises AuditFailure, for what goes wrong inside the block too; WrongCluster where it is another one."""
+    """Opens a cluster.
+
+    Raises AuditFailure, also for errors inside the block, and WrongCluster for another cluster id.
+    """
     cluster = await connect(reach, reach.within(within))
     with telling(reach.name):
         async with cluster:
@@ -140,7 +147,7 @@ async def open_cluster(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncIter
 
 
 async def connect(reach: Reach, within: float) -> Cluster:
-    """Raises AuditFailure, WrongCluster where it is another one."""
+    """Connects to a cluster. Raises AuditFailure, and WrongCluster for another cluster id."""
     with telling(reach.name):
         settings = client.wire_settings(reach.bootstrap, reach.settings, reach.token_command)
         cluster = await in_time(Cluster.open(settings), within, f"opening {reach.name}")
@@ -152,7 +159,10 @@ async def connect(reach: Reach, within: float) -> Cluster:
 
 @asynccontextmanager
 async def open_ledger(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncIterator[OpenLedger]:
-    """Raises NoLedger where nothing was ever copied into, AuditFailure where it can't be read."""
+    """Opens a cluster's ledger.
+
+    Raises NoLedger where no job ever copied into it, AuditFailure where it can't be read.
+    """
     async with open_cluster(reach, within) as cluster:
         opened = await ledger_of(cluster)
         if opened is None:
@@ -161,7 +171,7 @@ async def open_ledger(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncItera
 
 
 async def ledger_of(cluster: Cluster) -> OpenLedger | None:
-    """None where no job ever copied into the cluster."""
+    """Returns the ledger of an open cluster, or None where no job ever copied into the cluster."""
     topics = await cluster.topics([naming.LEDGER, naming.OFFSET_MAP], fresh=True)
     if any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):
         return None
@@ -170,7 +180,9 @@ async def ledger_of(cluster: Cluster) -> OpenLedger | None:
 
 
 async def producers_at(cluster: Cluster) -> dict[int, Producer]:
-    """Which producer ids are the product's own, and for which flow. Raises WireError, UnreadableRecord."""
+    """Returns the product's own producer ids at a cluster, with their flows. Raises WireError,
+    UnreadableRecord.
+    """
     known = (await cluster.topics([naming.PRODUCERS], fresh=True))[naming.PRODUCERS]
     if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return {}

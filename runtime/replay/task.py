@@ -1,4 +1,4 @@
-"""What runs in a Spark task's Python worker: orphans of some partitions, each copied exactly once."""
+"""Runs in a Spark task's Python worker: it copies the orphans of some partitions exactly once."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from runtime.slot.failpoints import from_environment
 from runtime.slot.partition import Cursor, now_ms
 from runtime.slot.read.batch_filter import MERGE, Kept, keep
 
-SAID = "salvage: "  # what begins so is for the person who waits
+SAID = "salvage: "  # lines with this prefix are shown to the user of the command
 _PAUSE_S = 0.5
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
 class Stopped(Exception):
-    """The partition can't be copied to its end; words for a person."""
+    """The partition can't be copied to its end; the text is for people."""
 
 
 def run_task(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
-    """For mapPartitions."""
+    """Replays the given partitions. Spark calls it through mapPartitions."""
     asked = decode_request(request)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for part in map(decode_part, parts):
@@ -76,21 +76,24 @@ async def _replayed(asked: ReplayRequest, part: Part) -> ReplayedPart:
 
 
 class Replay:
-    """One partition. Where an earlier one stopped, be it by kill -9, the ledger says (R1)."""
+    """Replays one partition. It resumes where an earlier one stopped, even by kill -9, by the ledger (R1)."""
 
     def __init__(self, asked: ReplayRequest, part: Part, source: Cluster, destination: Cluster) -> None:
         self.records = 0
         self._asked, self._part = asked, part
         self._source, self._destination = source, destination
         self._key = part.key(asked.flow.name)
-        self._from = TopicPartition(part.topic, part.partition)
-        self._to = TopicPartition(part.into, part.partition)
+        self._source_partition = TopicPartition(part.topic, part.partition)
+        self._destination_partition = TopicPartition(part.into, part.partition)
         self._spec = rewrite_spec(asked.flow, part, source.cluster_id, destination.cluster_id)
         self._producers: Mapping[int, Producer] = {}
-        self._before: int | None = None  # records on record when this began
+        self._counted_before: int | None = None  # records on record when this began
 
     async def run(self) -> None:
-        """Anything that fails begins anew from what is committed (fencing 1), while it moves on."""
+        """Copies all orphans.
+
+        After a failure it starts again from the committed state (fencing 1), while it makes progress.
+        """
         producer = replayer(
             self._key.flow,
             self._asked.flow.source,
@@ -98,20 +101,20 @@ class Replay:
             self._key.topic,
             self._part.mirror,
         )
-        patience, before = Patience(self._asked.within_s), self.records
+        timeout, before = Patience(self._asked.within_s), self.records
         while True:
             try:
                 self._producers = await producers_at(self._source)
                 writer = await ReplayWriter.begin(self._destination, self._key, producer)
-                writer.passing = _passing
+                writer.passing = _failpoint
                 await self._copy(writer)
                 return
             except WireError as error:
                 if self.records > before:
-                    patience.renew()
+                    timeout.renew()
                     before = self.records
-                if patience.over() or not _passes(error):
-                    raise Stopped(_words(error)) from error
+                if timeout.over() or not _may_succeed_later(error):
+                    raise Stopped(_message(error)) from error
             await asyncio.sleep(_PAUSE_S)
 
     async def _copy(self, writer: ReplayWriter) -> None:
@@ -127,22 +130,26 @@ class Replay:
         start, end = await self._log()
         orphans = ledger.orphans(self._key.flow).get(self._key, NONE)
         self._count(sum(one.records for _, one in orphans.replayed))
-        # Beyond its position the flow may copy by itself some day: nothing of that is touched.
+        # Offsets behind the flow's position are left alone: the flow itself may still copy them.
         for one in left(progress, orphans, maps.get(self._key), topic.id, min(end, progress.position)):
             if one.end > start:
                 await self._stretch(writer, one._replace(low=max(one.low, start)), topic.id)
 
     def _count(self, on_record: int) -> None:
-        """A transaction whose answer was lost counts where the ledger has it."""
-        if self._before is None:
-            self._before = on_record
-        self.records = on_record - self._before
+        """Counts the records by the ledger: a transaction whose response was lost counts if it was
+        committed.
+        """
+        if self._counted_before is None:
+            self._counted_before = on_record
+        self.records = on_record - self._counted_before
 
     async def _log(self) -> tuple[int, int]:
         within, found = self._asked.within_s, []
         for question in (EARLIEST, LATEST):
-            asked = await offsets_of(self._source, {self._from: question}, Isolation.READ_COMMITTED, within)
-            found.append(asked[self._from])
+            asked = await offsets_of(
+                self._source, {self._source_partition: question}, Isolation.READ_COMMITTED, within
+            )
+            found.append(asked[self._source_partition])
         return found[0], found[1]
 
     async def _stretch(self, writer: ReplayWriter, stretch: Stretch, topic_id: bytes) -> None:
@@ -154,10 +161,12 @@ class Replay:
                 raise kept.failure
             position = min(kept.cursor.offset, stretch.end)
             copied += sum(batch.records for batch in batches)
-            done = Replayed(position, topic_id, self._to.topic, copied, now_ms())
-            await writer.carry(self._to, batches, {ReplayedKey(self._key, stretch.low): done})
+            done = Replayed(position, topic_id, self._destination_partition.topic, copied, now_ms())
+            await writer.carry(
+                self._destination_partition, batches, {ReplayedKey(self._key, stretch.low): done}
+            )
             self.records += sum(batch.records for batch in batches)
-            _say(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")
+            _report(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")
             if kept.failure is not None:
                 raise kept.failure
 
@@ -166,7 +175,7 @@ class Replay:
         if not walked.sets and walked.failure is None:
             if answer.last_stable_offset < end:
                 raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(self._spec.where))
-            return Kept([], Cursor(end, -1), 0, None)  # compaction took all that was left
+            return Kept([], Cursor(end, -1), 0, None)  # compaction removed all remaining records
         home = self._going_home(walked)
         spec = replace(self._spec, end=end)
         return keep(walked, spec, Cursor(position, -1), answer.aborted, home, now_ms())
@@ -183,18 +192,24 @@ class Replay:
         }
 
     async def _fetch(self, position: int) -> FetchedPartition:
-        answer = await fetch_once(self._source, self._from, position, self._asked.bytes, "salvage")
+        answer = await fetch_once(
+            self._source, self._source_partition, position, self._asked.bytes, "salvage"
+        )
         if answer.error is not ErrorCode.NONE:
-            raise BrokerError(answer.error, f"{self._from.topic}-{self._from.partition}")
+            raise BrokerError(
+                answer.error, f"{self._source_partition.topic}-{self._source_partition.partition}"
+            )
         return answer
 
 
-_passing = from_environment(os.environ)
+_failpoint = from_environment(os.environ)
 
 
 def rewrite_spec(flow: FlowSpec, part: Part, source_id: str, destination_id: str) -> RewriteSpec:
-    """As a slot of the flow would, and always with the header: nothing else tells where these come from, and
-    what is there already by its header is not copied, whatever the flow's provenance.
+    """Returns the rewrite rule that a slot of the flow would use, and always with the header.
+
+    Only the header records where these records came from. A record whose header names the destination as its
+    home is not copied, whatever the flow's provenance.
     """
     return RewriteSpec(
         where=Where(part.topic, part.partition),
@@ -206,8 +221,8 @@ def rewrite_spec(flow: FlowSpec, part: Part, source_id: str, destination_id: str
     )
 
 
-def _passes(error: WireError) -> bool:
-    """Whether it may be another time. Who was fenced does not fence back."""
+def _may_succeed_later(error: WireError) -> bool:
+    """Returns whether a later attempt may succeed. A replay that was fenced does not fence its successor."""
     match error:
         case BrokerError(code=code):
             return code not in _FENCED and (code.retriable or code is ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -215,12 +230,12 @@ def _passes(error: WireError) -> bool:
             return isinstance(error, ConnectionFailure)
 
 
-def _words(error: WireError) -> str:
+def _message(error: WireError) -> str:
     if isinstance(error, BrokerError) and error.code in _FENCED:
         return "another replay of it began, or its transaction took too long"
     return str(error)
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     sys.stderr.write(f"{SAID}{text}\n")
     sys.stderr.flush()

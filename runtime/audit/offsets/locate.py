@@ -1,4 +1,4 @@
-"""Where one record is on the other side of a flow: the exact two-way offset index, asked once (R6)."""
+"""Finds one record at the other side of a flow, by the exact offset map in both directions (R6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from runtime.kafka.queries.partitions import list_offsets
 
 @dataclass(frozen=True, slots=True)
 class LocateAsked:
-    """`topic` is the name at the side that the record is on: the source, or with `reverse` the destination.
+    """Names the record to locate.
+
+    `topic` is the topic's name at the side of the record: the source, or with `reverse` the destination.
     Either `offset` or `timestamp_ms` is given; the timestamp means the first record that is as late.
     """
 
@@ -35,7 +37,10 @@ class LocateAsked:
 
 
 async def locate(asked: LocateAsked) -> Located:
-    """Raises AuditFailure: where something can't be read, or the flow never copied the partition."""
+    """Locates a record.
+
+    Raises AuditFailure where something can't be read, or the flow never copied the partition.
+    """
     offset = asked.offset
     if asked.timestamp_ms is not None:
         offset = await _as_late(asked, asked.timestamp_ms)
@@ -61,7 +66,7 @@ async def locate(asked: LocateAsked) -> Located:
 
 
 def not_copied(asked: LocateAsked, progress: Mapping[PartitionKey, Progress]) -> AuditFailure:
-    """The flow copied other partitions, or none."""
+    """Returns the error for a partition that the flow never copied: it copied other partitions, or none."""
     cluster = asked.destination.name
     if not progress:
         return NothingCopied(cluster, asked.flow)
@@ -81,7 +86,7 @@ def not_copied(asked: LocateAsked, progress: Mapping[PartitionKey, Progress]) ->
 
 
 async def _as_late(asked: LocateAsked, timestamp_ms: int) -> int | None:
-    """The offset of the first record that is as late; None where there is none."""
+    """Returns the offset of the first record that is as late; None where there is none."""
     side = asked.destination if asked.reverse else asked.source
     at = TopicPartition(asked.topic, asked.partition)
     async with open_cluster(side, asked.within_s) as cluster:

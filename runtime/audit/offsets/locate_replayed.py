@@ -1,4 +1,6 @@
-"""Where a record is that salvage replayed: the offset map does not hold it, its header and the ledger do."""
+"""This module locates records that salvage replayed: their headers and the ledger hold them, the map does
+not.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ Ranges = Sequence[tuple[int, Replayed]]
 async def with_replays(
     opened: OpenLedger, located: Located, key: PartitionKey, offsets: OffsetMap, within_s: float
 ) -> Located:
-    """The answer of the map, or for a replayed record where it was replayed from, or to.
+    """Returns the answer of the map, or for a replayed record the place that it was replayed from, or to.
 
     Raises WireError, UnreadableRecord, AuditFailure.
     """
@@ -53,7 +55,9 @@ async def with_replays(
 
 
 class _Search:
-    """`mirror`: the flow's own topic at the destination; a replay may have gone into another."""
+    """Searches replayed records. `mirror`: the flow's own topic at the destination; a replay may use another
+    topic.
+    """
 
     def __init__(
         self,
@@ -69,7 +73,7 @@ class _Search:
         self._owners = owners
 
     async def origin(self, located: Located, replayed: Ranges) -> Located:
-        """Of a record at the destination."""
+        """Returns the source place of a record at the destination."""
         assert located.offset is not None
         at = TopicPartition(located.topic, located.partition)
         record = (await fetch_places(self._cluster, at, None, [located.offset])).get(located.offset)
@@ -83,7 +87,9 @@ class _Search:
     async def destination(
         self, located: Located, replayed: Ranges, start: Callable[[int], int], within_s: float
     ) -> Located:
-        """Of a record at the source: it lies behind what had been copied before it, at no offset known."""
+        """Finds a source record at the destination. It lies behind the records copied before it, at an
+        unknown offset.
+        """
         assert located.offset is not None
         for low, one in replayed:
             if not low <= located.offset < one.end:

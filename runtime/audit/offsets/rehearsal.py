@@ -1,4 +1,4 @@
-"""What becomes of a flow's groups in a failover, worked out as the job would, and nothing written."""
+"""Computes where a flow's groups would continue after a failover, as the job would, and writes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ Offsets = Mapping[Item, int]
 
 @dataclass(frozen=True, slots=True)
 class RehearsalAsked:
-    """`selects`: the groups that the flow syncs; `by_time`: what is below the map goes by record time."""
+    """Describes a rehearsal.
+
+    `selects`: the groups that the flow syncs; `by_time`: offsets below the map are translated by record time.
+    """
 
     flow: str
     router: Router
@@ -40,7 +43,10 @@ class RehearsalAsked:
 
 
 async def rehearse(asked: RehearsalAsked) -> list[GroupLoss]:
-    """By group. Raises AuditFailure where the destination can't be read, WrongCluster for either side."""
+    """Returns the loss of each group.
+
+    Raises AuditFailure where the destination can't be read, WrongCluster for either.
+    """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
         with telling(asked.destination.name):
@@ -49,16 +55,18 @@ async def rehearse(asked: RehearsalAsked) -> list[GroupLoss]:
                 return []
             offsets = await _checkpoints(asked, destination)
         source = await _source(asked, stack)
-        told = await _told(asked, source)
-        if told is None:
+        at_source = await _committed_at_source(asked, source)
+        if at_source is None:
             source = None
         with telling(asked.destination.name):
-            return await _worked_out(asked, source, destination, opened.ledger, {**offsets, **(told or {})})
+            return await _losses(asked, source, destination, opened.ledger, {**offsets, **(at_source or {})})
 
 
 async def subscriptions(asked: RehearsalAsked) -> list[GroupTopics]:
-    """Returns by group the topics at the destination that stand for those it read at the source, as the
-    checkpoints tell them. Raises AuditFailure where the destination can't be read.
+    """Returns by group the topics at the destination that replace its topics at the source, by the
+    checkpoints.
+
+    Raises AuditFailure where the destination can't be read.
     """
     async with open_cluster(asked.destination, asked.within_s) as destination:
         with telling(asked.destination.name):
@@ -66,7 +74,7 @@ async def subscriptions(asked: RehearsalAsked) -> list[GroupTopics]:
             await checkpoints.refresh()
     topics: dict[str, set[str]] = {}
     for key, one in checkpoints.of_flow(asked.flow).items():
-        if _taken(asked, key.group, key.topic):
+        if _is_synced(asked, key.group, key.topic):
             topics.setdefault(key.group, set()).add(one.destination_topic)
     cluster = asked.destination.name
     return [
@@ -90,12 +98,12 @@ async def _checkpoints(asked: RehearsalAsked, destination: Cluster) -> dict[Item
     return {
         Item(key.group, key.topic, key.partition): one.source
         for key, one in checkpoints.of_flow(asked.flow).items()
-        if one.state is not CheckpointState.OURS and _taken(asked, key.group, key.topic)
+        if one.state is not CheckpointState.OURS and _is_synced(asked, key.group, key.topic)
     }
 
 
-async def _told(asked: RehearsalAsked, source: Cluster | None) -> dict[Item, int] | None:
-    """What groups committed at the source; None where it does not answer."""
+async def _committed_at_source(asked: RehearsalAsked, source: Cluster | None) -> dict[Item, int] | None:
+    """Returns the offsets that groups committed at the source; None where it does not answer."""
     if source is None:
         return None
     try:
@@ -109,15 +117,15 @@ async def _told(asked: RehearsalAsked, source: Cluster | None) -> dict[Item, int
         Item(group, *at): one.offset
         for group, found in read.offsets.items()
         for at, one in found.items()
-        if _taken(asked, group, at.topic)
+        if _is_synced(asked, group, at.topic)
     }
 
 
-def _taken(asked: RehearsalAsked, group: str, topic: str) -> bool:
+def _is_synced(asked: RehearsalAsked, group: str, topic: str) -> bool:
     return asked.selects(group) and asked.router.name_there(asked.flow, topic) is not None
 
 
-async def _worked_out(
+async def _losses(
     asked: RehearsalAsked, source: Cluster | None, destination: Cluster, ledger: Ledger, offsets: Offsets
 ) -> list[GroupLoss]:
     times = Times(asked.flow, source, destination) if asked.by_time else None
@@ -140,34 +148,34 @@ async def _worked_out(
         before = found.get(item.group) or GroupLoss(
             flow=asked.flow, group=item.group, topics=topics[item.group]
         )
-        here = listed.get(item.group)
-        if here is not None and here.state not in NO_MEMBERS:
+        listed_group = listed.get(item.group)
+        if listed_group is not None and listed_group.state not in NO_MEMBERS:
             why = f"a member is connected at {asked.destination.name}"
             found[item.group] = replace(before, kept=before.kept + 1, why=why)
         else:
-            stands = read.offsets.get(item.group, {})
-            found[item.group] = _with(before, sides, item, place, offsets[item], stands)
+            at_destination = read.offsets.get(item.group, {})
+            found[item.group] = _with(before, sides, item, place, offsets[item], at_destination)
     return [found[group] for group in groups]
 
 
 def _topics(asked: RehearsalAsked, offsets: Offsets) -> dict[str, list[str]]:
-    """What each group is to subscribe to at the destination."""
+    """Returns the topics that each group subscribes to at the destination."""
     found: dict[str, set[str]] = {}
     for item in offsets:
-        there = asked.router.name_there(asked.flow, item.topic)
-        if there is not None:
-            found.setdefault(item.group, set()).add(there)
+        destination_topic = asked.router.name_there(asked.flow, item.topic)
+        if destination_topic is not None:
+            found.setdefault(item.group, set()).add(destination_topic)
     return {group: sorted(names) for group, names in found.items()}
 
 
 def _with(
-    before: GroupLoss, sides: Sides, item: Item, place: Placed, committed: int, stands: Committed
+    before: GroupLoss, sides: Sides, item: Item, place: Placed, committed: int, at_destination: Committed
 ) -> GroupLoss:
     progress = sides.progress(item)
     end = progress.destination_end if progress is not None else 0
     position = at_last(place.position, end, shared=sides.merged(item.topic), floor=place.floor)
     match position:
-        case At(offset=offset) if place.at in stands and stands[place.at].offset > offset:
+        case At(offset=offset) if place.at in at_destination and at_destination[place.at].offset > offset:
             return replace(before, kept=before.kept + 1, why="it stands further at the destination already")
         case At() if position != place.position and progress is not None:
             more = max(committed - progress.position, 0)

@@ -1,4 +1,4 @@
-"""Who writes and who reads the topics of a cluster: `repl clients CLUSTER`."""
+"""Reads the producers and consumers of a cluster's topics: `repl clients CLUSTER`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ Offsets = dict[str, dict[TopicPartition, int]]
 
 
 async def read_clients(asked: ReadAsked, topic: str | None, over_s: float, within_s: float) -> ClientsSeen:
-    """Of all topics, or of one. Rates where `over_s` lies between two looks. Raises AuditFailure."""
+    """Reads the clients of all topics, or of one.
+
+    Rates need two inspections, `over_s` apart. Raises AuditFailure.
+    """
     async with open_cluster(asked.reach, within_s) as cluster:
         notes: list[str] = []
         topics = {
@@ -85,7 +88,7 @@ async def _offsets(cluster: Cluster, groups: Mapping[str, object], notes: list[s
 
 
 async def _ends(cluster: Cluster, topics: Mapping[str, int], within_s: float) -> dict[TopicPartition, int]:
-    """The last stable offsets: what a reader may have."""
+    """Returns the last stable offsets: a read_committed reader can read up to them."""
     places = dict.fromkeys(_places(topics), LATEST)
     if not places:
         return {}
@@ -106,7 +109,7 @@ async def _producers(
 
 
 async def _transactional_ids(cluster: Cluster, notes: list[str]) -> dict[int, str]:
-    """By producer id, of all brokers."""
+    """Returns the transactional ids by producer id, of all brokers."""
     found: dict[int, str] = {}
     for node in list(cluster.brokers):
         try:

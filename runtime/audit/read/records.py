@@ -1,4 +1,4 @@
-"""Records of one topic with their provenance: `repl read CLUSTER TOPIC`."""
+"""Reads records of one topic with their provenance: `repl read CLUSTER TOPIC`."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
 
-_FURTHER = 4  # markers and holes take offsets too: how much further back the next try begins
+_RANGE_GROWTH = (
+    4  # markers and gaps take offsets too: each attempt reads a range that is larger by this factor
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """From the log's start on."""
+    """Reads from the log's start on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The last ones."""
+    """Reads the newest records."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """From this time on."""
+    """Reads from this time on."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffset:
-    """One partition, from this offset on."""
+    """Reads one partition, from this offset on."""
 
     partition: int
     offset: int
@@ -52,7 +54,9 @@ Start = Earliest | Newest | AtTime | AtOffset
 
 @dataclass(frozen=True, slots=True)
 class ReadAsked:
-    """A cluster, the flows into it with their sources' names, and the names of cluster ids that are known.
+    """Describes the cluster to read: the flows into it with their sources' names, and the names of known
+    cluster ids.
+
     `others`: the other clusters of the topology, by name, where records may have been before.
     """
 
@@ -72,7 +76,7 @@ class _Log:
 async def read_records(
     asked: ReadAsked, topic: str, start: Start, limit: int, within_s: float
 ) -> RecordsSeen:
-    """Committed records. Raises AuditFailure."""
+    """Reads committed records. Raises AuditFailure."""
     name = asked.reach.name
     async with open_cluster(asked.reach, within_s) as cluster:
         logs = await _logs(cluster, name, topic, within_s)
@@ -115,7 +119,7 @@ async def _logs(cluster: Cluster, name: str, topic: str, within_s: float) -> lis
 async def _found(
     cluster: Cluster, logs: Sequence[_Log], start: Start, limit: int, within_s: float
 ) -> list[Found]:
-    """The first, or the last, `limit` of all partitions together, by time."""
+    """Returns the first, or the last, `limit` records of all partitions together, by time."""
     match start:
         case Newest():
             each = await asyncio.gather(*(_newest(cluster, log, limit) for log in logs))
@@ -146,11 +150,14 @@ async def _newest(cluster: Cluster, log: _Log, limit: int) -> list[Found]:
         found = await fetch_records(cluster, log.at, begin, log.end, log.end - begin)
         if len(found) >= limit or begin == log.start:
             return found[-limit:]
-        back *= _FURTHER
+        back *= _RANGE_GROWTH
 
 
 def _by_time(each: Sequence[list[Found]]) -> list[Found]:
-    """Within a partition the order of offsets stands, whatever the timestamps say."""
+    """Merges the partitions by time.
+
+    Within a partition the order is that of offsets, whatever the timestamps.
+    """
     found: list[tuple[int, int, int, Found]] = []
     for some in each:
         latest = -1

@@ -1,4 +1,4 @@
-"""Committed records of one partition, with the producer id that wrote them: what provenance is told by."""
+"""Reads committed records of one partition, with their producer id, by which provenance is decided."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class Found(NamedTuple):
 async def fetch_records(
     cluster: Cluster, at: TopicPartition, start: int, end: int, limit: int
 ) -> list[Found]:
-    """At most `limit` of the offsets `start … end-1`, in order. Raises WireError, BatchFailure."""
+    """Returns at most `limit` records of the offsets `start … end-1`, in order.
+
+    Raises WireError, BatchFailure.
+    """
     found: list[Found] = []
     position = start
     while position < end and len(found) < limit:
@@ -47,7 +50,7 @@ async def fetch_records(
         if walked.failure is not None and not walked.sets:
             raise walked.failure
         if not walked.sets:
-            break  # compaction took all that was left
+            break  # compaction removed all remaining records
         aborted = AbortedTransactions(answer.aborted)
         for member in walked.sets:
             if not isinstance(member, Batch) or aborted.keeps(member):
@@ -65,10 +68,11 @@ async def fetch_places(
     offsets: Iterable[int],
     read: Callable[[int], None] = lambda _: None,
 ) -> dict[int, Found]:
-    """The committed records at these offsets; an offset that holds none any more is not in the answer.
+    """Returns the committed records at these offsets; an offset that no longer holds a record is not in the
+    result.
 
-    `topic_id` of None takes the topic that has the name now. `read` is told how many bytes each fetch took.
-    Raises WireError, BatchFailure.
+    `topic_id` of None means the topic that has the name now. `read` receives the number of bytes of each
+    fetch. Raises WireError, BatchFailure.
     """
     found: dict[int, Found] = {}
     left = sorted(set(offsets))
@@ -85,7 +89,7 @@ async def fetch_places(
         if walked.failure is not None and not walked.sets:
             raise walked.failure
         if not walked.sets:
-            break  # nothing is committed from there on
+            break  # no record is committed from this offset on
         aborted, wanted = AbortedTransactions(answer.aborted), set(left)
         for member in walked.sets:
             if not isinstance(member, Batch) or aborted.keeps(member):
@@ -103,8 +107,9 @@ async def find_record(
     producer_ids: Container[int],
     wanted: Callable[[Found], bool],
 ) -> Found | None:
-    """The first committed record from `start` on that one of the ids wrote and that is wanted. Batches of
-    other ids are passed over unread. Raises WireError, BatchFailure.
+    """Returns the first wanted committed record from `start` on that one of the producer ids wrote.
+
+    Batches of other ids are skipped undecoded. Raises WireError, BatchFailure.
     """
     position, where = start, Where(at.topic, at.partition)
     while True:

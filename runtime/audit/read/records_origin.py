@@ -1,11 +1,11 @@
-"""Where a record came from, place by place, up to its birth. Pure.
+"""This module finds where a record came from, place by place, up to the client that produced it. It is pure.
 
-The producer id in a record's batch tells who wrote it: a flow registers its ids before it writes (R5), all
-others are clients. The offset map alone can't tell, because after a failback it holds the records of both
-directions (`runtime.contract.records.failback`). So the id names the flow, and the flow's own map the exact place.
+The producer id in a record's batch identifies the writer: a flow registers its ids before it writes (R5), all
+others are clients. The offset map alone is not enough, because after a failback it holds the records of both
+directions. So the id names the flow, and the flow's own map the exact place.
 
-At that place the question is asked again, until a client wrote the record. Headers name places too, but any
-client can write a header: they are believed only where the place itself can't be read.
+At that place the same is done again, until a client wrote the record. Headers name places too, but any client
+can write a header: they are believed only where the place itself can't be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from runtime.contract.views.records_view import HopSeen, RecordSeen
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a flow wrote into one partition here, and the partition at its source."""
+    """Describes the records of a flow in one partition of this cluster, and the partition at the flow's
+    source.
+    """
 
     flow: str
     source_cluster_id: str
@@ -34,14 +36,16 @@ class Written:
 
 
 class Previous(NamedTuple):
-    """The place that a flow copied a record from. `topic_id` is None where only a header tells of it."""
+    """Names the place that a flow copied a record from. `topic_id` is None where only a header names the
+    place.
+    """
 
     hop: HopSeen
     topic_id: bytes | None
 
 
 class Told(NamedTuple):
-    """What a cluster tells of one of its records.
+    """Holds the facts that a cluster has about one of its records.
 
     `flow` wrote it there, from `previous`; both are None for a client's record. `headers` are the places that
     its headers name, the oldest first.
@@ -54,9 +58,9 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """What a cluster's ledger says of one of its topics.
+    """Holds the facts of a cluster's ledger about one of its topics.
 
-    `written` by partition; `producers`: whose the ids are that flows write with, None where that can't be
+    `written` is by partition; `producers`: the registered producer ids of flows, None where they can't be
     read.
     """
 
@@ -81,7 +85,7 @@ class Origins:
         return Told(producer.flow, previous, headers)
 
     def _mapped(self, record: Found, flow: str) -> Previous | None:
-        """Only an exact answer: what lies between runs was written by others."""
+        """Returns an exact place only: records between runs were written by other producers."""
         for one in self.written.get(record.partition, ()):
             answer = one.map.origin(record.offset)
             if one.flow == flow and isinstance(answer, Mapped) and answer.exact:
@@ -90,7 +94,7 @@ class Origins:
         return None
 
     def _named(self, record: Found, producer: Producer) -> Previous | None:
-        """The map was trimmed, or began anew, or never held it: the offset is not known."""
+        """Returns the topic alone: the map was trimmed, or began anew, or never held the record."""
         home = producer.home(self.topic)
         if home is None:
             return None
@@ -110,7 +114,7 @@ class Origins:
 
 
 class Trail:
-    """The way of one record, followed backwards: `look_at` is the place to read next, `looked` its answer."""
+    """Follows one record backwards: `look_at` is the place to read next, `looked` receives what is there."""
 
     def __init__(self, record: Found, at: HopSeen, told: Told) -> None:
         self.record = record
@@ -123,7 +127,7 @@ class Trail:
         self._follow(told)
 
     def looked(self, record: Found | None, told: Told | None) -> None:
-        """What stands there. None, or other content than the record's: nothing more is learned of it."""
+        """Receives the record at the place. None, or a record with other content, ends the search."""
         self.look_at = None
         if record is None or told is None or _content(record) != _content(self.record):
             return
@@ -138,7 +142,7 @@ class Trail:
             self._hops.append(hop)
             self._believed = told.headers
         elif _place(hop) in self._passed:
-            # A flow brought back what its destination had lost: the two places name each other.
+            # A flow copied back records that its destination had lost: the two places name each other.
             self.went_round = True
         else:
             self._passed.add(_place(hop))
@@ -149,7 +153,7 @@ class Trail:
 
     @property
     def believes(self) -> bool:
-        """Whether headers name places that nothing else proves."""
+        """Returns whether headers name places that nothing else proves."""
         return bool(self._believed)
 
     def seen(self) -> RecordSeen:
@@ -175,7 +179,7 @@ def _place(hop: HopSeen) -> tuple[str, str, int | None, int | None]:
 
 
 def _content(record: Found) -> tuple[int, bytes | None, bytes | None]:
-    """What no flow changes."""
+    """Returns the parts of a record that no flow changes."""
     return record.timestamp, record.key, record.value
 
 

@@ -1,4 +1,6 @@
-"""Records followed back to where they were born: over the ledgers of every cluster on their way."""
+"""This module follows records back to the place where a client produced them, over the ledgers of every
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 
-OTHERS_WITHIN_S = 3.0  # another cluster only adds to the answer: it is not waited for longer
-_FURTHEST = 32  # places on the way of one record
+OTHERS_WITHIN_S = 3.0  # the timeout of other clusters: they only add to the answer
+_FURTHEST = 32  # places on the path of one record
 _GONE = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -38,14 +40,18 @@ _GONE = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A cluster of the topology: how to reach it, and the flows into it with their sources' names."""
+    """Describes a cluster of the topology: how to reach it, and the flows into it with their sources'
+    names.
+    """
 
     reach: Reach
     flows: Mapping[str, str] = field(default_factory=dict)
 
 
 class Ledgers:
-    """What one open cluster's ledger tells of records there. `names`: of cluster ids, as far as known."""
+    """Reads from one open cluster's ledger the facts about records there. `names`: of cluster ids, as far as
+    known.
+    """
 
     def __init__(self, cluster: Cluster, known: Known, names: Mapping[str, str]) -> None:
         self.cluster = cluster
@@ -60,14 +66,16 @@ class Ledgers:
         self._opened: OpenLedger | None = None
 
     async def open(self) -> None:
-        """Raises WireError, UnreadableRecord."""
+        """Opens the ledger. Raises WireError, UnreadableRecord."""
         self._producers = await producers_at(self.cluster)
         self._opened = await ledger_of(self.cluster)
         for owner in self._producers.values():
             self._by_owner[owner.source_cluster_id] = owner.source
 
     async def read(self, topic: str, found: Iterable[Found]) -> Origins:
-        """Of what is in `found`; read after them: what was committed by then is in the ledger."""
+        """Reads the facts about the records in `found`, after the records: the ledger then covers all
+        committed ones.
+        """
         if self._opened is None:
             return Origins(topic, {}, self._producers if self.readable else None, self.names)
         ids = {one.producer_id for one in found}
@@ -94,7 +102,9 @@ class Ledgers:
 
 
 class Trace:
-    """Follows records of one cluster back over the others, as far as they answer; `notes` say where not."""
+    """Follows records of one cluster back over the others, as far as they answer; `notes` report the
+    failures.
+    """
 
     def __init__(self, first: Ledgers, others: Mapping[str, Known], within_s: float) -> None:
         self.notes: list[str] = []
@@ -131,7 +141,7 @@ class Trace:
             return Origins(topic, {}, None, ledgers.names)
 
     async def _further(self, trails: Sequence[Trail]) -> bool:
-        """One place further back, for those that are not at their end."""
+        """Goes one place further back for the records whose origin is still open."""
         places: dict[tuple[str, str, int, bytes | None], list[Trail]] = {}
         for trail in trails:
             if trail.look_at is not None and self._worth_it(trail, trail.look_at):
@@ -147,7 +157,9 @@ class Trace:
         return bool(places)
 
     def _worth_it(self, trail: Trail, previous: Previous) -> bool:
-        """Nothing came to a cluster that no flow of the topology goes to, unless headers say so."""
+        """Returns whether the place must be read: without flows into a cluster, only headers can name further
+        places.
+        """
         known = self._others.get(previous.hop.cluster or "")
         return known is not None and (bool(known.flows) or trail.believes)
 
@@ -161,7 +173,7 @@ class Trace:
             there = await fetch_places(ledgers.cluster, at, topic_id, wanted)
             origins = await ledgers.read(at.topic, there.values())
         except BrokerError as error:
-            if error.code not in _GONE:  # recreated since, or deleted: the record is not there any more
+            if error.code not in _GONE:  # the topic was recreated or deleted: the record no longer exists
                 self._note(ledgers.name, str(error))
         except (WireError, BatchFailure, UnreadableRecord) as error:
             self._note(ledgers.name, str(error))

@@ -1,4 +1,7 @@
-"""Records of a flow's source that never reached the other side, by the ledger: `repl salvage`. Only reads."""
+"""Reads records of a flow's source that never reached the destination, by the ledger: `repl salvage`.
+
+It only reads.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ from runtime.slot.read.budget import TokenBucket
 
 @dataclass(frozen=True, slots=True)
 class SalvageAsked:
-    """`router`: all flows of the topology, for what the flow would have taken and never came to."""
+    """Describes a salvage.
+
+    `router` holds all flows of the topology: it finds topics that the flow never reached.
+    """
 
     flow: FlowSpec
     source: ClusterSpec
@@ -49,7 +55,10 @@ class _Ledger:
 
 
 async def salvage(asked: SalvageAsked, take: Callable[[Salvaged], None]) -> SalvageSeen:
-    """`take` gets every record, a partition after the other, in order. Raises AuditFailure."""
+    """Reads all records that were not copied and passes each to `take`, partition by partition, in order.
+
+    Raises AuditFailure.
+    """
     ledger = await _read_ledger(asked)
     flow = asked.flow
     async with open_spec(asked.source, flow.source) as source:
@@ -92,14 +101,14 @@ async def _read_ledger(asked: SalvageAsked) -> _Ledger:
 
 
 def _places(asked: SalvageAsked, ledger: _Ledger, known: Mapping[str, Topic]) -> dict[PartitionKey, str]:
-    """What the flow came to, and what it would have taken and never came to."""
+    """Returns the partitions that the flow copied, and those that it would have taken and never reached."""
     name = asked.flow.name
     places = {key: one.destination_topic for key, one in ledger.progress.items()}
     for topic in known.values():
-        there = asked.router.name_there(name, topic.name)
-        if there is not None:
+        destination_topic = asked.router.name_there(name, topic.name)
+        if destination_topic is not None:
             for partition in topic.partitions:
-                places.setdefault(PartitionKey(name, topic.name, partition), there)
+                places.setdefault(PartitionKey(name, topic.name, partition), destination_topic)
     return places
 
 

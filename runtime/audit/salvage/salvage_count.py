@@ -1,4 +1,4 @@
-"""What is known of one partition's salvaged records while they pass. Pure."""
+"""Counts the salvaged records of one partition while they are read. It is pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ SHOWN = 10
 
 
 class Count:
+    """Counts one partition's salvaged records; it keeps the first of them, the last one and the time
+    range.
+    """
+
     def __init__(self, cluster: str, cluster_id: str, key: PartitionKey, destination_topic: str) -> None:
         self.stretches: list[tuple[int, int, str]] = []
         self.kept_back = 0
@@ -24,6 +28,7 @@ class Count:
         self._latest: int | None = None
 
     def counted(self, record: Found, flow: str | None) -> Salvaged:
+        """Counts a record and returns it as it is shown."""
         salvaged = Salvaged(
             cluster=self._cluster,
             cluster_id=self._cluster_id,
@@ -50,6 +55,7 @@ class Count:
         return salvaged
 
     def seen(self, *, begun: bool, unread: str = "") -> PartitionSalvaged:
+        """Returns the result for the partition. `unread` says why it was not read to its end."""
         return PartitionSalvaged(
             topic=self._key.topic,
             partition=self._key.partition,

@@ -1,4 +1,4 @@
-"""One flow: its topics and partitions, and what they come to together. Pure."""
+"""Derives the state of one flow from its topics and partitions. It is pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runtime.contract.spec import naming
 from runtime.contract.views.status_view import DOWN, STALLED, UNKNOWN, FlowSeen, PartitionSeen, TopicSeen
 from runtime.kafka.protocol.offsets import TopicPartition
 
-# The worst first: a topic, or a flow, is in the worst state of its partitions.
+# In order, the worst first: a topic, or a flow, has the worst state of its partitions.
 _WORST = (
     UNKNOWN,
     *(state for state in S if state.needs_someone),
@@ -31,7 +31,7 @@ _WORST = (
     S.CAUGHT_UP,
     S.PAUSED,
     S.FAILED_OVER,
-    S.PROMOTED,  # last: one topic that was promoted on its own is no word of the flow
+    S.PROMOTED,  # last: one topic that was promoted on its own says nothing about the flow
 )
 _ANOTHER_LOG = (S.RECREATED, S.DIVERGED)
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
@@ -39,10 +39,11 @@ _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 
 @dataclass(frozen=True, slots=True)
 class FlowFacts:
-    """`read` is False where the destination could not be read. `before` is the ledger at an earlier look.
+    """Holds the facts about one flow.
 
-    `names`: the flow's topics and what they are called at the destination. `handed_over`: it has ended, and
-    its way home began where it did.
+    `read` is False where the destination could not be read. `before` is the ledger at an earlier inspection.
+    `names`: the flow's topics and their names at the destination. `handed_over`: the flow has ended, and its
+    failback flow began at its end.
     """
 
     asked: FlowAsked
@@ -61,6 +62,7 @@ class FlowFacts:
 
 
 def flow_seen(flow: FlowFacts) -> FlowSeen:
+    """Returns the status of a flow."""
     begun: dict[str, set[int]] = {}
     for key in flow.progress:
         begun.setdefault(key.topic, set()).add(key.partition)
@@ -107,6 +109,7 @@ def flow_seen(flow: FlowFacts) -> FlowSeen:
 
 
 def worst(states: Iterable[str]) -> str | None:
+    """Returns the worst of the states; None where there is none."""
     return min(states, key=lambda state: _RANK[state], default=None)
 
 
@@ -115,7 +118,7 @@ def _id(text: str) -> str | None:
 
 
 def _empty(flow: FlowFacts) -> str:
-    """The state of a flow without a partition."""
+    """Returns the state of a flow without a partition."""
     if not flow.read:
         return UNKNOWN
     if flow.generation is not None and flow.generation.state in ("paused", "promoted", "failed_over"):
@@ -124,7 +127,7 @@ def _empty(flow: FlowFacts) -> str:
 
 
 def _why(flow: FlowFacts, state: str, partitions: list[PartitionSeen]) -> str:
-    """What is in the flow's way, in one line: clusters first, then its job, then its worst partition."""
+    """Returns what hinders the flow, in one line: clusters first, then its job, then its worst partition."""
     said = []
     if not flow.source.answers:
         said.append(f"source {flow.source.name} does not answer: {flow.source.why}")
@@ -154,7 +157,7 @@ def _why(flow: FlowFacts, state: str, partitions: list[PartitionSeen]) -> str:
 
 
 def _link_age(flow: FlowFacts) -> int | None:
-    """Heartbeats cross with the flow: how old the newest is that arrived measures the way end to end."""
+    """Returns the age of the newest replicated heartbeat, which measures the link from end to end."""
     beats = flow.progress.get(PartitionKey(flow.asked.name, naming.HEARTBEATS, 0))
     if beats is None or beats.last_timestamp <= 0:
         return None
@@ -180,20 +183,20 @@ def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicSeen:
 def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
     progress, report = flow.progress.get(key), flow.job.partitions.get(key)
     said = report.status if report is not None else None
-    here = TopicPartition(key.topic, key.partition)
+    at_source = TopicPartition(key.topic, key.partition)
     name = progress.destination_topic if progress is not None else flow.names[key.topic]
-    there = TopicPartition(name, key.partition) if name is not None else None
-    start, end, seen_ms = flow.source.starts.get(here), *_source_end(flow, here, report)
+    at_destination = TopicPartition(name, key.partition) if name is not None else None
+    start, end, seen_ms = flow.source.starts.get(at_source), *_source_end(flow, at_source, report)
     lag = _lag(flow, progress, start, end)
     behind = _behind(flow, key, lag, report) if seen_ms is None else None
     promoted = key.topic in flow.promoted
-    if promoted or flow.handed_over:  # what its source has now is no concern of the flow's
+    if promoted or flow.handed_over:  # later records of its source are not the flow's to copy
         lag = behind = 0
     state = state_of(
         PartitionFacts(
             flow=key.flow,
-            here=here,
-            there=there,
+            here=at_source,
+            there=at_destination,
             source=flow.source,
             destination=flow.destination,
             destination_read=flow.read,
@@ -207,7 +210,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
             now_ms=flow.now_ms,
         )
     )
-    if state.state in _ANOTHER_LOG:  # the ledger's position is of a log that is gone
+    if state.state in _ANOTHER_LOG:  # the ledger's position belongs to a log that was replaced
         lag = behind = None
     blocked_by = said.blocked_by if said is not None and state.state == S.BLOCKED_AT_SOURCE else None
     before = flow.before.get(key)
@@ -224,16 +227,16 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
         source_start=start,
         source_end=end,
         source_end_seen_ms=seen_ms,
-        source_high_watermark=flow.source.highs.get(here),
-        destination_start=flow.destination.starts.get(there) if there is not None else None,
-        destination_end=flow.destination.ends.get(there) if there is not None else None,
+        source_high_watermark=flow.source.highs.get(at_source),
+        destination_start=flow.destination.starts.get(at_destination) if at_destination is not None else None,
+        destination_end=flow.destination.ends.get(at_destination) if at_destination is not None else None,
         position=progress.position if progress is not None else None,
         lag_records=lag,
         lag_ms=behind,
-        last_fetch_ms=_moment(said.last_fetch_ms) if said is not None else None,
-        last_commit_ms=_moment(progress.written_at) if progress is not None else None,
-        last_timestamp_ms=_moment(progress.last_timestamp) if progress is not None else None,
-        caught_up_since_ms=_moment(said.caught_up_since_ms) if said is not None and lag == 0 else None,
+        last_fetch_ms=_time_or_none(said.last_fetch_ms) if said is not None else None,
+        last_commit_ms=_time_or_none(progress.written_at) if progress is not None else None,
+        last_timestamp_ms=_time_or_none(progress.last_timestamp) if progress is not None else None,
+        caught_up_since_ms=_time_or_none(said.caught_up_since_ms) if said is not None and lag == 0 else None,
         records=progress.records if progress is not None else 0,
         bytes=progress.bytes if progress is not None else 0,
         dropped=progress.dropped if progress is not None else 0,
@@ -248,24 +251,27 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
 
 
 def _source_end(
-    flow: FlowFacts, here: TopicPartition, report: Report | None
+    flow: FlowFacts, at_source: TopicPartition, report: Report | None
 ) -> tuple[int | None, int | None]:
-    """The source's end, and when that was where the source does not answer: what the job saw last."""
-    end = flow.source.ends.get(here)
+    """Returns the source's end offset, and its time where the source does not answer: the job saw it then."""
+    end = flow.source.ends.get(at_source)
     if end is not None or flow.source.answers:
         return end, None
-    heard: list[tuple[int, int]] = []
+    known_ends: list[tuple[int, int]] = []
     if report is not None and report.status.source_end >= 0:
-        heard.append((report.status.last_fetch_ms or report.at_ms, report.status.source_end))
+        known_ends.append((report.status.last_fetch_ms or report.at_ms, report.status.source_end))
     paused = flow.job.ends.get(flow.asked.name)
-    if paused is not None and here.partition in paused.topics.get(here.topic, {}):
-        heard.append((paused.at_ms, paused.topics[here.topic][here.partition]))
-    seen_ms, end = max(heard, default=(None, None))
+    if paused is not None and at_source.partition in paused.topics.get(at_source.topic, {}):
+        known_ends.append((paused.at_ms, paused.topics[at_source.topic][at_source.partition]))
+    seen_ms, end = max(known_ends, default=(None, None))
     return end, seen_ms
 
 
 def _lag(flow: FlowFacts, progress: Progress | None, start: int | None, end: int | None) -> int | None:
-    """Of what was never begun: all there is, where the destination tells that it was not."""
+    """Returns the lag in records. For a partition that was never begun it is the whole log.
+
+    It is None where the destination could not be read, because then the partition may have been begun.
+    """
     if end is None or not flow.read:
         return None
     begun = progress.position if progress is not None else start
@@ -275,7 +281,7 @@ def _lag(flow: FlowFacts, progress: Progress | None, start: int | None, end: int
 def _behind(flow: FlowFacts, key: PartitionKey, lag: int | None, report: Report | None) -> int | None:
     progress = flow.progress.get(key)
     said = report.status if report is not None else None
-    # When the slot last heard of the source, not when it last spoke: a link may be cut meanwhile.
+    # The time of the slot's last fetch, not of its last report: the link may have failed in between.
     caught_up = said is not None and said.position >= said.source_end >= 0
     return lag_ms(
         lag,
@@ -286,5 +292,5 @@ def _behind(flow: FlowFacts, key: PartitionKey, lag: int | None, report: Report 
     )
 
 
-def _moment(ms: int) -> int | None:
+def _time_or_none(ms: int) -> int | None:
     return ms if ms > 0 else None

@@ -1,7 +1,7 @@
-"""One look at every cluster of a topology: all are asked at once, each fails by itself.
+"""Inspects every cluster of a topology once: all concurrently, each with its own failures.
 
-The order matters. Log starts come before the ledger and ends after it, so that a partition that moves
-meanwhile never seems to have lost anything.
+The order matters. Log starts are read before the ledger and end offsets after it, so that a partition that
+advances meanwhile never seems to have lost anything.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ from runtime.kafka.queries.partitions import list_offsets
 from runtime.kafka.timing import in_time
 
 DEFAULT_S = 10.0
-AGAIN_S = 2.0  # longer than a heart takes to beat
+AGAIN_S = 2.0  # longer than the interval of heartbeats
 
 
 async def read_status(asked: StatusAsked, over_s: float = 1.0, within_s: float = DEFAULT_S) -> StatusSeen:
-    """Looks twice, `over_s` apart; a job that seems dead is looked at once more before that is said."""
+    """Inspects all clusters twice, `over_s` apart, and derives the status.
+
+    A job that seems dead is inspected once more before the status reports it as dead.
+    """
     async with Looker(asked, within_s) as looker:
         first = await looker.look()
         await asyncio.sleep(over_s)
@@ -49,7 +52,7 @@ async def read_status(asked: StatusAsked, over_s: float = 1.0, within_s: float =
 
 @dataclass(slots=True)
 class _Found:
-    """What one look knows of a cluster so far."""
+    """Holds the facts that one inspection has read of a cluster so far."""
 
     site: Site
     cluster: Cluster | None = None
@@ -80,9 +83,10 @@ _Work = Callable[[_Found, Cluster], Awaitable[None]]
 
 
 class Looker:
-    """Keeps its connections and what it read: a second look costs little.
+    """Inspects clusters repeatedly. It keeps its connections and what it read: a second inspection costs
+    little.
 
-    With `times` it reads the timestamp of the first record that is missing, from which lag in seconds comes.
+    With `times` it reads the timestamp of the first uncopied record, from which lag in seconds is computed.
     """
 
     def __init__(self, asked: StatusAsked, within_s: float = DEFAULT_S, *, times: bool = True) -> None:
@@ -125,7 +129,10 @@ class Looker:
         await self._guarded(one, self._listing)
 
     async def _guarded(self, one: _Found, work: _Work) -> None:
-        """Of a cluster that answered so far; one that fails is opened anew at the next look."""
+        """Runs a part of the work on a cluster that answered so far.
+
+        A cluster that fails is opened again at the next inspection.
+        """
         if one.cluster is None:
             return
         name = one.site.reach.name
@@ -134,7 +141,7 @@ class Looker:
                 await in_time(_done(work(one, one.cluster)), self._within(one), f"asking {name}")
         except AuditFailure as failure:
             one.why = failure.why
-            if not isinstance(failure.__cause__, BrokerError):  # who answers so is there
+            if not isinstance(failure.__cause__, BrokerError):  # a broker that returns an error is up
                 one.cluster = None
                 await one.site.drop()
         except (UnreadableRecord, BatchFailure) as failure:
@@ -165,25 +172,28 @@ class Looker:
                         one.wanted.add(TopicPartition(state.destination_topic, key.partition))
 
     async def _starts(self, one: _Found, cluster: Cluster) -> None:
-        one.starts = await self._asked(one, cluster, one.wanted, EARLIEST, Isolation.READ_UNCOMMITTED)
+        one.starts = await self._offsets(one, cluster, one.wanted, EARLIEST, Isolation.READ_UNCOMMITTED)
 
     async def _ends(self, one: _Found, cluster: Cluster) -> None:
         late = one.wanted - one.starts.keys()
         starts, one.ends, one.highs = await asyncio.gather(
-            self._asked(one, cluster, late, EARLIEST, Isolation.READ_UNCOMMITTED),
-            self._asked(one, cluster, one.wanted, LATEST, Isolation.READ_COMMITTED),
-            self._asked(one, cluster, one.wanted, LATEST, Isolation.READ_UNCOMMITTED),
+            self._offsets(one, cluster, late, EARLIEST, Isolation.READ_UNCOMMITTED),
+            self._offsets(one, cluster, one.wanted, LATEST, Isolation.READ_COMMITTED),
+            self._offsets(one, cluster, one.wanted, LATEST, Isolation.READ_UNCOMMITTED),
         )
         one.starts |= starts
 
-    async def _asked(
+    async def _offsets(
         self, one: _Found, cluster: Cluster, wanted: Iterable[TopicPartition], at: int, isolation: Isolation
     ) -> dict[TopicPartition, int]:
-        """Of those whose leader answers. Where none does, the cluster does not."""
+        """Returns the offsets of partitions whose leader answers.
+
+        Where no leader answers, the cluster counts as failed.
+        """
         questions = dict.fromkeys(wanted, at)
         if not questions:
             return {}
-        answers = await list_offsets(cluster, questions, isolation, self._most(one))
+        answers = await list_offsets(cluster, questions, isolation, self._part_limit(one))
         known = {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
         if not known and ErrorCode.NETWORK_EXCEPTION in answers.values():
             name = one.site.reach.name
@@ -201,7 +211,7 @@ class Looker:
                 desk = self._desks.get(name)
                 if desk is None or desk.cluster is not cluster:
                     desk = self._desks[name] = LedgerDesk(cluster)
-                ledgers[name] = await desk.read(flows, self._most(one))
+                ledgers[name] = await desk.read(flows, self._part_limit(one))
 
             await self._guarded(one, work)
 
@@ -218,7 +228,7 @@ class Looker:
             for key, state in _progress(ledgers, flow.destination, flow.name).items()
             if state.position < one.ends.get(TopicPartition(key.topic, key.partition), 0)
         }
-        # Those that seem oldest: the longest wait is what a flow is judged by.
+        # Those that seem oldest: the lag of a flow is that of its oldest uncopied record.
         oldest = sorted(lagging, key=lambda key: lagging[key].last_timestamp)[:MOST]
         positions = {key: lagging[key].position for key in oldest}
         one.first_missing = await first_missing(one.cluster, positions, self._within(one))
@@ -226,8 +236,8 @@ class Looker:
     def _within(self, one: _Found) -> float:
         return one.site.reach.within(self.within_s)
 
-    def _most(self, one: _Found) -> float:
-        """For a part of the work, so that what others answered is not lost."""
+    def _part_limit(self, one: _Found) -> float:
+        """Returns the time limit of a part of the work, so that results of other partitions are not lost."""
         return self._within(one) * 0.8
 
 

@@ -1,4 +1,4 @@
-"""What of a flow can be compared, and in which pieces: the ledger and both sides' logs, read once."""
+"""Plans a comparison: which ranges can be compared, in which pieces, by the ledger and both logs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from runtime.kafka.cluster import Cluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
 PIECE = 100_000  # offsets in a task
-SAMPLED = 1_000  # offsets in a stretch of a sample
-TOGETHER = 100  # stretches of a sample in a task
+SAMPLED = 1_000  # offsets in a range of a sample
+TOGETHER = 100  # ranges of a sample in a task
 
 
 @dataclass(slots=True)
 class Planned:
-    """One partition: source offsets `low … end-1` are to be compared, the pieces say how."""
+    """Plans one partition: source offsets `low … end-1` are to be compared, in these pieces."""
 
     key: PartitionKey
     destination_topic: str
@@ -45,7 +45,7 @@ class Planned:
     pieces: list[Piece] = field(default_factory=list)
     not_comparable: list[NotComparable] = field(default_factory=list)
     unread: str = ""
-    replayed: list[tuple[int, int, int]] = field(default_factory=list)  # those that must all be there
+    replayed: list[tuple[int, int, int]] = field(default_factory=list)  # ranges whose records must all exist
 
     def leave_out(self, low: int, end: int, why: str) -> None:
         if low < end:
@@ -54,7 +54,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Ledgered:
-    """A flow's partitions as the ledger has them, and both sides' logs from before it was read."""
+    """Holds a flow's partitions by the ledger, and both sides' logs from before the ledger was read."""
 
     progress: Mapping[PartitionKey, Progress]
     maps: Mapping[PartitionKey, OffsetMap]
@@ -65,7 +65,7 @@ class Ledgered:
 
 
 async def plan(asked: VerifyRequest) -> list[Planned]:
-    """Raises AuditFailure."""
+    """Returns the plan of every partition. Raises AuditFailure."""
     read = await read_ledger(asked)
     return [
         _Partition(asked, number, key, read).planned() for number, key in enumerate(sorted(read.progress))
@@ -73,7 +73,7 @@ async def plan(asked: VerifyRequest) -> list[Planned]:
 
 
 async def read_ledger(asked: VerifyRequest) -> Ledgered:
-    """The ends of the destination first: what the flow has below them is in the ledger that is read then."""
+    """Reads the ledger after the destination's end offsets, so that it covers all records below them."""
     flow = asked.flow
     async with (
         open_spec(asked.source, flow.source) as source,
@@ -97,8 +97,9 @@ async def read_ledger(asked: VerifyRequest) -> Ledgered:
 async def _left_by_the_opposite(
     asked: VerifyRequest, source: Cluster, progress: Mapping[PartitionKey, Progress]
 ) -> dict[PartitionKey, list[tuple[int, int]]]:
-    """Offsets at the destination that the flow the other way gave up, or had not copied when it ended: they
-    are the destination's own. Its ledger is at the source.
+    """Returns destination offsets that the opposite flow gave up, or had not copied when it ended.
+
+    They are the destination's own records. The opposite flow's ledger is at the source.
     """
     opened = await ledger_of(source) if asked.opposite is not None else None
     if opened is None or asked.opposite is None:
@@ -167,8 +168,9 @@ class _Partition:
         return planned
 
     def _all_seen(self, low: int, planned: Planned) -> bool:
-        """Whether all that was replayed from this source offset on must be in the pieces: it lies behind what
-        the flow had copied before.
+        """Returns whether the pieces must contain all records that were replayed from this source offset on.
+
+        They lie behind the records that the flow had copied before.
         """
         if not planned.pieces or self._asked.sample < 100 or planned.pieces[-1].high < self._map.end:
             return False
@@ -207,7 +209,7 @@ class _Partition:
         planned.low, planned.end = min(low, max(end, 0)), end
 
     def _kept_from(self) -> int:
-        """The source offset of the first copied record that the destination still has."""
+        """Returns the source offset of the first copied record that the destination still has."""
         start, offsets = self._there.starts[self._at_copy], self._map
         if start <= offsets.destination_low:
             return offsets.low
@@ -254,12 +256,14 @@ class _Partition:
 
     @property
     def _alone(self) -> bool:
-        """Whether nobody else may write behind what was copied: a promoted topic is its readers' own."""
+        """Returns whether only the flow may write behind the copied records: clients write to a promoted
+        topic.
+        """
         promoted = Names(self._asked.flow.promoted).match(self._key.topic)
         return self._asked.tail and not promoted
 
     def _copied_to(self, offset: int) -> int:
-        """Where at the destination a stretch from this source offset on begins."""
+        """Returns the destination offset at which a range from this source offset on begins."""
         offsets = self._map
         answer = offsets.translate(offset)
         found = answer.offset if isinstance(answer, Mapped | AtEnd) else offsets.destination_low
@@ -268,7 +272,7 @@ class _Partition:
         return max(found, self._there.starts[self._at_copy])
 
     def _runs(self, low: int, high: int) -> Iterator[Run]:
-        """Those between, cut at both ends."""
+        """Yields the runs of the range, cut at both ends."""
         for span in self._map.spans:
             if span.low < high and low < span.end:
                 for run in span.runs:
@@ -278,7 +282,7 @@ class _Partition:
 
 
 def grouped(planned: Sequence[Planned]) -> list[list[Piece]]:
-    """One group a task: a whole piece, or many stretches of a sample."""
+    """Returns one group of pieces for each task: a whole piece, or many ranges of a sample."""
     whole = [[piece] for one in planned for piece in one.pieces if piece.high - piece.low > SAMPLED]
     small = [piece for one in planned for piece in one.pieces if piece.high - piece.low <= SAMPLED]
     return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]

@@ -1,4 +1,4 @@
-"""Records at the destination that salvage replayed: known by the ledger, held against their originals. Pure.
+"""This module recognizes records that salvage replayed, and compares them with their originals. It is pure.
 
 A record counts as replayed where three things agree: the producer id that wrote it is registered as the
 flow's replayer for this topic, its last `__repl` header names a place of this partition at the source, and
@@ -22,7 +22,9 @@ from runtime.contract.records.provenance import Place, origins
 
 
 class Replay(NamedTuple):
-    """A record at the destination and its original's source offset; `low` is the range's in the ledger."""
+    """Holds a record at the destination and its original's source offset; `low` is the range's in the
+    ledger.
+    """
 
     record: Found
     original: int
@@ -30,7 +32,9 @@ class Replay(NamedTuple):
 
 
 class ReplayedRecords:
-    """`replay_of` each unmapped record, then `compare` those that are replays with their originals."""
+    """Recognizes and compares replays: call `replay_of` for each unmapped record, then `compare` for each
+    replay.
+    """
 
     def __init__(self, piece: Piece, flow: str, source_id: str, producers: Mapping[int, Producer]) -> None:
         self.found: Counter[int] = Counter()
@@ -41,7 +45,7 @@ class ReplayedRecords:
         self._passed: dict[int, int] = {}  # the last original of each range: a replay keeps their order
 
     def holds(self, source_offset: int) -> bool:
-        """Whether the ledger has this source offset in a replayed range."""
+        """Returns whether the ledger has this source offset in a replayed range."""
         return self._range(source_offset) is not None
 
     def replay_of(self, record: Found) -> Replay | None:
@@ -50,7 +54,7 @@ class ReplayedRecords:
         return Replay(record, original, low) if original is not None and low is not None else None
 
     def compare(self, replay: Replay, original: Found | None) -> Edit | None:
-        """The difference there is; None for a replay that is equal, or whose original the source lost."""
+        """Returns the difference; None for a replay that is equal, or whose original the source lost."""
         record, at, low = replay
         if at <= self._passed.get(low, -1):
             return Edit("extra", at, None, None, record.offset, None, print_of(record), at)
@@ -70,8 +74,10 @@ class ReplayedRecords:
 def original_of(
     record: Found, producers: Mapping[int, Producer], flow: str, mirror: str, place: Place
 ) -> int | None:
-    """The offset at `place` that a replayer of the flow says the record is from; None for any other record.
-    `mirror` is the flow's own topic at the destination, whichever topic was replayed into.
+    """Returns the offset at `place` from which a replayer of the flow copied the record; None for any other
+    record.
+
+    `mirror` is the flow's own topic at the destination, even where another topic was replayed into.
     """
     producer = producers.get(record.producer_id)
     if producer is None or (producer.flow, producer.only) != (flow, mirror):
@@ -81,6 +87,6 @@ def original_of(
 
 
 def print_of(one: Found) -> Print:
-    """All of a record that must be equal at both sides."""
+    """Returns every part of a record that must be equal at both sides."""
     headers = tuple((name, condensed(value)) for name, value in own_headers(one))
     return Print(one.timestamp, condensed(one.key), condensed(one.value), headers)

@@ -1,4 +1,4 @@
-"""What the verifying application is told, and what it tells: files of JSON, and bytes for its tasks. Pure."""
+"""Defines the request and the outcome of the verify application: files of JSON, and bytes for tasks. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from runtime.contract.views.verify_view import Verified
 
 
 class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """No secret is in it: clusters hold references, as in a job's spec.
+    """Describes a comparison. It holds no secret: clusters hold references, as in a job's spec.
 
     `topics`: a regex for whole names at the source. `low` and `high` bound the source offsets of every
-    partition; `last` takes so many before the end instead. `sample`: a share in percent. `rate`: bytes a
+    partition; `last` selects so many before the end instead. `sample`: a share in percent. `rate`: bytes a
     second, both sides and all tasks together. `tail`: behind the last copied record, the destination is still
-    the flow's alone. `opposite`: the flow the other way, in whose place this one runs, and the reverse.
+    written by the flow alone. `opposite`: the flow in the opposite direction, of which this one is the
+    reverse.
     """
 
     flow: FlowSpec
@@ -33,12 +34,12 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
-    """Source offsets `low … high-1` of one partition and what lies beside them at the destination.
+    """Holds source offsets `low … high-1` of one partition and the corresponding range at the destination.
 
-    `runs` is the map between them, `gaps` what was given up. From `owned_end` on, what the flow itself wrote
-    at the destination is newer than the map, and where it is not `alone`, others may write. `replayed` are
-    source offsets that salvage replayed into the destination's topic: low, end, records. `own` are offsets at
-    the destination that the flow the other way left there.
+    `runs` is the map between them, `gaps` the offsets that were given up. From `owned_end` on, the flow's own
+    records at the destination are newer than the map, and where it is not `alone`, other producers may write.
+    `replayed` are source offsets that salvage replayed into the destination's topic: low, end, records. `own`
+    are offsets at the destination that the opposite flow left there.
     """
 
     number: int  # of the partition in the plan
@@ -61,7 +62,9 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PieceVerified(msgspec.Struct, frozen=True, array_like=True):
-    """`unread`: why it stopped at the source offset `end`; `passed`: retention took what lies there.
+    """Reports the comparison of a piece.
+
+    `unread`: why it stopped at the source offset `end`; `passed`: retention deleted the records there.
     `replayed`: the records found of each range of the ledger, by the range's first source offset.
     """
 
@@ -81,7 +84,7 @@ class PieceVerified(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Either what was seen, or which cluster could not be read, why, and the way out."""
+    """Reports the comparison, or the cluster that could not be read, why, and what to do."""
 
     verified: Verified | None = None
     cluster: str = ""

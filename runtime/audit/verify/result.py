@@ -1,4 +1,4 @@
-"""From compared pieces to what a person is told, partition by partition. Pure."""
+"""Combines compared pieces into the result of each partition. It is pure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _partition(planned: Planned, pieces: Sequence[PieceVerified]) -> PartitionVe
 
 
 def _not_replayed(planned: Planned, pieces: Sequence[PieceVerified]) -> Iterator[Difference]:
-    """What the ledger has as replayed and the destination does not hold; the ledger counts, it names none."""
+    """Yields a difference for each range whose replayed records are missing; the ledger counts them only."""
     for low, end, records in planned.replayed:
         found = sum(piece.replayed.get(low, 0) for piece in pieces)
         if found < records:

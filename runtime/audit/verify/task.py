@@ -1,4 +1,4 @@
-"""What runs in a Spark task's Python worker: some pieces, each compared with the wire's own client."""
+"""Runs in a Spark task's Python worker: it compares some pieces through the wire's own client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def decode_verified(text: bytes) -> list[PieceVerified]:
 
 
 def run_task(request: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[bytes]:
-    """For mapPartitions. `tasks`: how many run at once and share the rate."""
+    """Compares the given pieces. Spark calls it through mapPartitions.
+
+    `tasks` is the number of tasks that run concurrently and share the rate.
+    """
     asked = decode_request(request)
     for group in groups:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -103,7 +106,9 @@ class _Work:
         return pair.seen(why, passed)
 
     async def _feed_there(self, pair: Pair, side: Side, piece: Piece) -> None:
-        """Originals of replayed records are read from the source, wherever in the partition they lie."""
+        """Reads the destination, and the originals of replayed records from anywhere in the source
+        partition.
+        """
         while pair.comparer.wants_there:
             if side.ended:
                 pair.comparer.there_ended()
@@ -131,7 +136,7 @@ async def _feed_here(pair: Pair, side: Side) -> None:
 
 
 class Pair:
-    """A piece's records as lines, less those that are not to be compared."""
+    """Converts a piece's records into lines, less those that are not to be compared."""
 
     def __init__(
         self,
@@ -160,7 +165,7 @@ class Pair:
             if at is not None:
                 lines.append(Line(one.offset, at, print_of(one)))
             elif self._replayed.holds(one.offset):
-                continue  # it is compared with its replay, when that is found
+                continue  # it is compared when its replay is found
             elif any(low <= one.offset < end for low, end, _ in self._piece.gaps):
                 self._given_up += 1
             elif self._filter.keeps_back(one):
@@ -183,7 +188,7 @@ class Pair:
         self.comparer.there(lines)
 
     def replays(self) -> list[Replay]:
-        """Those that came since the last call."""
+        """Returns the replays since the last call."""
         found, self._replays = self._replays, []
         return found
 
@@ -192,14 +197,16 @@ class Pair:
         self.comparer.edits += (edit for edit in edits if edit is not None)
 
     def _by_design(self, one: Found) -> bool:
-        """Not by this flow through its map, and nothing is wrong with that."""
+        """Returns whether the record was not written by this flow through its map, and that is no error."""
         producer = self._producers.get(one.producer_id)
         if producer is None:
             return self._flow.shared
         return producer.flow != self._flow.name or one.offset >= self._piece.owned_end
 
     def _is_its_own(self, one: Found) -> bool:
-        """Written while the destination was free to be written, and left there by the flow the other way."""
+        """Returns whether a client wrote the record at a time when the destination was writable, and it
+        stayed there.
+        """
         if one.offset >= self._piece.owned_end and not self._piece.alone:
             return True
         return any(low <= one.offset < end for low, end in self._piece.own)
@@ -225,7 +232,7 @@ class Pair:
 
 
 class Way:
-    """Offsets that ascend → the other side's, by the runs."""
+    """Translates ascending offsets to the other side's offsets, by the runs."""
 
     def __init__(self, runs: Sequence[tuple[int, int, int]]) -> None:
         self._runs = runs

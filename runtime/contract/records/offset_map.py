@@ -1,10 +1,10 @@
-"""The offset map of one partition: which destination offset holds which source record. Exact (R6).
+"""The offset map of one partition says which destination offset holds which source record. It is exact (R6).
 
-A run is a stretch of records that lie side by side at both ends. Between runs there may be anything that was
-not copied: compaction gaps, transaction markers, aborted data, dropped records, and at the destination other
-writers. A span covers the source offsets `low … end-1`: each of them is in one of its runs, or was decided
-not to be copied. A map is spans one after the other; below the first it knows nothing (`Unmapped`), from the
-end of the last on nothing is decided (`NotYet`). A wrong number is never an answer.
+A run is a range of records that are contiguous at both ends. Between runs there may be anything that was not
+copied: compaction gaps, transaction markers, aborted data, dropped records, and at the destination records of
+other writers. A span covers the source offsets `low … end-1`: each of them is in one of its runs, or was
+decided not to be copied. A map is a sequence of spans. Offsets below the first span are `Unmapped`; from the
+end of the last span on nothing is decided (`NotYet`). The map never answers with a wrong number.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Run(NamedTuple):
-    """Source offsets `source … source+records-1` are at destination offsets `destination …
+    """Maps source offsets `source … source+records-1` to destination offsets `destination …
     destination+records-1`.
     """
 
@@ -33,7 +33,10 @@ class Run(NamedTuple):
 
 
 def append(runs: list[Run], run: Run) -> None:
-    """Adds a run behind the others, joined to the last where nothing lies between them at either side."""
+    """Adds a run behind the others, and joins it to the last run where both are contiguous at both sides.
+
+    Raises ValueError for a run that is empty or overlaps the last one.
+    """
     if run.records <= 0:
         raise ValueError(f"a run of {run.records} records")
     if not runs:
@@ -51,8 +54,9 @@ def append(runs: list[Run], run: Run) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """`offset` holds the first copied record at or after the one asked for; `exact` when it is that very
-    record.
+    """Gives the destination offset of the first copied record at or after the requested one.
+
+    `exact` when it is the requested record itself.
     """
 
     offset: int
@@ -61,9 +65,9 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """Everything up to the one asked for is decided and nothing at or after it was copied yet.
+    """Says that no record from the requested offset on was copied yet, and everything before it is decided.
 
-    `offset` is the position behind the last copied record: a reader that goes on there misses nothing.
+    `offset` is the position behind the last copied record: a reader that continues there misses nothing.
     """
 
     offset: int
@@ -71,12 +75,14 @@ class AtEnd:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """The flow has not come that far."""
+    """Says that the flow has not reached the requested offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unmapped:
-    """Below the map's low-water mark: copied before there was a map, trimmed, or never meant to be copied."""
+    """Says that the offset lies below the map: copied before the map existed, trimmed, or never to be
+    copied.
+    """
 
 
 Answer = Mapped | AtEnd | NotYet | Unmapped
@@ -84,9 +90,10 @@ Answer = Mapped | AtEnd | NotYet | Unmapped
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A covered stretch. `destination_low` and `destination_end` bound what it wrote at the destination.
+    """Covers a range of source offsets.
 
-    It keeps its runs as the ledger does, some bytes for each: a long map fits in memory.
+    `destination_low` and `destination_end` bound its records at the destination. It keeps its runs encoded as
+    the ledger does, with some bytes for each: a long map fits in memory.
     """
 
     low: int
@@ -101,7 +108,7 @@ class Span:
 
 
 class OffsetMap:
-    """Spans in order. Where two do not meet, what lies before the gap is unmapped."""
+    """Holds spans in order. Where two spans are not contiguous, everything before the gap is unmapped."""
 
     __slots__ = ("_destination_lows", "_lows", "spans")
 
@@ -112,12 +119,12 @@ class OffsetMap:
 
     @property
     def low(self) -> int:
-        """The low-water mark: smaller source offsets are unmapped."""
+        """Returns the low-water mark: smaller source offsets are unmapped."""
         return self.spans[0].low if self.spans else 0
 
     @property
     def end(self) -> int:
-        """Replicated through: from this source offset on nothing is decided."""
+        """Returns the source offset up to which the flow is replicated: from it on nothing is decided."""
         return self.spans[-1].end if self.spans else 0
 
     @property
@@ -129,7 +136,7 @@ class OffsetMap:
         return self.spans[-1].destination_end if self.spans else 0
 
     def translate(self, source: int) -> Answer:
-        """Where the first copied record at or after a source offset is at the destination (R6)."""
+        """Returns the destination offset of the first copied record at or after a source offset (R6)."""
         if not self.spans or source < self.low:
             return Unmapped()
         if source > self.end:
@@ -141,7 +148,7 @@ class OffsetMap:
         return Mapped(run.destination + (source - run.source if exact else 0), exact)
 
     def origin(self, destination: int) -> Answer:
-        """Which source offset the first copied record at or after a destination offset came from (R6)."""
+        """Returns the source offset of the first copied record at or after a destination offset (R6)."""
         if not self.spans or destination < self.destination_low:
             return Unmapped()
         at = bisect_right(self._destination_lows, destination) - 1
@@ -152,7 +159,7 @@ class OffsetMap:
         return Mapped(run.source + (destination - run.destination if exact else 0), exact)
 
     def destination_behind(self, source: int) -> int:
-        """The destination offset behind the last record that was copied from before a source offset."""
+        """Returns the destination offset behind the last copied record that lies before a source offset."""
         for span in reversed(self.spans[: bisect_right(self._lows, source)]):
             runs = span.runs
             if (index := bisect_left(runs, source, key=_source)) > 0:
@@ -161,7 +168,7 @@ class OffsetMap:
         return self.destination_low
 
     def _run(self, at: int, offset: int, end: Callable[[Run], int]) -> Run | None:
-        """The first run that ends behind the offset, from this span on."""
+        """Returns the first run that ends behind the offset, from the span at index `at` on."""
         for span in self.spans[at:]:
             runs = span.runs
             index = bisect_right(runs, offset, key=end)
@@ -174,7 +181,7 @@ def _source(run: Run) -> int:
     return run.source
 
 
-_LONGEST_SHIFT = 62  # 9 bytes of 7 bits hold every offset
+_MAX_SHIFT = 62  # 9 bytes of 7 bits hold every offset
 
 
 def _source_end(run: Run) -> int:
@@ -186,7 +193,10 @@ def _destination_end(run: Run) -> int:
 
 
 def trimmable(spans: Sequence[Span], destination_log_start: int) -> int:
-    """How many of the first spans hold nothing that the destination still has. The last one always stays."""
+    """Returns how many of the first spans hold nothing that the destination still has.
+
+    The last span always stays.
+    """
     for number, span in enumerate(spans[:-1]):
         if span.destination_end > destination_log_start:
             return number
@@ -201,7 +211,7 @@ def _adjacent(spans: tuple[Span, ...]) -> tuple[Span, ...]:
 
 
 def encode_runs(runs: Iterable[Run], source: int, destination: int) -> bytes:
-    """Each run as three varints: what lies between it and the end of the one before, and its records."""
+    """Encodes each run as three varints: its distance from the previous run at both sides, and its length."""
     out = bytearray()
     for run in runs:
         for number in (run.source - source, run.destination - destination, run.records):
@@ -216,7 +226,7 @@ def encode_runs(runs: Iterable[Run], source: int, destination: int) -> bytes:
 
 
 def decode_runs(encoded: bytes, source: int, destination: int) -> tuple[Run, ...]:
-    """The inverse; neighbours that meet come back as one."""
+    """Decodes the runs of `encode_runs`; contiguous runs are returned as one."""
     runs: list[Run] = []
     numbers = _varints(encoded)
     for source_gap, destination_gap, records in zip(numbers, numbers, numbers, strict=True):
@@ -235,7 +245,7 @@ def _varints(encoded: bytes) -> Iterator[int]:
         value |= (byte & 0x7F) << shift
         if byte & 0x80:
             shift += 7
-            if shift > _LONGEST_SHIFT:
+            if shift > _MAX_SHIFT:
                 raise ValueError("a number of more than 63 bits")
         else:
             yield value

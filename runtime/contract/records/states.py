@@ -1,6 +1,6 @@
-"""What each state of a partition means, and the next step: one table for status, apply, docs and alerts.
+"""This module says what each partition state means, and the next step: for status, apply, docs and alerts.
 
-`next` is empty where nothing is to be done. It is a command alone, or the words of what to do first, with the
+`next` is empty where nothing is to be done. It is a command alone, or says what to do first, with the
 placeholders {flow}, {topic} and {partition}.
 """
 
@@ -82,5 +82,5 @@ STATES: dict[str, Advice] = {
 
 
 def next_step(state: str, flow: str, topic: str, partition: int | str) -> str:
-    """Returns what is to be done, a command alone wherever one command is enough; "" where nothing is."""
+    """Returns the next step, a command alone where one command is enough; "" where nothing is to be done."""
     return STATES[state].next.format(flow=flow, topic=topic, partition=partition)

@@ -1,7 +1,8 @@
-"""What a job says of itself, in the status topic and over its metrics: facts with their time, no judgement.
+"""Defines the status that a job reports, in the status topic and over its metrics.
 
-Status for people is computed from offsets and the ledger; this adds what only the job knows (states, rates).
-A reader ignores fields it does not know, so that an older tool still reads a newer job.
+It holds facts with their time, no judgement. Status for people is computed from offsets and the ledger; this
+adds what only the job knows (states, rates). A reader ignores unknown fields, so that an older version still
+reads a newer job.
 """
 
 from enum import StrEnum
@@ -15,6 +16,8 @@ VERSION = 1
 
 
 class PartitionState(StrEnum):
+    """Lists the states of a partition that a job reports."""
+
     STARTING = "starting"
     COPYING = "copying"
     CAUGHT_UP = "caught_up"
@@ -35,12 +38,14 @@ class PartitionState(StrEnum):
 
     @property
     def needs_someone(self) -> bool:
-        """Whether it goes on only when the topology or an operator says how."""
+        """Returns whether the partition continues only when the topology or an operator says how."""
         return self in _NEEDS_SOMEONE
 
     @property
     def over_loss(self) -> bool:
-        """Whether it stands still over records that are lost: it goes on once somebody accepts that."""
+        """Returns whether the partition stopped over lost records: it continues once an operator accepts
+        that.
+        """
         return self in _OVER_LOSS
 
 
@@ -60,11 +65,11 @@ _OVER_LOSS = frozenset({PartitionState.DATA_LOSS, PartitionState.RECREATED, Part
 
 
 class OpenTransaction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A transaction at the source that holds back a partition's readers, from `start_offset` on.
+    """Describes a source transaction that holds back the last stable offset, from `start_offset` on.
 
-    `transactional_id`, `coordinator_state` (Kafka's word: Ongoing, …), `started_ms` and `timeout_ms` are
-    empty or 0 where they are not known; `unknown` says why, and which right is missing. `abort_command` ends
-    it.
+    `transactional_id`, `coordinator_state` (Kafka's name: Ongoing, …), `started_ms` and `timeout_ms` are
+    empty or 0 where they are not known; `unknown` says why, and which permission is missing. `abort_command`
+    aborts the transaction.
     """
 
     producer_id: int
@@ -78,13 +83,15 @@ class OpenTransaction(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One partition of a flow, by its name at the source. Times are ms since 1970, 0 where it never was.
+    """Reports one partition of a flow, by its name at the source. Times are ms since 1970, 0 where there is
+    none.
 
-    `position` is replicated through (committed). `source_end` is the last stable offset last seen: what a
-    reader there may have. `last_fetch_ms`: the source last answered for the partition, also that it has
-    nothing new. `foreign_writes` says that others write to the destination's partition. `records`,
-    `bytes`, `dropped` and `lost` (source offsets given up on purpose) are the ledger's, since the flow began;
-    `transactions` and `aborts` are this slot's. `blocked_by` is there in the state `blocked_at_source`.
+    `position`: every source offset below it is replicated (committed). `source_end` is the newest known last
+    stable offset: a read_committed reader can read up to it. `last_fetch_ms`: the source last answered for
+    the partition, also when it had no new records. `foreign_writes` says that other producers write to the
+    destination's partition. `records`, `bytes`, `dropped` and `lost` (source offsets given up on purpose) are
+    the ledger's, since the flow began; `transactions` and `aborts` are this slot's. `blocked_by` is set in
+    the state `blocked_at_source`.
     """
 
     flow: str
@@ -113,8 +120,10 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Totals since the slot began, of one flow in one slot. `latency_counts` are per bound of
-    `LATENCY_BOUNDS_MS`, from a record's timestamp to its commit, with one more for what is slower.
+    """Holds totals of one flow in one slot since the slot began.
+
+    `latency_counts` counts records per bound of `LATENCY_BOUNDS_MS`, from a record's timestamp to its commit,
+    with one more count for slower records.
     """
 
     flow: str
@@ -133,7 +142,11 @@ LATENCY_BOUNDS_MS = (2, 5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400, 800, 2_000
 
 
 class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`assignment` is the newest version of which everything that it takes away is let go."""
+    """Reports a slot's state, flows and partitions.
+
+    `assignment` is the newest version of which the slot has released every partition that the version
+    removes.
+    """
 
     slot: int
     at_ms: int

@@ -1,4 +1,6 @@
-"""The routes that a job's spec tells of: what each flow of its topology takes, and how it names it."""
+"""This module returns the routes of a job's spec: the topics of each flow of its topology, and their
+names.
+"""
 
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
@@ -7,12 +9,12 @@ from runtime.contract.spec.selection import Rules
 
 
 def router_of(spec: JobSpec) -> Router:
-    """Returns names as the whole topology has them; a job that was told no routes has only its own flows."""
+    """Returns the names of the whole topology; a job whose spec holds no routes has only its own flows."""
     return Router(routes_of(spec))
 
 
 def routes_of(spec: JobSpec) -> list[Route]:
-    """Returns a route for each flow that the job knows of."""
+    """Returns a route for each flow that the job knows."""
     known = {route.name for route in spec.routes}
     own = [_as_route(flow) for flow in spec.flows if flow.name not in known]
     return [_route(one) for one in (*spec.routes, *own)]

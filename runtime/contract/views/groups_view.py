@@ -1,4 +1,4 @@
-"""What `repl offsets` and `repl locate` found: values that are shown and nothing else."""
+"""Defines the results of `repl offsets` and `repl locate`: values that are only shown."""
 
 from enum import StrEnum
 
@@ -9,10 +9,13 @@ BY_TIME = "time"
 
 
 class OffsetSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition of a group. `source` is what it committed at the source, `translation` what that is at
-    the destination now, `committed` what stands there. `as_of_ms`: the source's side is from a checkpoint of
-    that time, because the source does not answer. `by`: the offset map or, for what lies below it, record
-    time; empty where there is no translation. What is not `exact` may be read again, never skipped.
+    """Holds one partition of a group.
+
+    `source` is the group's commit at the source, `translation` its translation to the destination now,
+    `committed` the group's commit at the destination. `as_of_ms`: the source's side is from a checkpoint of
+    that time, because the source does not answer. `by`: the offset map or, for offsets below it, record time;
+    empty where there is no translation. Records behind an offset that is not `exact` may be read again, never
+    skipped.
     """
 
     topic: str
@@ -30,8 +33,10 @@ class OffsetSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`state_there`, `state_here`: of the group at the source and the destination, empty where it is not.
-    `unsynced`: why the flow leaves the group alone, where it does.
+    """Holds a group over one flow.
+
+    `state_there`, `state_here`: of the group at the source and the destination, empty where it does not
+    exist. `unsynced`: why the flow does not sync the group, where it does not.
     """
 
     flow: str
@@ -48,9 +53,11 @@ class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(StrEnum):
-    """`exact`: that very record. `next`: it was not copied, the first copied one behind it is there. `end`:
-    it was not copied, and nothing behind it yet. `no_record`: no record is as late as the timestamp.
-    `replayed`: salvage replayed it; the other offset is None where it was not found in time.
+    """Lists the results of locating a record.
+
+    `exact`: the record itself was found. `next`: it was not copied, the first copied record behind it was
+    found. `end`: it was not copied, and no record behind it yet. `no_record`: no record is as late as the
+    timestamp. `replayed`: salvage replayed it; the other offset is None where it was not found in time.
     """
 
     EXACT = "exact"
@@ -63,7 +70,7 @@ class Found(StrEnum):
 
 
 class Located(msgspec.Struct, frozen=True, kw_only=True):
-    """A record at one side, `topic`-`partition` at `offset`, and where it is at the other."""
+    """Holds a record at one side, `topic`-`partition` at `offset`, and its offset at the other side."""
 
     flow: str
     reverse: bool

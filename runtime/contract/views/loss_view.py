@@ -1,7 +1,7 @@
-"""What a failover loses of a flow, and what becomes of its groups. Pure data, and pure arithmetic over what
-status sees.
+"""Computes the records that a failover loses of a flow, and the effect on its groups.
 
-The field names are those of `--json`: they are only ever added. None is what is not known.
+It holds pure data and pure arithmetic over the results of status. The field names are those of `--json`: they
+are only ever added. None is an unknown value.
 """
 
 import msgspec
@@ -10,13 +10,15 @@ from msgspec.structs import replace
 from runtime.contract.records.status import PartitionState
 from runtime.contract.views.status_view import FlowSeen, PartitionSeen
 
-_OLDER_MS = 60_000  # a partition whose end is older than the flow's last word by this much is named
-# What a partition held no longer counts: how much of its source is at the destination is not known.
+_OLDER_MS = 60_000  # a partition is named if its end is older than the flow's newest one by this much
+# In these states the log was replaced: how much of its source is at the destination is unknown.
 _ANOTHER_LOG = (PartitionState.RECREATED, PartitionState.DIVERGED)
 
 
 class PartitionUnheard(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition whose loss is not known, or only `as_of_ms`, longer ago than that of its flow; and why."""
+    """Describes a partition whose loss is unknown, or known only as of `as_of_ms`, long before its flow's;
+    and why.
+    """
 
     topic: str
     partition: int
@@ -25,9 +27,11 @@ class PartitionUnheard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """`records` are at least lost, as far as the source was last heard of at `as_of_ms`; `ms` is how far the
-    destination was behind then. `unheard` counts the partitions of whose loss nothing is known,
-    `unheard_partitions` names them; `older_partitions` are counted, by what was known long before.
+    """Reports the loss of a flow: at least `records` are lost, by the source's end offsets at `as_of_ms`.
+
+    `ms` is how far the destination was behind at that time. `unheard` counts the partitions whose loss is
+    unknown, `unheard_partitions` names them. `older_partitions` are counted, by end offsets that are much
+    older.
     """
 
     flow: str
@@ -46,10 +50,11 @@ class FlowLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """One group over one flow, at its next start at the destination. By partitions: `exact` goes on where it
-    was; `again` reads some records again (both sides write the topic); `lost` had read further than what
-    arrived, `records_lost` in all; `kept` is left where it stands, for `why`. `topics` are the names that
-    its consumers subscribe to at the destination.
+    """Reports where one group over one flow continues at the destination, by number of partitions.
+
+    `exact` continues at its own position; `again` reads some records again (both sides write the topic);
+    `lost` had read further than the flow copied, by `records_lost` in all; `kept` keeps its commit, because
+    of `why`. `topics` are the names that its consumers subscribe to at the destination.
     """
 
     flow: str
@@ -64,7 +69,7 @@ class GroupLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
-    """The topics that the consumers of a group subscribe to at the destination; the flow may rename them."""
+    """Lists the topics that a group's consumers subscribe to at the destination; the flow may rename them."""
 
     flow: str
     group: str
@@ -73,8 +78,9 @@ class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def loss_of(flow: FlowSeen, now_ms: int) -> FlowLoss:
+    """Computes the records and the time that a failover of this flow loses."""
     known = [one for one in flow.partitions if one.lag_records is not None]
-    as_of = max((_heard(one, now_ms) for one in known), default=None)
+    as_of = max((_source_end_time(one, now_ms) for one in known), default=None)
     behind = [_behind_ms(one) for one in known if one.lag_records]
     return FlowLoss(
         flow=flow.name,
@@ -90,9 +96,9 @@ def loss_of(flow: FlowSeen, now_ms: int) -> FlowLoss:
         unheard=len(flow.partitions) - len(known),
         unheard_partitions=[_unheard(one, flow) for one in flow.partitions if one.lag_records is None],
         older_partitions=[
-            _unheard(one, flow, _heard(one, now_ms))
+            _unheard(one, flow, _source_end_time(one, now_ms))
             for one in known
-            if as_of is not None and as_of - _heard(one, now_ms) >= _OLDER_MS
+            if as_of is not None and as_of - _source_end_time(one, now_ms) >= _OLDER_MS
         ],
     )
 
@@ -110,7 +116,9 @@ def _unheard(one: PartitionSeen, flow: FlowSeen, as_of_ms: int | None = None) ->
 
 
 def with_ends_of(after: FlowSeen, before: FlowSeen, before_ms: int) -> FlowSeen:
-    """What arrived in the end, against the source's ends as they were known before."""
+    """Returns the final positions of a flow, compared with end offsets of the source that were read
+    before.
+    """
     known = {(one.topic, one.partition): one for one in before.partitions if one.source_end is not None}
     topics = [
         replace(
@@ -139,12 +147,12 @@ def _against(one: PartitionSeen, before: PartitionSeen, before_ms: int) -> Parti
     )
 
 
-def _heard(one: PartitionSeen, now_ms: int) -> int:
+def _source_end_time(one: PartitionSeen, now_ms: int) -> int:
     return one.source_end_seen_ms if one.source_end_seen_ms is not None else now_ms
 
 
 def _behind_ms(one: PartitionSeen) -> int | None:
-    """At the moment when the source was last heard of."""
+    """Returns how far the destination was behind when the source last answered."""
     if one.lag_ms is not None:
         return one.lag_ms
     if one.source_end_seen_ms is None or one.last_timestamp_ms is None:

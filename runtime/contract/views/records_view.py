@@ -1,4 +1,4 @@
-"""What `repl read` sees: made by runtime.audit, shown by planner.render. Pure data; see `seen`."""
+"""Defines the results of `repl read`: made by runtime.audit, shown by planner.render. Pure data."""
 
 from typing import Literal
 
@@ -6,8 +6,9 @@ import msgspec
 
 
 class HopSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A place that a record came through. `cluster` is its name in the topology, `offset` is None where
-    only the topic is known.
+    """Describes a place that a record was copied from.
+
+    `cluster` is its name in the topology, `offset` is None where only the topic is known.
     """
 
     cluster_id: str
@@ -19,11 +20,13 @@ class HopSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`flow` wrote it here; None where no flow is known to have. `hops`: where it came from, its birth first.
+    """Holds a record and its provenance.
 
-    `provenance` is how that is known: by the record's headers, by the ledger's offset map (batch), or that
-    it is native: a client wrote it here. `claimed`: places that the headers of a native record name, though
-    no flow wrote it; any client can write such a header.
+    `flow` wrote it to this cluster; None where no flow is known to have done so. `hops`: the places that it
+    was copied from, the first one where it was produced. `provenance` says how that is known: by the record's
+    headers, by the ledger's offset map (batch), or that it is native: a client wrote it in this cluster.
+    `claimed`: places that the headers of a native record name, though no flow wrote it; any client can write
+    such a header.
     """
 
     partition: int
@@ -39,7 +42,7 @@ class RecordSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordsSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`notes`: what could not be known."""
+    """Holds the records that were read from a topic. `notes` list what could not be found out."""
 
     cluster: str
     cluster_id: str
@@ -50,7 +53,10 @@ class RecordsSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicHeld(msgspec.Struct, frozen=True, kw_only=True):
-    """`offsets` is what lies between its log starts and ends: with markers, and holes of compaction."""
+    """Describes a topic of a cluster.
+
+    `offsets` is the number of offsets between its log starts and ends: with markers, and gaps of compaction.
+    """
 
     topic: str
     partitions: int
@@ -59,7 +65,7 @@ class TopicHeld(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a flow into this cluster has come in one partition."""
+    """Describes how far a flow into this cluster has copied one partition."""
 
     flow: str
     source: str
@@ -73,6 +79,8 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the topics of a cluster, and the progress of each flow into it."""
+
     cluster: str
     cluster_id: str
     brokers: int

@@ -1,12 +1,13 @@
-"""What `repl salvage` sees: made by runtime.audit, shown by planner.render. Pure data."""
+"""Defines the results of `repl salvage`: made by runtime.audit, shown by planner.render. Pure data."""
 
 import msgspec
 
 
 class Salvaged(msgspec.Struct, frozen=True, kw_only=True):
-    """A committed record of the source that never reached the other side. `cluster` is where it was read;
-    `came_from` are the places that it was copied from before, as far as its headers tell. `flow` wrote it
-    there; None for a client's record, whatever its headers name.
+    """Holds a committed record of the source that never reached the destination.
+
+    `cluster` is where it was read; `came_from` are the places that it was copied from before, by its headers.
+    `flow` wrote it to that cluster; None for a client's record, whatever its headers name.
     """
 
     cluster: str
@@ -23,10 +24,11 @@ class Salvaged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionSalvaged(msgspec.Struct, frozen=True, kw_only=True):
-    """`stretches`: the source offsets `low … end-1` that were read, and why the flow did not copy them.
+    """Holds the salvaged records of one partition.
 
-    `lost` is how many offsets retention took before they were copied; `begun` is false where the flow never
-    came to the partition. `unread`: why it could not be read to its end. `first`: some of the records.
+    `stretches`: the source offsets `low … end-1` that were read, and why the flow did not copy them. `lost`
+    is the number of offsets that retention deleted before they were copied; `begun` is false where the flow
+    never reached the partition. `unread`: why it could not be read to its end. `first`: some of the records.
     """
 
     topic: str
@@ -47,7 +49,10 @@ class PartitionSalvaged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SalvageSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`state` is what the ledger says of the flow: while it is active, what is here may be on its way."""
+    """Holds the salvaged records of a flow.
+
+    `state` is the flow's state in the ledger: while it is active, these records may still be copied.
+    """
 
     flow: str
     state: str
@@ -66,7 +71,7 @@ class SalvageSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayedPart(msgspec.Struct, frozen=True):
-    """What a replay did with a partition. `unread`: why it did not come to its end; `records` went before."""
+    """Reports the replay of one partition. `unread`: why it stopped early, after `records` records."""
 
     topic: str
     partition: int

@@ -1,20 +1,22 @@
-"""What `repl status` sees of jobs and flows: made by runtime.audit, shown by planner.render. Pure data.
+"""Defines the results of `repl status`: made by runtime.audit, shown by planner.render. Pure data.
 
 The field names are those of `repl status --json`: they are only ever added. Times are ms since 1970,
-durations are ms, None is what is not known or never was.
+durations are ms, None is an unknown value or a time that never was.
 """
 
 import msgspec
 
 from runtime.contract.records.status import OpenTransaction
 
-# Beside the states that a job tells of itself (`status.PartitionState`):
-DOWN = "down"  # nobody copies it: the job is dead, was stopped, or never ran
-STALLED = "stalled"  # the job says that it copies, and the ledger does not move
+# Beside the states that a job reports itself (`status.PartitionState`):
+DOWN = "down"  # no job copies it: the job is dead, was stopped, or never ran
+STALLED = "stalled"  # the job reports that it copies, and the ledger does not move
 UNKNOWN = "unknown"  # the destination does not answer
 
 
 class ClusterSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a cluster: whether it answers, and why not."""
+
     name: str
     answers: bool
     id: str | None = None
@@ -22,6 +24,8 @@ class ClusterSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a slot by the driver's view and the slot's newest report."""
+
     slot: int
     state: str
     since_ms: int | None
@@ -36,7 +40,7 @@ class SlotSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`up` by its heartbeat alone. `generation` is the newest of its flows."""
+    """Describes a job. `up` is derived from its heartbeat alone. `generation` is the newest of its flows."""
 
     name: str
     destination: str
@@ -62,10 +66,12 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`source_end` is the last stable offset. `source_end_seen_ms`: the source does not answer, this is its
-    end as the job last saw it, then. `position`: replicated through. Totals are the ledger's. `blocked_by`
-    is the transaction of the state `blocked_at_source`. `next` is the next step, a command alone where one is
-    enough; "" where nothing is to be done.
+    """Describes a partition of a flow.
+
+    `source_end` is the last stable offset. `source_end_seen_ms`: the source does not answer, and `source_end`
+    is its end as the job saw it at that time. `position`: every source offset below it is replicated. Totals
+    are the ledger's. `blocked_by` is the transaction of the state `blocked_at_source`. `next` is the next
+    step, a command alone where one is enough; "" where nothing is to be done.
     """
 
     topic: str
@@ -101,7 +107,7 @@ class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition that stands still until the topology or an operator says how it goes on."""
+    """Describes a partition that is stopped until the topology or an operator says how it continues."""
 
     flow: str
     topic: str
@@ -112,6 +118,8 @@ class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a topic of a flow by its partitions together."""
+
     topic: str
     destination_topic: str | None
     state: str
@@ -123,9 +131,11 @@ class TopicSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`declared` is the state in the topology, `state` what the data says. `link_age_ms`: how old the
-    newest heartbeat is that crossed. `next` are the next steps of its partitions, each once. Latencies are
-    of what was committed in the last `latency_over_ms`; where that is None, of all since the slots began.
+    """Describes a flow. `declared` is the state in the topology, `state` the one that the data shows.
+
+    `link_age_ms` is the age of the newest heartbeat that the flow copied. `next` are the next steps of its
+    partitions, each once. Latencies are of the commits in the last `latency_over_ms`; where that is None, of
+    all commits since the slots began.
     """
 
     name: str
@@ -164,7 +174,10 @@ class FlowSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """`over_ms`: between the two looks that rates come from, 0 where there was one look."""
+    """Holds the status of a topology.
+
+    `over_ms` is the time between the two inspections from which rates are computed, 0 where there was one.
+    """
 
     topology: str
     at_ms: int

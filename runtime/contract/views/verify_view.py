@@ -1,4 +1,7 @@
-"""What `repl verify` sees: made by runtime.audit on Spark, shown by planner.render. Pure data."""
+"""Defines the results of `repl verify`: made by runtime.audit on Spark, shown by planner.render.
+
+It holds pure data.
+"""
 
 from typing import Literal
 
@@ -8,8 +11,10 @@ Kind = Literal["missing", "doubled", "changed", "swapped", "moved", "foreign"]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """`source_offset` is the record's own; None where the source has none. `expected` is where the offset map
-    says it is at the destination, `destination_offset` where it was found. `fields`: what was changed.
+    """Describes one difference between source and destination.
+
+    `source_offset` is the record's own; None where the source has none. `expected` is its destination offset
+    by the offset map, `destination_offset` the one where it was found. `fields`: the fields that differ.
     """
 
     kind: Kind
@@ -22,7 +27,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotComparable(msgspec.Struct, frozen=True, kw_only=True):
-    """Source offsets `low … end-1`, and why nobody can tell whether they are equal."""
+    """Holds source offsets `low … end-1`, and why it cannot be decided whether they are equal."""
 
     low: int
     end: int
@@ -30,13 +35,13 @@ class NotComparable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionVerified(msgspec.Struct, frozen=True, kw_only=True):
-    """Source offsets `low … end-1` were looked at; up to `equal_up_to` there is no difference.
+    """Reports the comparison of source offsets `low … end-1`; up to `equal_up_to` there is no difference.
 
-    `compared`: pairs of records. `kept_back`: records that provenance did not let pass. `given_up`: records
+    `compared`: pairs of records. `kept_back`: records that the provenance filter dropped. `given_up`: records
     in a gap of the ledger. `others`: records that other flows or, by design, other producers wrote at the
-    destination. `compacted`: records that one side holds alone because the topic is compacted.
-    `unread`: why it could not be compared to the end. `replayed`: records at the destination that salvage
-    replayed, by the ledger; each was compared with its original where the source still holds it.
+    destination. `compacted`: records that only one side holds because the topic is compacted. `unread`: why
+    it could not be compared to the end. `replayed`: records at the destination that salvage replayed, by the
+    ledger; each was compared with its original where the source still holds it.
     """
 
     topic: str
@@ -58,7 +63,7 @@ class PartitionVerified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """`sample`: the share of the offsets that was looked at, in percent."""
+    """Reports the comparison of a flow. `sample`: the share of the offsets that was compared, in percent."""
 
     flow: str
     source: str
@@ -70,8 +75,10 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def different(self) -> bool:
+        """Returns whether any partition differs."""
         return any(one.differences for one in self.partitions)
 
     @property
     def unread(self) -> bool:
+        """Returns whether any partition could not be compared to its end."""
         return any(one.unread for one in self.partitions)
