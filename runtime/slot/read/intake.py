@@ -75,7 +75,7 @@ class BrokerIntake:
         self._session = FetchSession(cluster, node, self._limits, purpose=purpose)
         self._touched: dict[PartitionCopy, None] = {}
         self._held_back: dict[PartitionCopy, None] = {}
-        self._asked: dict[PartitionCopy, tuple[int, int]] = {}
+        self._requested: dict[PartitionCopy, tuple[int, int]] = {}
         self._answered: dict[PartitionCopy, int] = {}  # the turn that was answered
         self._heard_ms = 0
         self._wake = asyncio.Event()
@@ -93,7 +93,7 @@ class BrokerIntake:
             del self.copies[key]
             self._session.forget(*key)
             self._left_out(copy)
-            for kept in (self._touched, self._held_back, self._asked):
+            for kept in (self._touched, self._held_back, self._requested):
                 kept.pop(copy, None)
 
     def touch(self, copy: PartitionCopy) -> None:
@@ -159,7 +159,7 @@ class BrokerIntake:
             if not copy.fetchable:
                 self._session.forget(*key)
                 self._left_out(copy)
-                for kept in (self._held_back, self._asked):
+                for kept in (self._held_back, self._requested):
                     kept.pop(copy, None)
             elif copy.queued_bytes >= limit:
                 self._session.forget(*key)
