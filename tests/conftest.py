@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec, Security
+from runtime.lab.spec import LabClusterSpec, Security
 from runtime.launch.processes import sweep
 from tests.labs import spec
 from tests.records import coordinators_ready
@@ -92,7 +92,7 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-def _running(factory: pytest.TempPathFactory, specs: Sequence[ClusterSpec]) -> Iterator[Lab]:
+def _running(factory: pytest.TempPathFactory, specs: Sequence[LabClusterSpec]) -> Iterator[Lab]:
     made = Lab(factory.mktemp("lab", numbered=True))
     made.up(specs)
     for cluster in made.clusters.values():
@@ -132,7 +132,7 @@ def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeLab]:
     """own_lab(spec("dc1"), …) → a lab that only this test has, and may break."""
     made: list[Lab] = []
 
-    def make(*specs: ClusterSpec) -> Lab:
+    def make(*specs: LabClusterSpec) -> Lab:
         new = Lab(tmp_path_factory.mktemp("own-lab", numbered=True))
         made.append(new)
         new.up(specs)

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Mapping
 
-from runtime.lab.spec import ClusterSpec, Security
+from runtime.lab.spec import LabClusterSpec, Security
 
 # Fast to start rather than fast for hours. Where setpriv is there, a killed session takes its brokers along.
 JVM = ("-XX:TieredStopAtLevel=1",)
@@ -16,9 +16,9 @@ def spec(
     brokers: int = 1,
     security: Security = Security.PLAIN,
     properties: Mapping[str, str] | None = None,
-) -> ClusterSpec:
+) -> LabClusterSpec:
     """A cluster as tests want it, on free ports."""
-    return ClusterSpec(
+    return LabClusterSpec(
         name,
         brokers=brokers,
         security=security,

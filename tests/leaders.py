@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.kafka import Endpoint, move_replicas
+from planner.kafka import ClusterEndpoint, move_replicas
 from runtime.contract.client.settings import wire_settings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import Reader, Writer
 from runtime.kafka.protocol.metadata import MetadataRequest
@@ -51,13 +51,13 @@ class ElectLeadersRequest:
 def prefer(bootstrap: str, replicas: Mapping[TopicPartition, Sequence[int]], timeout_s: float) -> None:
     """Moves the replicas and has the first of each elected. Raises ReassignmentFailure or WireError."""
     wanted = {(place.topic, place.partition): brokers for place, brokers in replicas.items()}
-    move_replicas(Endpoint("test", bootstrap), wanted, timeout_s)
+    move_replicas(ClusterEndpoint("test", bootstrap), wanted, timeout_s)
     elect(bootstrap, list(replicas), timeout_s)
 
 
 def elect(bootstrap: str, partitions: Sequence[TopicPartition], timeout_s: float) -> None:
     async def ask() -> None:
-        async with await Cluster.open(wire_settings(bootstrap, {})) as cluster:
+        async with await KafkaCluster.open(wire_settings(bootstrap, {})) as cluster:
             controller = (await cluster.ask_any(MetadataRequest(()))).controller
             await cluster.call(controller, ElectLeadersRequest(partitions, int(timeout_s * 1000)))
 

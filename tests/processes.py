@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import psutil
 
-from runtime.lab.brokers.processes import Process
+from runtime.lab.brokers.processes import BrokerProcess
 from runtime.lab.brokers.processes import freeze as stop_all
 
 
@@ -53,7 +53,7 @@ def below(pid: int) -> list[psutil.Process]:
 
 def freeze(processes: Iterable[psutil.Process]) -> None:
     """SIGSTOP; returns when none of them runs any more."""
-    stop_all([Process(one.pid, paused=False, memory=0) for one in processes if lives(one)])
+    stop_all([BrokerProcess(one.pid, paused=False, memory=0) for one in processes if lives(one)])
 
 
 def thaw(processes: Iterable[psutil.Process]) -> None:

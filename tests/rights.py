@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from tests.records import wait_for
 
 PAGE = Path(__file__).parent.parent / "docs" / "operations.md"
@@ -61,7 +61,7 @@ def _rows(section: str, topics: str) -> Iterator[Right]:
         )
 
 
-def principal(cluster: Cluster, user: str, granted: list[Right], folder: Path) -> dict[str, Any]:
+def principal(cluster: LabKafkaCluster, user: str, granted: list[Right], folder: Path) -> dict[str, Any]:
     """A new user that may do this and nothing else: what stands below `client:`, its password in a file."""
     password = secrets.token_hex(12)
     admin = AdminClient(cluster.client)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException
 
 from planner.kafka import explain, is_transient
-from planner.model.outcome import DONE, Result, Verdict, failed
+from planner.model.outcome import DONE, RequestResult, Result, failed
 from planner.model.step import Step
 
 S = TypeVar("S", bound=Step)
@@ -22,7 +22,7 @@ _LONGEST_PAUSE = 5.0
 
 
 @dataclass(slots=True)
-class Guard:
+class RequestGuard:
     """Asked before every request. A text is why nothing more may be sent to this cluster."""
 
     barred: Callable[[], str | None]
@@ -37,25 +37,29 @@ class Guard:
 Sender = Callable[[Sequence[S]], Mapping[str, "Future[Any]"]]
 
 # A final error, judged: the cluster may be as wanted all the same (an earlier answer was lost, for example).
-Judge = Callable[[S, KafkaException], Verdict]
+Judge = Callable[[S, KafkaException], RequestResult]
 
 
-def refused(_step: Step, failure: KafkaException) -> Verdict:
+def refused(_step: Step, failure: KafkaException) -> RequestResult:
     """The judge of requests that are idempotent by themselves: an error is an error."""
     return failed(explain(failure))
 
 
 def attempt(
-    steps: Sequence[S], send: Sender[S], judge: Judge[S], guard: Guard, within: float = DEADLINE_SECONDS
-) -> dict[str, Verdict]:
+    steps: Sequence[S],
+    send: Sender[S],
+    judge: Judge[S],
+    guard: RequestGuard,
+    within: float = DEADLINE_SECONDS,
+) -> dict[str, RequestResult]:
     """Send; send again, with growing pauses, what failed for the moment. A verdict for every step's id."""
     deadline = time.monotonic() + within
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, RequestResult] = {}
     left = list(steps)
     pause = _FIRST_PAUSE
     while left:
         if (barred := guard.before_request()) is not None:
-            verdicts.update({step.id: Verdict(Result.NOT_STARTED, barred) for step in left})
+            verdicts.update({step.id: RequestResult(Result.NOT_STARTED, barred) for step in left})
             break
         again: list[tuple[S, str]] = []
         for step, failure in _gather(left, send):

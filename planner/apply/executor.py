@@ -9,12 +9,21 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.apply.schedule import Schedule
 from planner.apply.steps import HANDLERS
 from planner.kafka import explain
 from planner.model.diagnostic import Failure
-from planner.model.outcome import Ended, Event, Outcome, Result, Sent, Summary, Verdict, failed
+from planner.model.outcome import (
+    ApplySummary,
+    Event,
+    RequestResult,
+    Result,
+    StepOutcome,
+    StepsEnded,
+    StepsSent,
+    failed,
+)
 from planner.model.step import Step
 
 # Enough that one batch's propagation is awaited while the next is created; the controller works in order.
@@ -38,23 +47,23 @@ class Interruption:
 
 def execute(
     steps: Sequence[Step],
-    hands: Mapping[str, Hands],
+    hands: Mapping[str, ApplyContext],
     tell: Observer,
     interruption: Interruption,
     report: Report,
-) -> Summary:
+) -> ApplySummary:
     """An outcome for every step. Independent steps go on after a failure; Ctrl-C stops what was not sent.
 
     An exception that no handler expects fails the steps of its batch, and `report` gets it.
     """
     started = time.monotonic()
     schedule = Schedule(steps)
-    outcomes: dict[str, Outcome] = {}
-    finished: queue.SimpleQueue[tuple[Sequence[Step], Future[list[Outcome]]]] = queue.SimpleQueue()
+    outcomes: dict[str, StepOutcome] = {}
+    finished: queue.SimpleQueue[tuple[Sequence[Step], Future[list[StepOutcome]]]] = queue.SimpleQueue()
     pools = {cluster: ThreadPoolExecutor(BATCHES_AT_ONCE, f"apply-{cluster}") for cluster in hands}
     running = 0
 
-    def over(batch: Sequence[Step], done: Future[list[Outcome]]) -> None:
+    def over(batch: Sequence[Step], done: Future[list[StepOutcome]]) -> None:
         finished.put((batch, done))
 
     def launch() -> int:
@@ -65,22 +74,22 @@ def execute(
             future.add_done_callback(partial(over, batch))
         return len(batches)
 
-    def note(cluster: str, ended: list[Outcome]) -> None:
+    def note(cluster: str, ended: list[StepOutcome]) -> None:
         lost = schedule.over(ended)
         outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *lost))
         if lost:
             told(cluster, lost)
 
-    def told(cluster: str, ended: Sequence[Outcome]) -> None:
+    def told(cluster: str, ended: Sequence[StepOutcome]) -> None:
         # A journal that cannot be written fails the batches too; nothing that is skipped here was sent.
         with suppress(KafkaException, TimeoutError):
-            tell(Ended(cluster, tuple(ended)))
+            tell(StepsEnded(cluster, tuple(ended)))
 
-    def outcome_of(batch: Sequence[Step], future: Future[list[Outcome]]) -> list[Outcome]:
+    def outcome_of(batch: Sequence[Step], future: Future[list[StepOutcome]]) -> list[StepOutcome]:
         if (wrong := future.exception()) is None:
             return future.result()
         why = f"an error in repl itself, {type(wrong).__name__}: {_first_line(wrong)}; {report(wrong)}"
-        ended = [Outcome(step, Result.FAILED, why) for step in batch]
+        ended = [StepOutcome(step, Result.FAILED, why) for step in batch]
         told(batch[0].cluster, ended)
         return ended
 
@@ -95,26 +104,28 @@ def execute(
         for pool in pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
     for step in schedule.rest():
-        outcomes[step.id] = Outcome(step, Result.NOT_STARTED, interruption.reason() or "")
+        outcomes[step.id] = StepOutcome(step, Result.NOT_STARTED, interruption.reason() or "")
     requests = sum(one.guard.requests for one in hands.values())
-    return Summary(outcomes, interruption.happened, time.monotonic() - started, requests)
+    return ApplySummary(outcomes, interruption.happened, time.monotonic() - started, requests)
 
 
-def _run(hands: Hands, batch: Sequence[Step], tell: Observer) -> list[Outcome]:
+def _run(hands: ApplyContext, batch: Sequence[Step], tell: Observer) -> list[StepOutcome]:
     """One batch in its thread."""
     cluster = hands.endpoint.cluster
     began = time.monotonic()
-    ended: list[Outcome] = []
+    ended: list[StepOutcome] = []
     try:
-        tell(Sent(cluster, tuple(batch)))
+        tell(StepsSent(cluster, tuple(batch)))
         verdicts = _perform(hands, batch)
         seconds = time.monotonic() - began
-        ended = [Outcome(step, verdicts[step.id].result, verdicts[step.id].why, seconds) for step in batch]
-        tell(Ended(cluster, tuple(ended)))
+        ended = [
+            StepOutcome(step, verdicts[step.id].result, verdicts[step.id].why, seconds) for step in batch
+        ]
+        tell(StepsEnded(cluster, tuple(ended)))
     except (KafkaException, TimeoutError) as failure:
         # The journal could not be written: the cluster does not take writes any more.
         why = f"the journal of {cluster} was not written: {explain(failure)}"
-        return ended or [Outcome(step, Result.FAILED, why) for step in batch]
+        return ended or [StepOutcome(step, Result.FAILED, why) for step in batch]
     return ended
 
 
@@ -122,7 +133,7 @@ def _first_line(wrong: BaseException) -> str:
     return next((line for line in str(wrong).splitlines() if line.strip()), "no message")
 
 
-def _perform(hands: Hands, batch: Sequence[Step]) -> dict[str, Verdict]:
+def _perform(hands: ApplyContext, batch: Sequence[Step]) -> dict[str, RequestResult]:
     kind = type(batch[0])
     handler = HANDLERS.get(kind)
     if handler is None:

@@ -6,20 +6,20 @@ from typing import Any, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from planner.apply.attempt import Guard
+from planner.apply.attempt import RequestGuard
 from planner.apply.launching import Launchers, nobody
-from planner.kafka import Endpoint, admin
+from planner.kafka import ClusterEndpoint, admin
 from planner.model.address import Address
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.step import Step
 
 
-class Registry(Protocol):
-    def write(self, own: Sequence[Owned] = ..., disown: Sequence[Address] = ...) -> None: ...
+class OwnershipRegistry(Protocol):
+    def write(self, own: Sequence[RegistryEntry] = ..., disown: Sequence[Address] = ...) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class JobTimeouts:
     """For how many seconds what a job does is waited for."""
 
     copies: float = 120.0  # until one that was launched really copies
@@ -35,17 +35,17 @@ def tell_nothing(_step: Step, _what: str) -> None:
 
 
 @dataclass(slots=True)
-class Hands:
+class ApplyContext:
     """One cluster during one apply."""
 
-    endpoint: Endpoint
-    registry: Registry
-    guard: Guard
+    endpoint: ClusterEndpoint
+    registry: OwnershipRegistry
+    guard: RequestGuard
     plan_digest: str
     now_ms: Callable[[], int]
     launchers: Launchers = nobody
     wait: bool = True  # until launched jobs really copy
-    patience: Patience = field(default_factory=Patience)
+    patience: JobTimeouts = field(default_factory=JobTimeouts)
     waits: Callable[[Step, str], None] = tell_nothing  # told what a long step waits for
     client: AdminClient = field(init=False)
     _by_broker: dict[int, AdminClient] = field(default_factory=dict)
@@ -58,6 +58,8 @@ class Hands:
         brokers: dict[Any, Any] = self.client.list_topics(timeout=10).brokers
         for broker_id, broker in brokers.items():
             if broker_id not in self._by_broker:
-                only = Endpoint(self.endpoint.cluster, f"{broker.host}:{broker.port}", self.endpoint.settings)
+                only = ClusterEndpoint(
+                    self.endpoint.cluster, f"{broker.host}:{broker.port}", self.endpoint.settings
+                )
                 self._by_broker[broker_id] = admin(only)
         return {broker_id: self._by_broker[broker_id] for broker_id in brokers}

@@ -16,7 +16,7 @@ class LaunchFailed(Exception):
         self.log = tuple(log)
 
 
-class Launching(Protocol):
+class JobLauncher(Protocol):
     """Every method may raise LaunchFailed."""
 
     def launch(self, spec: JobSpec) -> str:
@@ -40,9 +40,9 @@ class Launching(Protocol):
         ...
 
 
-Launchers = Callable[[LaunchSpec], Launching]
+Launchers = Callable[[LaunchSpec], JobLauncher]
 
 
-def nobody(launch: LaunchSpec) -> Launching:
+def nobody(launch: LaunchSpec) -> JobLauncher:
     """Where no job is ever started."""
     raise LaunchFailed(f"nothing here can start a job with launcher {launch.launcher}")

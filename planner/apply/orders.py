@@ -5,9 +5,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from planner.apply.watch import Watch
-from planner.kafka import Endpoint, producer
-from planner.kafka.jobs import Board
+from planner.apply.watch import JobWatch
+from planner.kafka import ClusterEndpoint, producer
+from planner.kafka.jobs import JobStatusTable
 from planner.kafka.log import append
 from runtime.contract.records import control
 from runtime.contract.records.control import AcceptLoss, Command
@@ -24,7 +24,7 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def tell(endpoint: Endpoint, job: str, command: Command) -> None:
+def tell(endpoint: ClusterEndpoint, job: str, command: Command) -> None:
     append(producer(endpoint), CONTROL, [(control.command_key(job), control.encode(command))], _WRITE_S)
 
 
@@ -39,7 +39,7 @@ def not_heard(status: JobStatus | None, command: Command) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StoppedPartitions:
     """The partitions of a flow that stand still until somebody acts. `problem`: what kept those over lost
     records from going on.
     """
@@ -53,13 +53,13 @@ Approve = Callable[[Sequence[PartitionStatus]], None]  # raises where it is not 
 
 
 def accept_loss(
-    endpoint: Endpoint, job: str, flow: str, approve: Approve, noticed_s: float = NOTICED_S
-) -> Standing:
+    endpoint: ClusterEndpoint, job: str, flow: str, approve: Approve, noticed_s: float = NOTICED_S
+) -> StoppedPartitions:
     """Those over lost records go on. A flow that was only now resumed first has to find again what stopped
     it.
     """
     deadline = time.monotonic() + noticed_s
-    with Watch(endpoint) as watch:
+    with JobWatch(endpoint) as watch:
         while not (found := standing(watch.board, job, flow)).over_loss:
             if time.monotonic() > deadline:
                 return found
@@ -72,10 +72,10 @@ def accept_loss(
     return replace(found, problem=problem)
 
 
-def standing(board: Board, job: str, flow: str) -> Standing:
+def standing(board: JobStatusTable, job: str, flow: str) -> StoppedPartitions:
     stopped = [one for one in board.partitions(job) if one.flow == flow and one.state.needs_someone]
     stopped.sort(key=lambda one: (one.topic, one.partition))
-    return Standing(
+    return StoppedPartitions(
         tuple(one for one in stopped if one.state.over_loss),
         tuple(one for one in stopped if not one.state.over_loss),
     )

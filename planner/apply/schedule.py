@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from planner.model.outcome import Outcome, Result
+from planner.model.outcome import Result, StepOutcome
 from planner.model.step import CreateTopic, Own, Step, describe
 
 # Brokers refuse more than 10,000 partitions in one request; small batches show progress and share the work.
@@ -30,9 +30,9 @@ class Schedule:
         self._ready = []
         return batches(taken)
 
-    def over(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+    def over(self, outcomes: Iterable[StepOutcome]) -> list[StepOutcome]:
         """Note what ended; returns the steps that can no longer go, with the reason."""
-        lost: list[Outcome] = []
+        lost: list[StepOutcome] = []
         for outcome in outcomes:
             if outcome.result is Result.DONE:
                 self._free(outcome.step.id)
@@ -48,7 +48,7 @@ class Schedule:
                 self._waiting.discard(dependant)
                 self._ready.append(dependant)
 
-    def _abandon(self, cause: Step) -> list[Outcome]:
+    def _abandon(self, cause: Step) -> list[StepOutcome]:
         lost = []
         pending = list(self._dependants[cause.id])
         while pending:
@@ -56,7 +56,7 @@ class Schedule:
             if step_id in self._waiting:
                 self._waiting.discard(step_id)
                 why = f"because {describe(cause)} was not done"
-                lost.append(Outcome(self._steps[step_id], Result.SKIPPED, why))
+                lost.append(StepOutcome(self._steps[step_id], Result.SKIPPED, why))
                 pending += self._dependants[step_id]
         return lost
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, TopicMetadata
 
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 
 PROPAGATION_SECONDS = 120.0
 FIRST_PAUSE = 0.05
@@ -33,7 +33,7 @@ def gone(_name: str, topic: TopicMetadata | None) -> bool:
     return topic is None or topic.error is not None
 
 
-def await_everywhere(hands: Hands, topics: Collection[str], seen: Seen) -> dict[str, str]:
+def await_everywhere(hands: ApplyContext, topics: Collection[str], seen: Seen) -> dict[str, str]:
     """Wait until every live broker sees every topic so; by topic, who does not even at the deadline, which
     moves on with every topic that appears: a cluster with much to do is not given up."""
     deadline = time.monotonic() + PROPAGATION_SECONDS
@@ -50,7 +50,7 @@ def await_everywhere(hands: Hands, topics: Collection[str], seen: Seen) -> dict[
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def _not_yet(hands: Hands, topics: Collection[str], seen: Seen) -> dict[str, str]:
+def _not_yet(hands: ApplyContext, topics: Collection[str], seen: Seen) -> dict[str, str]:
     try:
         brokers = hands.each_broker()
     except KafkaException:

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from planner.kafka import Endpoint
-from planner.kafka.jobs import Board
-from planner.kafka.log import Tail
+from planner.kafka import ClusterEndpoint
+from planner.kafka.jobs import JobStatusTable
+from planner.kafka.log import CommittedLogReader
 from planner.model.topology import RUNNING
 from runtime.contract.records.job_status import FlowView, JobStatus
 from runtime.contract.records.status import PartitionState
@@ -18,15 +18,15 @@ _LOOK_S = 0.25
 _CATCH_UP_S = 2.0
 
 
-class Watch:
+class JobWatch:
     """What all jobs of a destination say, as it comes in."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.board = Board()
-        self._tail = Tail(endpoint, STATUS)
+    def __init__(self, endpoint: ClusterEndpoint) -> None:
+        self.board = JobStatusTable()
+        self._tail = CommittedLogReader(endpoint, STATUS)
         self.board.take(self._tail.to_end())
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "JobWatch":
         return self
 
     def __exit__(
@@ -81,7 +81,7 @@ def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
     return f"flow.{flow.name} is not {flow.state} yet: {why}"
 
 
-def not_copying(spec: JobSpec, topics: Mapping[str, int], board: Board, driver_before: str) -> str:
+def not_copying(spec: JobSpec, topics: Mapping[str, int], board: JobStatusTable, driver_before: str) -> str:
     """What is missing until the job runs by this spec and every active flow of it copies; "" when nothing is.
 
     `topics`: of how many the plan knew, by flow. A driver that was there before is not awaited.

@@ -5,7 +5,7 @@ from itertools import groupby
 
 import click
 
-from planner.apply.orders import Standing, accept_loss
+from planner.apply.orders import StoppedPartitions, accept_loss
 from planner.cli.app import show
 from planner.cli.apply import ask
 from planner.cli.endpoints import endpoints_of
@@ -31,7 +31,7 @@ def go_on_over_loss(topology: Topology, flow: Flow, *, auto_approve: bool) -> No
     told(accept_loss(endpoints_of([destination])[destination.name], flow.job, flow.name, approve), flow)
 
 
-def told(said: Standing, flow: Flow) -> None:
+def told(said: StoppedPartitions, flow: Flow) -> None:
     """Raises Failure where nothing went on."""
     others = [*_others(said.others, flow)]
     if said.problem:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from planner.cli.apply import execute
-from planner.cli.apply_view import View
+from planner.cli.apply_view import ApplyView
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.plan_output import print_plan
 from planner.cli.validate import checked
@@ -38,5 +38,5 @@ def adopt(
         auto_approve=auto_approve,
         lock_timeout=lock_timeout,
         timeout=timeout,
-        view=View(as_json=as_json),
+        view=ApplyView(as_json=as_json),
     )

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from planner.model.diagnostic import ExitCode, Failure, error
-from runtime.audit.ledger import AuditFailure, WrongCluster
+from runtime.audit.ledger import AuditFailure, UnexpectedClusterId
 
 Answer = TypeVar("Answer")
 
@@ -15,5 +15,5 @@ def answered(question: Coroutine[Any, Any, Answer]) -> Answer:
     try:
         return asyncio.run(question)
     except AuditFailure as failure:
-        code = ExitCode.REFUSED if isinstance(failure, WrongCluster) else ExitCode.ERROR
+        code = ExitCode.REFUSED if isinstance(failure, UnexpectedClusterId) else ExitCode.ERROR
         raise Failure(error(str(failure), failure.way_out, exit=code)) from None

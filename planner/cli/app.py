@@ -12,37 +12,41 @@ from planner.cli.terminal import guarded, say
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     module: str
     help: str
 
 
 # One line for each command: the module below planner.cli that holds `command`, and its line in the help.
-COMMANDS: dict[str, Entry] = {
-    "init": Entry("init", "Write a commented starter topology."),
-    "validate": Entry("validate", "Check a topology offline: no cluster, no credentials needed."),
-    "plan": Entry("plan", "Show what must change for the clusters to match the topology."),
-    "apply": Entry("apply", "Make the clusters match the topology, or execute a saved plan exactly."),
-    "show": Entry("show", "Show a saved plan again."),
-    "drift": Entry("drift", "What changed outside the topology since it was applied."),
-    "destroy": Entry("destroy", "Stop the jobs, and delete what the topology owns with on_remove: delete."),
-    "import": Entry("import_", "Write a live cluster, or a MirrorMaker 2 configuration, as a topology."),
-    "status": Entry("status", "Jobs, flows, lag, rates and latency, read from the data itself."),
-    "offsets": Entry("offsets", "Where a consumer group stands at both sides of a flow."),
-    "locate": Entry("locate", "Where one record is on the other side of a flow."),
-    "read": Entry("read", "Records with their provenance, and what a cluster holds."),
-    "clients": Entry("clients", "Which groups and clients produce to and consume from each topic."),
-    "pause": Entry("pause", "Stop copying a flow, to go on later where it stood."),
-    "resume": Entry("resume", "Let a paused flow go on, or one that stopped over lost records."),
-    "failover": Entry("failover", "Give a cluster up: its flows end with what arrived."),
-    "promote": Entry("promote", "Make a flow's destination the truth, once all of it is copied."),
-    "failback": Entry("failback", "Bring home what the other side wrote; --switch: run as before."),
-    "salvage": Entry("salvage", "What the old primary holds and never sent."),
-    "verify": Entry("verify", "Compare both sides of a flow record by record, on Spark."),
-    "history": Entry("history", "Who applied what, when, and how it ended."),
-    "lab": Entry("lab", "Real local Kafka clusters for trying things and for tests."),
-    "schema": Entry("schema", "The JSON Schema of the topology, for editors."),
-    "completion": Entry("completion", "Completion for bash, zsh or fish."),
+COMMANDS: dict[str, CommandEntry] = {
+    "init": CommandEntry("init", "Write a commented starter topology."),
+    "validate": CommandEntry("validate", "Check a topology offline: no cluster, no credentials needed."),
+    "plan": CommandEntry("plan", "Show what must change for the clusters to match the topology."),
+    "apply": CommandEntry("apply", "Make the clusters match the topology, or execute a saved plan exactly."),
+    "show": CommandEntry("show", "Show a saved plan again."),
+    "drift": CommandEntry("drift", "What changed outside the topology since it was applied."),
+    "destroy": CommandEntry(
+        "destroy", "Stop the jobs, and delete what the topology owns with on_remove: delete."
+    ),
+    "import": CommandEntry(
+        "import_", "Write a live cluster, or a MirrorMaker 2 configuration, as a topology."
+    ),
+    "status": CommandEntry("status", "Jobs, flows, lag, rates and latency, read from the data itself."),
+    "offsets": CommandEntry("offsets", "Where a consumer group stands at both sides of a flow."),
+    "locate": CommandEntry("locate", "Where one record is on the other side of a flow."),
+    "read": CommandEntry("read", "Records with their provenance, and what a cluster holds."),
+    "clients": CommandEntry("clients", "Which groups and clients produce to and consume from each topic."),
+    "pause": CommandEntry("pause", "Stop copying a flow, to go on later where it stood."),
+    "resume": CommandEntry("resume", "Let a paused flow go on, or one that stopped over lost records."),
+    "failover": CommandEntry("failover", "Give a cluster up: its flows end with what arrived."),
+    "promote": CommandEntry("promote", "Make a flow's destination the truth, once all of it is copied."),
+    "failback": CommandEntry("failback", "Bring home what the other side wrote; --switch: run as before."),
+    "salvage": CommandEntry("salvage", "What the old primary holds and never sent."),
+    "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
+    "history": CommandEntry("history", "Who applied what, when, and how it ended."),
+    "lab": CommandEntry("lab", "Real local Kafka clusters for trying things and for tests."),
+    "schema": CommandEntry("schema", "The JSON Schema of the topology, for editors."),
+    "completion": CommandEntry("completion", "Completion for bash, zsh or fish."),
 }
 
 

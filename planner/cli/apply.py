@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from planner.cli.app import show
-from planner.cli.apply_view import View
-from planner.cli.applying import Applying, carry_out
+from planner.cli.apply_view import ApplyView
+from planner.cli.applying import ApplySession, carry_out
 from planner.cli.endpoints import check_jobs, endpoints_of
 from planner.cli.launching import home_of, launchers
-from planner.cli.looking import Looking
+from planner.cli.looking import PlanRecheck
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -65,7 +65,7 @@ def command(
     content. A topology is planned, shown and asked about; a saved plan was approved already. With
     REPL_PLAN_KEY (or REPL_PLAN_KEY_FILE) set, a saved plan must be signed with that key.
     """
-    view = View(as_json=as_json)
+    view = ApplyView(as_json=as_json)
     if path.is_file() and planfile.is_plan_file(path):
         if var_files or targets:
             raise Failure(error("a saved plan is executed as it is", "leave out --var-file and --target"))
@@ -105,7 +105,7 @@ def execute(
     auto_approve: bool,
     lock_timeout: int,
     timeout: int,
-    view: View,
+    view: ApplyView,
     wait: bool = True,
     trusted: Sequence[Path] | None = None,
     write: Callable[[], None] | None = None,
@@ -133,9 +133,9 @@ def execute(
     if trusted is not None:
         check_jobs(plan, trusted)
     home = home_of(plan, path)
-    applying = Applying(
+    applying = ApplySession(
         endpoints=endpoints,
-        look=Looking(endpoints, timeout),
+        look=PlanRecheck(endpoints, timeout),
         lock_timeout_ms=lock_timeout,
         view=view,
         finish_with=finish_with,

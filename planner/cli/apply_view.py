@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from planner.cli.terminal import say
-from planner.model.outcome import Ended, Result, Sent, Summary
+from planner.model.outcome import ApplySummary, Result, StepsEnded, StepsSent
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Step, StopJob
 from planner.render import progress
@@ -21,7 +21,7 @@ _COLOURS = {
 }
 
 
-class View:
+class ApplyView:
     """Threads tell it what ended; one line at a time comes out."""
 
     def __init__(self, *, as_json: bool) -> None:
@@ -32,7 +32,7 @@ class View:
     def begin(self, plan: Plan) -> None:
         self._shown = progress.shown(plan)
 
-    def sent(self, event: Sent) -> None:
+    def sent(self, event: StepsSent) -> None:
         """Only of what takes so long that somebody may wonder."""
         if self._as_json:
             return
@@ -47,7 +47,7 @@ class View:
             with self._lock:
                 self._say(f"{step.address}: {what} ...", err=True)
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: StepsEnded) -> None:
         with self._lock:
             for outcome in event.outcomes:
                 if self._as_json:
@@ -58,7 +58,7 @@ class View:
     def closing(
         self,
         plan: Plan,
-        summary: Summary,
+        summary: ApplySummary,
         apply_id: str | None,
         finish_with: str,
         waits: Sequence[PartitionWaits] = (),

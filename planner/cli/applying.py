@@ -14,20 +14,29 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
-from planner.apply.attempt import Guard
+from planner.apply.attempt import RequestGuard
 from planner.apply.executor import Interruption
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.apply.launching import Launchers, nobody
 from planner.cli.app import show
-from planner.cli.apply_view import View
+from planner.cli.apply_view import ApplyView
 from planner.cli.interrupting import interruptible
 from planner.cli.leasing import leased, user
-from planner.cli.looking import Looking
+from planner.cli.looking import PlanRecheck
 from planner.cli.unexpected import reporting
-from planner.kafka import Endpoint, explain, producer
-from planner.model.applied import Applied, StepResult
+from planner.kafka import ClusterEndpoint, explain, producer
+from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
-from planner.model.outcome import DONE, NOTHING_DONE, Ended, Event, Outcome, Result, Sent, Summary
+from planner.model.outcome import (
+    DONE,
+    NOTHING_DONE,
+    ApplySummary,
+    Event,
+    Result,
+    StepOutcome,
+    StepsEnded,
+    StepsSent,
+)
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.fingerprint import stale
@@ -47,13 +56,13 @@ INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 
 
 @dataclass(frozen=True, slots=True)
-class Applying:
+class ApplySession:
     """What an apply needs besides its plan."""
 
-    endpoints: Mapping[str, Endpoint]
-    look: Looking
+    endpoints: Mapping[str, ClusterEndpoint]
+    look: PlanRecheck
     lock_timeout_ms: int
-    view: View
+    view: ApplyView
     finish_with: str  # the command that finishes what could not be finished
     folder: Path
     lease_ttl_ms: int = TTL_MS
@@ -64,7 +73,7 @@ class Applying:
     waiting: Callable[[Plan], Sequence[PartitionWaits]] = lambda _: ()  # what no apply lets go on
 
 
-def carry_out(plan: Plan, applying: Applying) -> int:
+def carry_out(plan: Plan, applying: ApplySession) -> int:
     """Exactly the plan's steps, under the leases of the clusters that they write to; the exit code."""
     written = sorted({step.cluster for step in plan.steps})
     applied = _applied(plan, written, applying.folder, edited=applying.write is not None)
@@ -86,7 +95,7 @@ def carry_out(plan: Plan, applying: Applying) -> int:
     return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.ERROR
 
 
-def _done_already(plan: Plan, applying: Applying, before: Applied) -> int:
+def _done_already(plan: Plan, applying: ApplySession, before: ApplyRecord) -> int:
     """A plan that was applied to its end, applied again: nothing is to do, and no history tells of it."""
     show([note(f"all {len(plan.steps)} steps of this plan were done by the apply {before.id}")])
     waits = applying.waiting(plan)
@@ -94,10 +103,10 @@ def _done_already(plan: Plan, applying: Applying, before: Applied) -> int:
     return ExitCode.ERROR if waits else ExitCode.DONE
 
 
-def _applied(plan: Plan, written: Sequence[str], folder: Path, *, edited: bool) -> Applied:
+def _applied(plan: Plan, written: Sequence[str], folder: Path, *, edited: bool) -> ApplyRecord:
     now_ms = _now_ms()
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
-    return Applied(
+    return ApplyRecord(
         id=f"{stamp}-{uuid.uuid4().hex[:6]}",
         topology=plan.topology,
         mode=plan.mode.value,
@@ -133,7 +142,7 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _leased(applied: Applied, applying: Applying, cluster: str) -> Lease:
+def _leased(applied: ApplyRecord, applying: ApplySession, cluster: str) -> Lease:
     return leased(
         applying.endpoints[cluster],
         name=applied.id,
@@ -144,7 +153,7 @@ def _leased(applied: Applied, applying: Applying, cluster: str) -> Lease:
     )
 
 
-def _earlier(plan: Plan, applying: Applying, written: Sequence[str]) -> Applied | None:
+def _earlier(plan: Plan, applying: ApplySession, written: Sequence[str]) -> ApplyRecord | None:
     """What applies of this very plan did before, whether or not they got to its end."""
     told = [
         read_history(applying.endpoints[cluster], step_of, lambda one: show([one])) for cluster in written
@@ -160,7 +169,7 @@ def _earlier(plan: Plan, applying: Applying, written: Sequence[str]) -> Applied 
 
 
 def _still_true(
-    plan: Plan, applying: Applying, written: Sequence[str], before: Applied | None
+    plan: Plan, applying: ApplySession, written: Sequence[str], before: ApplyRecord | None
 ) -> tuple[Step, ...]:
     """The steps that are left to do. What an earlier apply of the plan did is not held against it while it is
     still so.
@@ -184,12 +193,12 @@ def _still_true(
     return remaining
 
 
-def _done_before(before: Applied | None) -> frozenset[str]:
+def _done_before(before: ApplyRecord | None) -> frozenset[str]:
     outcomes = before.outcomes if before else {}
     return frozenset(step_id for step_id, told in outcomes.items() if told.result == Result.DONE.value)
 
 
-def _sent_before(before: Applied | None) -> frozenset[str]:
+def _sent_before(before: ApplyRecord | None) -> frozenset[str]:
     """Steps that may have changed something, whatever is known of their answers."""
     outcomes = before.outcomes if before else {}
     never = (Result.SKIPPED.value, Result.NOT_STARTED.value)
@@ -199,11 +208,11 @@ def _sent_before(before: Applied | None) -> frozenset[str]:
 def _execute(
     plan: Plan,
     remaining: Sequence[Step],
-    before: Applied | None,
-    applied: Applied,
-    applying: Applying,
+    before: ApplyRecord | None,
+    applied: ApplyRecord,
+    applying: ApplySession,
     leases: Mapping[str, Lease],
-) -> Summary:
+) -> ApplySummary:
     done = _done_before(before)
     producers = {cluster: producer(applying.endpoints[cluster]) for cluster in leases}
     journal = Journal(applied, producers, _noted)
@@ -213,10 +222,10 @@ def _execute(
         return lambda: interruption.reason() or leases[cluster].lost()
 
     hands = {
-        cluster: Hands(
+        cluster: ApplyContext(
             endpoint=applying.endpoints[cluster],
             registry=RegistryWriter(producers[cluster]),
-            guard=Guard(barred(cluster)),
+            guard=RequestGuard(barred(cluster)),
             plan_digest=applied.plan,
             now_ms=_now_ms,
             launchers=applying.launchers,
@@ -228,10 +237,10 @@ def _execute(
 
     def tell(event: Event) -> None:
         match event:
-            case Sent():
+            case StepsSent():
                 journal.sent(event.cluster, [step.id for step in event.steps])
                 applying.view.sent(event)
-            case Ended():
+            case StepsEnded():
                 journal.ended(event.cluster, {one.step.id: _told(one) for one in event.outcomes})
                 applying.view.ended(event)
 
@@ -240,7 +249,7 @@ def _execute(
         _write_first(journal, applying)
         applying.view.begin(plan)
         summary = execute(remaining, hands, tell, interruption, reporting(applying.errors, applied.id))
-        left_out = {step.id: Outcome(step, DONE.result) for step in plan.steps if step.id in done}
+        left_out = {step.id: StepOutcome(step, DONE.result) for step in plan.steps if step.id in done}
         summary = replace(summary, outcomes={**left_out, **summary.outcomes})
         _finish(journal, summary)
     return summary
@@ -267,7 +276,7 @@ def _begin(journal: Journal, plan: Plan) -> None:
         ) from failure
 
 
-def _write_first(journal: Journal, applying: Applying) -> None:
+def _write_first(journal: Journal, applying: ApplySession) -> None:
     """The topology's files say what is applied before anything of it is; else nothing is applied."""
     if applying.write is None:
         return
@@ -279,11 +288,11 @@ def _write_first(journal: Journal, applying: Applying) -> None:
         raise
 
 
-def _told(outcome: Outcome) -> StepResult:
+def _told(outcome: StepOutcome) -> StepResult:
     return StepResult(outcome.result.value, outcome.why, outcome.seconds)
 
 
-def _finish(journal: Journal, summary: Summary) -> None:
+def _finish(journal: Journal, summary: ApplySummary) -> None:
     result = "done" if summary.complete else "interrupted" if summary.interrupted else "failed"
     try:
         journal.finish(result, _now_ms())

@@ -5,7 +5,13 @@ from pathlib import Path
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.options import Duration, json_option, timeout_option, topology_path_after, var_file_option
+from planner.cli.options import (
+    DurationParam,
+    json_option,
+    timeout_option,
+    topology_path_after,
+    var_file_option,
+)
 from planner.declare import load
 from planner.model.diagnostic import ExitCode
 
@@ -17,7 +23,7 @@ FORMAT_VERSION = 1
 @click.argument("topic", required=False)
 @click.option(
     "--over",
-    type=Duration(),
+    type=DurationParam(),
     default="0s",
     metavar="DURATION",
     help="Look twice, so far apart, and tell how fast groups consume. Choose more than they commit by.",

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from planner.cli.apply import execute
-from planner.cli.apply_view import View
+from planner.cli.apply_view import ApplyView
 from planner.cli.observing import observe
 from planner.cli.options import (
     auto_approve_option,
@@ -52,5 +52,5 @@ def command(
         auto_approve=auto_approve,
         lock_timeout=lock_timeout,
         timeout=timeout,
-        view=View(as_json=as_json),
+        view=ApplyView(as_json=as_json),
     )

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from planner.cli.apply import execute
-from planner.cli.apply_view import View
+from planner.cli.apply_view import ApplyView
 from planner.cli.known import flow_of
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.plan_output import show_plan
@@ -15,7 +15,7 @@ from planner.declare.edit import with_state
 from planner.declare.files import in_form_of, text_to_edit, write_edited
 from planner.model.address import flow_address
 from planner.model.change import Action
-from planner.model.diagnostic import ExitCode, Failure, Source, error
+from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
 from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan import with_diagnostics
@@ -23,7 +23,7 @@ from planner.plan.transitions import may_follow
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class FlowCommandOptions:
     """The options that all of these commands have."""
 
     path: Path
@@ -37,11 +37,11 @@ class How:
     must_copy: bool = False  # it is not complete while a partition of the flows waits for a decision
 
 
-def apply_with_state(name: str, state: FlowState, how: How) -> int:
+def apply_with_state(name: str, state: FlowState, how: FlowCommandOptions) -> int:
     return apply_with_states({name: state}, how)
 
 
-def apply_with_states(states: Mapping[str, FlowState], how: How) -> int:
+def apply_with_states(states: Mapping[str, FlowState], how: FlowCommandOptions) -> int:
     topology = checked(how.path, how.var_files).topology
     after: dict[Path, str] = {}
     for name, state in states.items():
@@ -55,7 +55,10 @@ def apply_with_states(states: Mapping[str, FlowState], how: How) -> int:
 
 
 def apply_edited(
-    after: Mapping[Path, str], flows: Iterable[str], how: How, right: Callable[[Topology], None]
+    after: Mapping[Path, str],
+    flows: Iterable[str],
+    how: FlowCommandOptions,
+    right: Callable[[Topology], None],
 ) -> int:
     """Plans the edited texts, shows the plan, asks, writes the files, and applies.
 
@@ -77,7 +80,7 @@ def apply_edited(
         auto_approve=how.auto_approve,
         lock_timeout=how.lock_timeout,
         timeout=how.timeout,
-        view=View(as_json=how.as_json),
+        view=ApplyView(as_json=how.as_json),
         wait=how.wait,
         ask_of=set(flows) if how.must_copy else (),
         write=partial(write_edited, before, changed) if changed and _known(plan, flows) else None,
@@ -90,7 +93,7 @@ def _known(plan: Plan, flows: Iterable[str]) -> bool:
     return any(flow_address(name) not in unknown for name in flows)
 
 
-def _edited(text: str, flow: Flow, state: FlowState, source: Source) -> str:
+def _edited(text: str, flow: Flow, state: FlowState, source: SourceLocation) -> str:
     after = with_state(text, flow.name, state.value)
     if after is None:
         raise Failure(

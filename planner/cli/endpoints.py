@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from planner.declare.secrets import resolve, token_command
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob
@@ -18,16 +18,18 @@ from runtime.contract.spec.jobspec import BadJobSpec
 GIVEN_UP_S = 3.0  # a cluster that is to be given up is not waited for long
 
 
-def endpoints_of(clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None) -> dict[str, Endpoint]:
+def endpoints_of(
+    clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None
+) -> dict[str, ClusterEndpoint]:
     """Failure names every secret that can't be had, of all clusters at once.
 
     `trusted` is for clusters that a plan file names: see `resolve`.
     """
-    found: dict[str, Endpoint] = {}
+    found: dict[str, ClusterEndpoint] = {}
     problems: list[Diagnostic] = []
     for cluster in clusters:
         try:
-            found[cluster.name] = Endpoint(
+            found[cluster.name] = ClusterEndpoint(
                 cluster.name,
                 cluster.bootstrap,
                 resolve(cluster, trusted=trusted),

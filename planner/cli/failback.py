@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.editing import How, apply_edited, apply_with_states
+from planner.cli.editing import FlowCommandOptions, apply_edited, apply_with_states
 from planner.cli.failback_edit import really_home, with_ways_home, without_others
 from planner.cli.failback_view import show_left
 from planner.cli.known import cluster_of
@@ -20,7 +20,7 @@ from planner.cli.options import (
 )
 from planner.cli.promote_wait import SILENT_MS, copied, drained
 from planner.cli.validate import checked
-from planner.expand.failback import Homecoming, came_home, homecomings
+from planner.expand.failback import Failback, came_home, homecomings
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.transitions import may_follow
@@ -55,13 +55,15 @@ def command(
     """
     topology = checked(path, var_files).topology
     cluster_of(topology, cluster)
-    how = How(path, var_files, auto_approve, lock_timeout, SILENT_MS, as_json, wait=not no_wait)
+    how = FlowCommandOptions(
+        path, var_files, auto_approve, lock_timeout, SILENT_MS, as_json, wait=not no_wait
+    )
     if switch:
         return _switch(topology, cluster, how, timeout / 1000)
     return _bring_home(topology, cluster, how, timeout / 1000)
 
 
-def _bring_home(topology: Topology, cluster: str, how: How, seconds: float) -> int:
+def _bring_home(topology: Topology, cluster: str, how: FlowCommandOptions, seconds: float) -> int:
     coming = homecomings(topology, cluster)
     if not coming:
         raise _nothing_ended(topology, cluster)
@@ -86,7 +88,7 @@ def _bring_home(topology: Topology, cluster: str, how: How, seconds: float) -> i
     return code
 
 
-def _switch(topology: Topology, cluster: str, how: How, seconds: float) -> int:
+def _switch(topology: Topology, cluster: str, how: FlowCommandOptions, seconds: float) -> int:
     coming = _to_switch(topology, cluster)
     states: dict[str, FlowState] = {}
     for one in coming:
@@ -100,7 +102,7 @@ def _switch(topology: Topology, cluster: str, how: How, seconds: float) -> int:
     return code
 
 
-def _to_switch(topology: Topology, cluster: str) -> Sequence[Homecoming]:
+def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
     ended = [one for one in homecomings(topology, cluster) if one.flow.reverse_of is None]
     coming = ended or came_home(topology, cluster)
     if not coming:

@@ -7,12 +7,12 @@ from planner.cli.pipeline import see
 from planner.declare.edit import with_state
 from planner.declare.edit_flow import with_way_back
 from planner.declare.files import text_to_edit
-from planner.expand.failback import Homecoming, without_carried
-from planner.model.diagnostic import Failure, Source, error
+from planner.expand.failback import Failback, without_carried
+from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import FlowState, Topology
 
 
-def without_others(topology: Topology, coming: Iterable[Homecoming], timeout_ms: int) -> list[Homecoming]:
+def without_others(topology: Topology, coming: Iterable[Failback], timeout_ms: int) -> list[Failback]:
     """Ways home that are still to be made leave to other flows what those bring home already."""
     listed = list(coming)
     if all(one.back is not None for one in listed):
@@ -30,7 +30,7 @@ def without_others(topology: Topology, coming: Iterable[Homecoming], timeout_ms:
     ]
 
 
-def with_ways_home(topology: Topology, homecomings: Iterable[Homecoming]) -> dict[Path, str]:
+def with_ways_home(topology: Topology, homecomings: Iterable[Failback]) -> dict[Path, str]:
     """The files with what is to be written; files that stay as they are, too."""
     after: dict[Path, str] = {}
     for one in homecomings:
@@ -42,7 +42,7 @@ def with_ways_home(topology: Topology, homecomings: Iterable[Homecoming]) -> dic
     return after
 
 
-def _free(one: Homecoming, topology: Topology) -> None:
+def _free(one: Failback, topology: Topology) -> None:
     other = topology.flows.get(one.name)
     if other is not None:
         raise Failure(
@@ -54,7 +54,7 @@ def _free(one: Homecoming, topology: Topology) -> None:
         )
 
 
-def _adding(one: Homecoming) -> Callable[[str], str | None]:
+def _adding(one: Failback) -> Callable[[str], str | None]:
     return lambda text: with_way_back(
         text, one.flow.name, one.name, one.exclude, job=one.job, groups=not one.carried
     )
@@ -67,7 +67,7 @@ def _running(name: str, state: FlowState) -> Callable[[str], str | None]:
 
 
 def _edit(
-    after: dict[Path, str], source: Source | None, name: str, edit: Callable[[str], str | None]
+    after: dict[Path, str], source: SourceLocation | None, name: str, edit: Callable[[str], str | None]
 ) -> None:
     if source is None:
         raise Failure(error(f"flow.{name} stands in no file"))
@@ -84,7 +84,7 @@ def _edit(
     after[file] = edited
 
 
-def really_home(topology: Topology, homecomings: Iterable[Homecoming]) -> None:
+def really_home(topology: Topology, homecomings: Iterable[Failback]) -> None:
     """Raises Failure where the edit did not come to what was meant."""
     for one in homecomings:
         back = topology.flows.get(one.name)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.editing import How
-from planner.expand.failback import Homecoming
+from planner.cli.editing import FlowCommandOptions
+from planner.expand.failback import Failback
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Topology
 
 if TYPE_CHECKING:
-    from runtime.contract.views.status_view import FlowSeen, TopicSeen
+    from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
 
 
-def show_left(topology: Topology, coming: Sequence[Homecoming], how: How) -> None:
+def show_left(topology: Topology, coming: Sequence[Failback], how: FlowCommandOptions) -> None:
     """Raises Failure where a side does not answer."""
     from planner.cli.status_asking import asked_of
     from runtime.audit.status.look import read_status
@@ -44,16 +44,16 @@ def show_left(topology: Topology, coming: Sequence[Homecoming], how: How) -> Non
         click.echo()
 
 
-def _runs(one: Homecoming) -> bool:
+def _runs(one: Failback) -> bool:
     return one.back is not None and one.back.state.value == "active"
 
 
-def _left(flow: "FlowSeen") -> dict[str, object]:
+def _left(flow: "FlowStatusView") -> dict[str, object]:
     kept = {topic.topic: left for topic in flow.topics if (left := _kept(topic))}
     return {"flow": flow.name, "records": sum(kept.values()), "topics": kept}
 
 
-def _kept(topic: "TopicSeen") -> int:
+def _kept(topic: "TopicStatusView") -> int:
     """Also of topics that were promoted on their own, which lag no more."""
     beyond = (
         max(one.source_end - one.position, 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.editing import How, apply_with_states
+from planner.cli.editing import FlowCommandOptions, apply_with_states
 from planner.cli.known import cluster_of
 from planner.cli.options import (
     auto_approve_option,
@@ -24,7 +24,7 @@ from planner.plan.transitions import may_follow
 
 if TYPE_CHECKING:
     from runtime.contract.views.loss_view import FlowLoss
-    from runtime.contract.views.status_view import StatusSeen
+    from runtime.contract.views.status_view import StatusView
 
 LOOK_S = 3.5  # a job that died together with the cluster misses some beats meanwhile: the plan sees it dead
 _LEFT = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER)
@@ -61,7 +61,7 @@ def command(
         from planner.cli.rehearsing import show_groups
 
         return show_groups(topology, flows, status, timeout, as_json=as_json)
-    how = How(path, var_files, auto_approve, lock_timeout, timeout, as_json, given_up=cluster)
+    how = FlowCommandOptions(path, var_files, auto_approve, lock_timeout, timeout, as_json, given_up=cluster)
     code = apply_with_states({flow.name: FlowState.FAILED_OVER for flow in flows}, how)
     if code == ExitCode.DONE:
         from planner.cli.rehearsing import show_subscriptions
@@ -89,7 +89,7 @@ def _none(cluster: str, *, promoted: bool) -> Failure:
     return Failure(error(f"{cannot}: they are promoted already", may, exit=ExitCode.REFUSED))
 
 
-def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json: bool) -> "StatusSeen":
+def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json: bool) -> "StatusView":
     """Before: as far as the source was heard of, with what is still on its way counted as lost."""
     from runtime.contract.views.loss_view import loss_of
 
@@ -100,7 +100,7 @@ def show_losses(topology: Topology, flows: list[Flow], timeout: int, *, as_json:
     return status
 
 
-def show_lost(topology: Topology, flows: list[Flow], before: "StatusSeen", how: How) -> None:
+def show_lost(topology: Topology, flows: list[Flow], before: "StatusView", how: FlowCommandOptions) -> None:
     """Afterwards: what had arrived when the last transaction had ended."""
     from runtime.contract.views.loss_view import loss_of, with_ends_of
 
@@ -119,7 +119,7 @@ def _new(flows: list[Flow]) -> set[str]:
     return {flow.name for flow in flows if flow.state is not FlowState.FAILED_OVER}
 
 
-def _looked(topology: Topology, given_up: str, timeout: int, over_s: float) -> "StatusSeen":
+def _looked(topology: Topology, given_up: str, timeout: int, over_s: float) -> "StatusView":
     from planner.cli.status_asking import asked_of
     from runtime.audit.status.look import read_status
 

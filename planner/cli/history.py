@@ -10,8 +10,8 @@ from planner.cli.app import show
 from planner.cli.endpoints import endpoints_of
 from planner.cli.options import json_option, topology_path, var_file_option
 from planner.declare import load
-from planner.kafka import Endpoint
-from planner.model.applied import Applied
+from planner.kafka import ClusterEndpoint
+from planner.model.applied import ApplyRecord
 from planner.model.diagnostic import ExitCode, Failure, error, warning
 from planner.model.observed import Unreachable
 from planner.model.topology import Cluster
@@ -46,7 +46,9 @@ def command(path: Path, var_files: tuple[Path, ...], apply_id: str | None, as_js
     return ExitCode.DONE
 
 
-def histories(clusters: Mapping[str, Cluster], endpoints: Mapping[str, Endpoint]) -> tuple[Applied, ...]:
+def histories(
+    clusters: Mapping[str, Cluster], endpoints: Mapping[str, ClusterEndpoint]
+) -> tuple[ApplyRecord, ...]:
     """All that the clusters remember, together. Failure where one is not the pinned one."""
     with Observer(clusters, endpoints) as observer:
         found = observer.identities()
@@ -66,7 +68,7 @@ def histories(clusters: Mapping[str, Cluster], endpoints: Mapping[str, Endpoint]
     return merge(told)
 
 
-def find(history: tuple[Applied, ...], apply_id: str) -> Applied:
+def find(history: tuple[ApplyRecord, ...], apply_id: str) -> ApplyRecord:
     """By its id or an unmistakable beginning of it."""
     found = [one for one in history if one.id.startswith(apply_id)]
     if len(found) == 1:
@@ -75,7 +77,7 @@ def find(history: tuple[Applied, ...], apply_id: str) -> Applied:
     raise Failure(error(f"{what} with {apply_id!r}", "repl history lists their ids"))
 
 
-def _table(history: tuple[Applied, ...]) -> None:
+def _table(history: tuple[ApplyRecord, ...]) -> None:
     from rich.table import Table
     from rich.text import Text
 

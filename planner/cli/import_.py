@@ -26,7 +26,7 @@ from runtime.contract.spec.regex import UnreadableRegex, regex
 FORMAT_VERSION = 1
 
 
-class Written(NamedTuple):
+class ImportResult(NamedTuple):
     """What comes out: the topology's text, a line that sums it up, and what to look at."""
 
     yaml: str
@@ -121,7 +121,7 @@ def command(
 
 def from_clusters(
     declared: Mapping[str, Cluster], name: str | None, pattern: str | None, timeout_ms: int
-) -> Written:
+) -> ImportResult:
     from planner.cli.observing import observe_for_import
     from planner.observe.imported import imported
     from planner.render.yaml import topology_yaml
@@ -146,12 +146,12 @@ def from_clusters(
     ]
     text = topology_yaml(topology, header, [_comment(one) for one in diagnostics])
     counted = f"{len(topology.topics):,} topics and {len(topology.acls):,} ACLs of {' and '.join(declared)}"
-    return Written(text, counted, diagnostics)
+    return ImportResult(text, counted, diagnostics)
 
 
-def from_mm2(file: Path, name: str | None) -> Written:
+def from_mm2(file: Path, name: str | None) -> ImportResult:
     from planner.declare.mm2 import convert
-    from planner.model.diagnostic import Source
+    from planner.model.diagnostic import SourceLocation
     from planner.render.yaml import topology_yaml
 
     try:
@@ -165,7 +165,9 @@ def from_mm2(file: Path, name: str | None) -> Written:
         text, str(file), name or re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or "mm2"
     )
     diagnostics = tuple(
-        (warning if one.loss else note)(f"{one.key}: {one.reason}", source=Source(str(file), one.line, 1))
+        (warning if one.loss else note)(
+            f"{one.key}: {one.reason}", source=SourceLocation(str(file), one.line, 1)
+        )
         for one in converted.notes
     )
     header = [
@@ -177,7 +179,7 @@ def from_mm2(file: Path, name: str | None) -> Written:
         comments.insert(0, f"Keys of {file.name} without a counterpart, or with a word to say:")
     flows = len(converted.topology.flows)
     counted = f"{flows} flow{'s' if flows != 1 else ''} of {file.name}"
-    return Written(topology_yaml(converted.topology, header, comments), counted, diagnostics)
+    return ImportResult(topology_yaml(converted.topology, header, comments), counted, diagnostics)
 
 
 def _declared(
@@ -256,7 +258,7 @@ def _comment(one: Diagnostic) -> str:
     return f"{one.summary} — {one.way_out}" if one.way_out else one.summary
 
 
-def _out(written: Written, output: Path | None, as_json: bool) -> int:
+def _out(written: ImportResult, output: Path | None, as_json: bool) -> int:
     if output is not None:
         try:
             with output.open("x", encoding="utf-8") as opened:

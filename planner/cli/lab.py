@@ -176,10 +176,10 @@ def tool(home: Path, cluster: str, tool: str, arguments: tuple[str, ...]) -> int
 def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, home: Path) -> int:
     """Write numbered records to topics of the lab, at a steady rate."""
     with _told(), _terminable():
-        from runtime.lab.load import Load, targets_of
+        from runtime.lab.load import LoadGenerator, targets_of
 
         wanted = targets_of(targets)
-        writing = Load(_lab(home), wanted, rate, report=lambda line: click.echo(line, err=True))
+        writing = LoadGenerator(_lab(home), wanted, rate, report=lambda line: click.echo(line, err=True))
         try:
             writing.run(seconds)
         except KeyboardInterrupt:

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
-from runtime.lab.spec import ClusterSpec, Security, default_ports
+from runtime.lab.spec import LabClusterSpec, Security, default_ports
 
 DEFAULT_CLUSTERS = ("dc1", "dc2")
 
 
 def specs(
-    existing: Mapping[str, Cluster],
+    existing: Mapping[str, LabKafkaCluster],
     *,
     clusters: str | None,
     brokers: int | None,
@@ -20,7 +20,7 @@ def specs(
     ports: str,
     settings: Sequence[str],
     users: Sequence[str],
-) -> list[ClusterSpec]:
+) -> list[LabClusterSpec]:
     """A cluster that exists keeps what no flag speaks of; a new one gets the defaults."""
     names = _names(clusters) or tuple(existing) or DEFAULT_CLUSTERS
     chosen: dict[str, Any] = {}
@@ -33,11 +33,11 @@ def specs(
     properties = _properties(settings, names)
     free = iter(default_ports(one.spec.port for one in existing.values() if one.spec.port))
 
-    def spec(name: str) -> ClusterSpec:
+    def spec(name: str) -> LabClusterSpec:
         own = chosen | ({"properties": properties[name]} if properties[name] else {})
         if name in existing:
             return replace(existing[name].spec, **own)
-        return ClusterSpec(name, port=None if ports == "auto" else _next(free), **own)
+        return LabClusterSpec(name, port=None if ports == "auto" else _next(free), **own)
 
     return [spec(name) for name in names]
 

@@ -12,14 +12,14 @@ from rich.text import Text
 
 from planner.cli.printing import console, progress_console, terminal_width
 from runtime.lab.lab import Lab
-from runtime.lab.status import BrokerStatus, ClusterStatus, LabStatus, State
+from runtime.lab.status import BrokerStatus, ClusterStatus, LabState, LabStatus
 
 _COLOURS = {
-    State.UP: "green",
-    State.SILENT: "yellow",
-    State.PAUSED: "yellow",
-    State.PARTLY: "yellow",
-    State.DOWN: "red",
+    LabState.UP: "green",
+    LabState.SILENT: "yellow",
+    LabState.PAUSED: "yellow",
+    LabState.PARTLY: "yellow",
+    LabState.DOWN: "red",
 }
 _PLAIN_WIDTH = 200  # where no terminal says how wide it is, nothing is to be cut
 
@@ -68,7 +68,7 @@ def _facts(broker: BrokerStatus, cluster_id: str, security: str) -> tuple[str | 
     return _state(broker.state), broker.address, cluster_id, security, pid, _size(broker.memory_bytes)
 
 
-def _state(state: State) -> Text:
+def _state(state: LabState) -> Text:
     return Text(state, _COLOURS[state])
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from planner.apply.launching import Launchers, LaunchFailed, Launching
+from planner.apply.launching import JobLauncher, Launchers, LaunchFailed
 from planner.cli.pipeline import folder_of
 from planner.model.plan import Plan
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
@@ -29,16 +29,16 @@ def home_at(path: Path) -> Path:
 
 
 def launchers(home: Path) -> Launchers:
-    def choose(launch: LaunchSpec) -> Launching:
+    def choose(launch: LaunchSpec) -> JobLauncher:
         from runtime.launch.choose import launcher_for  # here: most applies start no job
 
         with _in_our_words():
-            return Adapted(launcher_for(launch, home))
+            return LauncherAdapter(launcher_for(launch, home))
 
     return choose
 
 
-class Adapted:
+class LauncherAdapter:
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
 

@@ -8,17 +8,23 @@ import uuid
 
 import click
 
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.render.escape import one_line
 from planner.store.lease import Lease
-from planner.store.lease_log import TTL_MS, Held, Holder
+from planner.store.lease_log import TTL_MS, LeaseHolder, LeaseState
 
 
 def leased(
-    endpoint: Endpoint, *, name: str, topology: str, plan: str, lock_timeout_ms: int, ttl_ms: int = TTL_MS
+    endpoint: ClusterEndpoint,
+    *,
+    name: str,
+    topology: str,
+    plan: str,
+    lock_timeout_ms: int,
+    ttl_ms: int = TTL_MS,
 ) -> Lease:
     """`name` is the holder's, `plan` what he carries out. Failure when another one holds it for too long."""
-    holder = Holder(
+    holder = LeaseHolder(
         id=f"{name}-{uuid.uuid4().hex[:6]}",
         user=user(),
         host=socket.gethostname(),
@@ -27,7 +33,7 @@ def leased(
         plan=plan,
     )
 
-    def waiting(held: Held) -> None:
+    def waiting(held: LeaseState) -> None:
         since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
         who = one_line(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
         click.echo(f"Waiting for another apply to {endpoint.cluster}: {who}, since {since} ...", err=True)

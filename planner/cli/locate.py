@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+)(?::(?P<offset>\d+)|@(?P<moment>.+))")
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     topic: str
     partition: int
     offset: int | None
@@ -50,14 +50,14 @@ def command(
     from planner.cli.status_asking import reaches_of
     from planner.render.locate import as_json as document
     from planner.render.locate import as_text
-    from runtime.audit.offsets.locate import LocateAsked, locate
+    from runtime.audit.offsets.locate import LocateRequest, locate
 
     wanted = parse_place(place)
     topology = load(path, var_files)
     declared = flow_of(topology, flow)
     names = (declared.source_cluster, declared.destination_cluster)
     reaches = reaches_of(topology.clusters[name] for name in names)
-    asked = LocateAsked(
+    asked = LocateRequest(
         flow=flow,
         topic=wanted.topic,
         partition=wanted.partition,
@@ -76,7 +76,7 @@ def command(
     return ExitCode.DONE
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> RecordPosition:
     found = _PLACE.fullmatch(text)
     if found is None:
         raise Failure(
@@ -88,7 +88,7 @@ def parse_place(text: str) -> Place:
         )
     offset = int(found["offset"]) if found["offset"] is not None else None
     moment = _ms(found["moment"]) if found["moment"] is not None else None
-    return Place(found["topic"], int(found["partition"]), offset, moment)
+    return RecordPosition(found["topic"], int(found["partition"]), offset, moment)
 
 
 def _ms(text: str) -> int:

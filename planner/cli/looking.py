@@ -3,9 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.model.diagnostic import Failure, error
-from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Unreachable, Wanted
+from planner.model.observed import (
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    TopicConfigsRequest,
+    Unreachable,
+)
 from planner.model.plan import Plan
 from planner.observe import Observer
 from planner.plan.fingerprint import other_clusters
@@ -15,10 +21,10 @@ from planner.store.registry import read_registry
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class PlanRecheck:
     """`timeout_ms`: how long a cluster may keep silent."""
 
-    endpoints: Mapping[str, Endpoint]
+    endpoints: Mapping[str, ClusterEndpoint]
     timeout_ms: int
 
     def refuse_others(self, plan: Plan, written: Iterable[str]) -> None:
@@ -32,7 +38,7 @@ class Looking:
 
     def again(self, plan: Plan, written: Iterable[str]) -> Observed:
         """What the plan's fingerprints, steps and policies name. Failure where a written one is silent."""
-        keys: dict[str, dict[str, ConfigsWanted]] = {name: {} for name in plan.connections}
+        keys: dict[str, dict[str, TopicConfigsRequest]] = {name: {} for name in plan.connections}
         acls: set[str] = set()
         required = required_keys(plan.policies)
         for one in plan.fingerprints:
@@ -40,13 +46,15 @@ class Looking:
             if one.address.kind.value == "acl":
                 acls.add(cluster)
             elif cluster in keys:
-                keys[cluster][one.address.name] = ConfigsWanted(frozenset(one.config) | required)
+                keys[cluster][one.address.name] = TopicConfigsRequest(frozenset(one.config) | required)
         for step in plan.steps:
             topics = keys.get(step.cluster, {})
             if step.address.name in topics:
                 known = topics[step.address.name]
-                topics[step.address.name] = ConfigsWanted(known.keys | keys_of(step))
-        wanted = {name: Wanted(configs=topics, acls=name in acls) for name, topics in keys.items()}
+                topics[step.address.name] = TopicConfigsRequest(known.keys | keys_of(step))
+        wanted = {
+            name: ClusterDetailsRequest(configs=topics, acls=name in acls) for name, topics in keys.items()
+        }
         with self._observer(plan, plan.connections) as observer:
             observed = observer.details(observer.names(), wanted)
         refuse_silent({name: observed.clusters[name] for name in written})

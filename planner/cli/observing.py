@@ -5,17 +5,23 @@ from collections.abc import Collection, Mapping
 from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
 from planner.cli.reading_bar import ReadingBar
 from planner.diff.record import flow_of
-from planner.expand import ClusterWants, wants
+from planner.expand import ClusterReadRequest, wants
 from planner.expand.routes import opposite_of
 from planner.model.address import Kind
-from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Request, Wanted
-from planner.model.owned import Owned
+from planner.model.observed import (
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    Request,
+    TopicConfigsRequest,
+)
+from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster, Topology
 from planner.observe import Observer, named_topics
 from planner.observe.imported import wanted_of
 from planner.store.registry import read_registry
 
-_NOTHING = ClusterWants()
+_NOTHING = ClusterReadRequest()
 
 
 def observe(topology: Topology, timeout_ms: int, given_up: str | None = None) -> Observed:
@@ -80,13 +86,15 @@ def request_for(topology: Topology, observed: Observed) -> Request:
     }
 
 
-def _own(cluster: ObservedCluster, topology: str) -> list[Owned]:
+def _own(cluster: ObservedCluster, topology: str) -> list[RegistryEntry]:
     return [entry for entry in cluster.owned if entry.topology == topology]
 
 
-def _wanted(wants: ClusterWants, own: list[Owned], declared: Collection[str]) -> Wanted:
-    some = ConfigsWanted(wants.keys, explicit=True)
-    every = ConfigsWanted(wants.keys, explicit=True, effective=True)
+def _wanted(
+    wants: ClusterReadRequest, own: list[RegistryEntry], declared: Collection[str]
+) -> ClusterDetailsRequest:
+    some = TopicConfigsRequest(wants.keys, explicit=True)
+    every = TopicConfigsRequest(wants.keys, explicit=True, effective=True)
     topics = [entry for entry in own if entry.address.kind is Kind.TOPIC]
     owned = {entry.address.name for entry in topics}
     # A topic that is declared no more leaves, also where a flow still reads it.
@@ -95,10 +103,10 @@ def _wanted(wants: ClusterWants, own: list[Owned], declared: Collection[str]) ->
         for entry in topics
         if entry.address.name not in (wants.topics if flow_of(entry) is not None else declared)
     )
-    configs: Mapping[str, ConfigsWanted] = {
+    configs: Mapping[str, TopicConfigsRequest] = {
         topic: every if topic in wants.every_key else some for topic in wants.topics | owned
     }
-    return Wanted(
+    return ClusterDetailsRequest(
         configs=configs,
         acls=wants.acls or any(entry.address.kind is Kind.ACL for entry in own),
         sizes=leaving,  # a delete says how much goes with it, and who still reads it

@@ -35,13 +35,13 @@ def command(
     from planner.expand.routes import router_of, unsynced
     from planner.render.offsets import as_json as document
     from planner.render.offsets import screen
-    from runtime.audit.offsets.offsets import OffsetsAsked, group_offsets
+    from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 
     topology = load(path, var_files)
     declared = flow_of(topology, flow)
     names = (declared.source_cluster, declared.destination_cluster)
     reaches = reaches_of(topology.clusters[name] for name in names)
-    asked = OffsetsAsked(
+    asked = GroupOffsetsRequest(
         flow=flow,
         group=group,
         unsynced=unsynced(declared, group),

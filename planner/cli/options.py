@@ -10,7 +10,7 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Duration(click.ParamType[int]):
+class DurationParam(click.ParamType[int]):
     """`60s` → milliseconds, as in a topology."""
 
     name = "duration"
@@ -119,7 +119,7 @@ def lock_timeout_option(command: Command) -> Command:
     """In milliseconds."""
     option = click.option(
         "--lock-timeout",
-        type=Duration(),
+        type=DurationParam(),
         default="60s",
         show_default=True,
         metavar="DURATION",
@@ -143,7 +143,7 @@ def copied_within_option(command: Command) -> Command:
     """In milliseconds."""
     option = click.option(
         "--timeout",
-        type=Duration(),
+        type=DurationParam(),
         default="10m",
         show_default=True,
         metavar="DURATION",
@@ -156,7 +156,7 @@ def timeout_option(command: Command) -> Command:
     """In milliseconds."""
     option = click.option(
         "--timeout",
-        type=Duration(),
+        type=DurationParam(),
         default="10s",
         show_default=True,
         metavar="DURATION",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.editing import How, apply_with_state, wrong_state
+from planner.cli.editing import FlowCommandOptions, apply_with_state, wrong_state
 from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
@@ -42,5 +42,5 @@ def command(
     known = flow_of(checked(path, var_files).topology, flow)
     if known.state not in RUNNING:
         raise wrong_state(known, "paused")
-    how = How(path, var_files, auto_approve, lock_timeout, timeout, as_json)
+    how = FlowCommandOptions(path, var_files, auto_approve, lock_timeout, timeout, as_json)
     return apply_with_state(flow, FlowState.PAUSED, how)

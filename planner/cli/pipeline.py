@@ -25,7 +25,7 @@ _LONGEST_PAUSE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PlanningInput:
     """The topology beside what the clusters hold and should hold."""
 
     topology: Topology
@@ -34,21 +34,21 @@ class Seen:
     timeout_ms: int
     given_up: str | None = None  # a cluster that is not waited for as long as the others
 
-    def again(self) -> "Seen":
+    def again(self) -> "PlanningInput":
         return see(self.topology, self.timeout_ms, self.given_up)
 
 
-def see(topology: Topology, timeout_ms: int, given_up: str | None = None) -> Seen:
+def see(topology: Topology, timeout_ms: int, given_up: str | None = None) -> PlanningInput:
     observed = observe(topology, timeout_ms, given_up)
-    return Seen(topology, observed, expand(topology, observed, Path.cwd()), timeout_ms, given_up)
+    return PlanningInput(topology, observed, expand(topology, observed, Path.cwd()), timeout_ms, given_up)
 
 
-def apply_plan(seen: Seen, targets: Sequence[str] = ()) -> Plan:
+def apply_plan(seen: PlanningInput, targets: Sequence[str] = ()) -> Plan:
     """Checked by the brokers too: what they would refuse is an error of the plan, before anything changes."""
-    return settled(seen, lambda one: _planned(one, targets), Seen.again)
+    return settled(seen, lambda one: _planned(one, targets), PlanningInput.again)
 
 
-def with_waiting(plan: Plan, seen: Seen) -> Plan:
+def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
     """Warns of partitions that wait for a decision; where no job ever ran there are none."""
     clusters = [one for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)]
     if plan.errored or not any(one.jobs for one in clusters):
@@ -60,9 +60,9 @@ def with_waiting(plan: Plan, seen: Seen) -> Plan:
 
 
 def settled(
-    seen: Seen,
-    plan_of: Callable[[Seen], Plan],
-    again: Callable[[Seen], Seen],
+    seen: PlanningInput,
+    plan_of: Callable[[PlanningInput], Plan],
+    again: Callable[[PlanningInput], PlanningInput],
     within_s: float = OUTDATED_S,
 ) -> Plan:
     """Plans, and reads again while the brokers did not show all that their controller knows.
@@ -86,7 +86,7 @@ def _is_outdated(plan: Plan) -> bool:
     return any(one.code == BROKER_OUTDATED for one in plan.diagnostics)
 
 
-def _planned(seen: Seen, targets: Sequence[str]) -> Plan:
+def _planned(seen: PlanningInput, targets: Sequence[str]) -> Plan:
     changes = diff(seen.desired, seen.observed, seen.topology)
     plan = make_plan(
         seen.desired, seen.observed, changes, seen.topology, Mode.APPLY, now_text(), tuple(targets)
@@ -104,7 +104,7 @@ def verified(plan: Plan, timeout_ms: int) -> Plan:
     return with_diagnostics(plan, verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))
 
 
-def drift_plan(seen: Seen) -> Plan:
+def drift_plan(seen: PlanningInput) -> Plan:
     """What the registry remembers against what is there: shown like a plan, never guarded nor applied."""
     found = drift(seen.desired, seen.observed)
     unread = [one for one in found if one.action is Action.UNKNOWN]

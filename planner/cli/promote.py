@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.editing import How, apply_with_state, wrong_state
+from planner.cli.editing import FlowCommandOptions, apply_with_state, wrong_state
 from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
@@ -18,7 +18,7 @@ from planner.cli.options import (
 from planner.cli.promote_topics import promote_topics
 from planner.cli.promote_wait import SILENT_MS, drained
 from planner.cli.validate import checked
-from planner.cli.verify import Pattern
+from planner.cli.verify import PatternParam
 from planner.model.topology import FlowState
 
 _STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
@@ -33,7 +33,7 @@ _STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
 @copied_within_option
 @click.option(
     "--topics",
-    type=Pattern(),
+    type=PatternParam(),
     metavar="RE",
     help="Only these topics of the flow; the others go on being copied.",
 )
@@ -57,7 +57,7 @@ def command(
     """
     topology = checked(path, var_files).topology
     known = flow_of(topology, flow)
-    how = How(path, var_files, auto_approve, lock_timeout, SILENT_MS, as_json)
+    how = FlowCommandOptions(path, var_files, auto_approve, lock_timeout, SILENT_MS, as_json)
     if topics is not None:
         return promote_topics(topology, known, topics, timeout / 1000, how)
     if known.state not in _STATES:

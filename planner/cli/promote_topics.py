@@ -4,20 +4,22 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.cli.editing import How, apply_edited, wrong_state
+from planner.cli.editing import FlowCommandOptions, apply_edited, wrong_state
 from planner.cli.promote_wait import drained
 from planner.declare.edit_promoted import with_promoted
 from planner.declare.files import text_to_edit
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.promoted import matches_nothing
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:
-    from runtime.contract.views.status_view import FlowSeen, TopicSeen
+    from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
 
 
-def promote_topics(topology: Topology, flow: Flow, pattern: str, seconds: float, how: How) -> int:
+def promote_topics(
+    topology: Topology, flow: Flow, pattern: str, seconds: float, how: FlowCommandOptions
+) -> int:
     """One that was promoted before is waited for no more: what may be left of that is done."""
     if flow.state is FlowState.PAUSED:
         raise Failure(
@@ -37,9 +39,9 @@ def promote_topics(topology: Topology, flow: Flow, pattern: str, seconds: float,
     )
 
 
-def chosen_of(seen: "FlowSeen", pattern: str) -> "list[TopicSeen]":
+def chosen_of(seen: "FlowStatusView", pattern: str) -> "list[TopicStatusView]":
     """Raises Failure where there is nothing to promote, or where it is the whole flow."""
-    match = Names([pattern]).match
+    match = NamePatterns([pattern]).match
     copied = [one for one in seen.topics if one.state != FlowState.PROMOTED]
     chosen = [one for one in copied if match(one.topic)]
     if chosen and len(chosen) == len(copied):

@@ -14,13 +14,13 @@ from planner.plan.promoted import source_is_silent
 from runtime.contract.records.status import PartitionState
 
 if TYPE_CHECKING:
-    from runtime.contract.views.status_view import FlowSeen, StatusSeen, TopicSeen
+    from runtime.contract.views.status_view import FlowStatusView, StatusView, TopicStatusView
 
 SILENT_MS = 10_000
 _LOOK_S = 1.0
 _ANOTHER_LOG = (PartitionState.RECREATED, PartitionState.DIVERGED)  # their lag is not known
 
-Chosen = Callable[["FlowSeen"], "Sequence[TopicSeen]"]
+Chosen = Callable[["FlowStatusView"], "Sequence[TopicStatusView]"]
 Late = Callable[[str, float, str], Failure]  # the flow, how long it was waited for, what is left
 
 
@@ -77,13 +77,13 @@ async def _until_copied(
 ) -> None:
     from planner.cli.status_asking import asked_of
     from runtime.audit.status.join import join
-    from runtime.audit.status.look import Looker
+    from runtime.audit.status.look import StatusReader
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    silence = Silence()
+    silence = SourceSilence()
     shown = ""
-    async with Looker(asked_of(topology), SILENT_MS / 1000) as looker:
+    async with StatusReader(asked_of(topology), SILENT_MS / 1000) as looker:
         before = await looker.look()
         while True:
             now = await looker.look()
@@ -107,7 +107,7 @@ async def _until_copied(
             await asyncio.sleep(_LOOK_S)
 
 
-class Silence:
+class SourceSilence:
     """Of a source: one that never answered is silent at once, one that did has a moment to come back."""
 
     def __init__(self) -> None:
@@ -119,11 +119,11 @@ class Silence:
         return not answers and (self._answered_at is None or now_s - self._answered_at > SILENT_MS / 1000)
 
 
-def _up(status: "StatusSeen", flow: "FlowSeen") -> bool:
+def _up(status: "StatusView", flow: "FlowStatusView") -> bool:
     return any(job.up for job in status.jobs if job.name == flow.job and job.destination == flow.destination)
 
 
-def left_to_copy(topics: "Sequence[TopicSeen]") -> str:
+def left_to_copy(topics: "Sequence[TopicStatusView]") -> str:
     """What is not copied yet, the most first; before all, partitions that stand still until someone acts."""
     stopped = [part for one in topics for part in one.partitions if part.state in _ANOTHER_LOG]
     if stopped:

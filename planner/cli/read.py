@@ -8,14 +8,14 @@ from planner.cli import as_json as json_output
 from planner.cli.options import json_option, timeout_option, topology_path_after, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode
-from runtime.audit.read.records import AtOffset, AtTime, Earliest, Newest, Start
+from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFromTimestamp, ReadNewest, Start
 
 FORMAT_VERSION = 1
 DEFAULT_LIMIT = 10
 _MOST = 100_000
 
 
-class From(click.ParamType[Start]):
+class StartParam(click.ParamType[Start]):
     """`earliest`, `latest`, `PARTITION:OFFSET`, or a time as in a topology."""
 
     name = "from"
@@ -26,13 +26,13 @@ class From(click.ParamType[Start]):
         text = str(value)
         partition, colon, offset = text.partition(":")
         if text == "earliest":
-            return Earliest()
+            return ReadFromEarliest()
         if text == "latest":
-            return Newest()
+            return ReadNewest()
         if colon and partition.isdecimal() and offset.isdecimal():
-            return AtOffset(int(partition), int(offset))
+            return ReadFromOffset(int(partition), int(offset))
         try:
-            return AtTime(moment(text))
+            return ReadFromTimestamp(moment(text))
         except NotReadable:
             self.fail(
                 f'"{text}" is none of earliest, latest, PARTITION:OFFSET, 2026-01-31T12:00:00Z', param, ctx
@@ -53,7 +53,7 @@ class From(click.ParamType[Start]):
 @click.option(
     "--from",
     "start",
-    type=From(),
+    type=StartParam(),
     default="latest",
     show_default=True,
     metavar="WHERE",

@@ -7,15 +7,15 @@ from planner.cli.known import cluster_of
 from planner.cli.status_asking import reaches_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
-from runtime.audit.read.records import ReadAsked
+from runtime.audit.read.records import ReadRecordsRequest
 from runtime.audit.read.records_trace import Known
 
 
-def read_asked(topology: Topology, name: str) -> ReadAsked:
+def read_asked(topology: Topology, name: str) -> ReadRecordsRequest:
     cluster = cluster_of(topology, name)
     pinned = {one.id: one.name for one in topology.clusters.values() if one.id is not None}
     others = dict(_others(topology, name))
-    return ReadAsked(reaches_of([cluster])[name], _into(topology, name), pinned, others)
+    return ReadRecordsRequest(reaches_of([cluster])[name], _into(topology, name), pinned, others)
 
 
 def _into(topology: Topology, name: str) -> dict[str, str]:

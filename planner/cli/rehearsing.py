@@ -11,13 +11,13 @@ from planner.model.diagnostic import ExitCode, Failure, warning
 from planner.model.topology import Flow, FlowState, GroupMode, Topology
 
 if TYPE_CHECKING:
-    from runtime.audit.offsets.rehearsal import RehearsalAsked
+    from runtime.audit.offsets.rehearsal import RehearsalRequest
     from runtime.contract.views.loss_view import GroupLoss, GroupTopics
-    from runtime.contract.views.status_view import StatusSeen
+    from runtime.contract.views.status_view import StatusView
 
 
 def show_groups(
-    topology: Topology, flows: Sequence[Flow], status: "StatusSeen", timeout: int, *, as_json: bool
+    topology: Topology, flows: Sequence[Flow], status: "StatusView", timeout: int, *, as_json: bool
 ) -> int:
     import msgspec
 
@@ -94,10 +94,10 @@ async def _groups(topology: Topology, flows: Sequence[Flow], within_s: float) ->
     return found
 
 
-def _asked(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalAsked]":
+def _asked(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalRequest]":
     from planner.cli.status_asking import reaches_of
     from planner.expand.routes import router_of
-    from runtime.audit.offsets.rehearsal import RehearsalAsked
+    from runtime.audit.offsets.rehearsal import RehearsalRequest
 
     router = router_of(topology)
     own = _own(topology)
@@ -106,7 +106,7 @@ def _asked(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Itera
             continue
         names = (flow.source_cluster, flow.destination_cluster)
         reaches = reaches_of((topology.clusters[name] for name in names), given_up=names[0])
-        yield RehearsalAsked(
+        yield RehearsalRequest(
             flow=flow.name,
             router=router,
             source=reaches[names[0]],

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from planner.cli.accept_loss import go_on_over_loss
-from planner.cli.editing import How, apply_with_state, wrong_state
+from planner.cli.editing import FlowCommandOptions, apply_with_state, wrong_state
 from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
@@ -53,7 +53,9 @@ def command(
     known = flow_of(checked(path, var_files).topology, flow)
     if known.state not in RUNNING:
         raise wrong_state(known, "resumed")
-    how = How(path, var_files, auto_approve, lock_timeout, timeout, as_json, must_copy=not accept)
+    how = FlowCommandOptions(
+        path, var_files, auto_approve, lock_timeout, timeout, as_json, must_copy=not accept
+    )
     code = apply_with_state(flow, FlowState.ACTIVE, how)
     if not accept or code != ExitCode.DONE:
         return code

@@ -8,9 +8,9 @@ from planner.cli.endpoints import endpoints_of
 from planner.cli.history import find, histories
 from planner.cli.pipeline import now_text
 from planner.model.address import Kind
-from planner.model.applied import Applied
+from planner.model.applied import ApplyRecord
 from planner.model.desired import Desired
-from planner.model.observed import ConfigsWanted, Observed, Wanted
+from planner.model.observed import ClusterDetailsRequest, Observed, TopicConfigsRequest
 from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, Step
 from planner.model.topology import Topology
@@ -37,7 +37,7 @@ def rollback_plan(topology: Topology, apply_id: str, timeout_ms: int) -> Plan:
     return _plan(topology, applied, observed)
 
 
-def _plan(topology: Topology, applied: Applied, observed: Observed) -> Plan:
+def _plan(topology: Topology, applied: ApplyRecord, observed: Observed) -> Plan:
     """Guarded like any other plan: protection and policies hold for going back, too."""
     back = roll_back(applied, observed)
     plan = make_plan(Desired(topology.name), observed, back.changes, topology, Mode.ROLLBACK, now_text())
@@ -45,7 +45,7 @@ def _plan(topology: Topology, applied: Applied, observed: Observed) -> Plan:
     return with_diagnostics(plan, [*back.diagnostics, *requirements(plan, plan.steps, observed)])
 
 
-def _wanted(steps: Iterable[Step], required: frozenset[str]) -> Mapping[str, Wanted]:
+def _wanted(steps: Iterable[Step], required: frozenset[str]) -> Mapping[str, ClusterDetailsRequest]:
     """Of what the apply touched: the keys it set, those that policies require, and its ACLs."""
     keys: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     acls: set[str] = set()
@@ -55,8 +55,8 @@ def _wanted(steps: Iterable[Step], required: frozenset[str]) -> Mapping[str, Wan
         elif step.address.kind is Kind.TOPIC:
             keys[step.cluster][step.address.name] |= _keys(step) | required
     return {
-        cluster: Wanted(
-            configs={name: ConfigsWanted(frozenset(found)) for name, found in keys[cluster].items()},
+        cluster: ClusterDetailsRequest(
+            configs={name: TopicConfigsRequest(frozenset(found)) for name, found in keys[cluster].items()},
             acls=cluster in acls,
         )
         for cluster in keys.keys() | acls

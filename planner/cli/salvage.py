@@ -22,10 +22,10 @@ from planner.cli.options import (
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, Topology
-from runtime.contract.views.salvage_view import Salvaged, SalvageSeen
+from runtime.contract.views.salvage_view import SalvagedRecord, SalvageView
 
 if TYPE_CHECKING:
-    from runtime.audit.salvage.salvage import SalvageAsked
+    from runtime.audit.salvage.salvage import SalvageRequest
 
 FORMAT_VERSION = 1
 
@@ -72,16 +72,16 @@ def command(
     declared = flow_of(topology, flow)
     if not replay:
         return _shown(_asked(topology, declared, timeout), export, as_json=as_json)
-    from planner.cli.salvage_replay import Replaying, refuse_while_running
+    from planner.cli.salvage_replay import ReplayCommand, refuse_while_running
     from planner.cli.salvage_replay import replay as replayed
 
     refuse_while_running(declared)
-    replaying = Replaying(topology, declared, to, auto_approve, lock_timeout, as_json)
+    replaying = ReplayCommand(topology, declared, to, auto_approve, lock_timeout, as_json)
     asked = _asked(topology, declared, timeout)
     return replayed(replaying, asked, lambda: _salvaged(asked, lambda _: None))
 
 
-def _shown(asked: "SalvageAsked", export: Path | None, *, as_json: bool) -> int:
+def _shown(asked: "SalvageRequest", export: Path | None, *, as_json: bool) -> int:
     from planner.cli.printing import print_lines
     from planner.render.salvage import as_json as document
     from planner.render.salvage import screen
@@ -102,17 +102,17 @@ def _shown(asked: "SalvageAsked", export: Path | None, *, as_json: bool) -> int:
     return ExitCode.ERROR if seen.unread else ExitCode.DONE
 
 
-def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageAsked":
+def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageRequest":
     from planner.cli.flow_specs import flow_spec
     from planner.expand.routes import router_of
-    from runtime.audit.salvage.salvage import SalvageAsked
+    from runtime.audit.salvage.salvage import SalvageRequest
 
     spec, clusters = flow_spec(topology, flow, timeout)
     source, destination = clusters[spec.source], clusters[spec.destination]
-    return SalvageAsked(spec, source, destination, router_of(topology), timeout / 1000)
+    return SalvageRequest(spec, source, destination, router_of(topology), timeout / 1000)
 
 
-def _salvaged(asked: "SalvageAsked", take: Callable[[Salvaged], None]) -> SalvageSeen:
+def _salvaged(asked: "SalvageRequest", take: Callable[[SalvagedRecord], None]) -> SalvageView:
     from planner.cli.answers import answered
     from runtime.audit.salvage.salvage import salvage
 
@@ -120,7 +120,7 @@ def _salvaged(asked: "SalvageAsked", take: Callable[[Salvaged], None]) -> Salvag
 
 
 @contextmanager
-def _exported(file: Path | None) -> Iterator[Callable[[Salvaged], None]]:
+def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
     """The whole file is there in the end, or none."""
     if file is None:
         yield lambda _: None

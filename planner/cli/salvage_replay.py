@@ -16,16 +16,16 @@ from planner.model.topology import ENDED, Flow, Topology
 from planner.render.salvage_replay import as_json as document
 from planner.render.salvage_replay import done, planned, replayable
 from planner.store import log
-from runtime.audit.salvage.salvage import SalvageAsked
+from runtime.audit.salvage.salvage import SalvageRequest
 from runtime.contract.spec import naming
-from runtime.contract.views.salvage_view import SalvageSeen
+from runtime.contract.views.salvage_view import SalvageView
 from runtime.replay.request import ReplayOutcome, ReplayRequest
 
 FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Replaying:
+class ReplayCommand:
     """`to` is None where every topic goes into the flow's own."""
 
     topology: Topology
@@ -42,7 +42,7 @@ def refuse_while_running(flow: Flow) -> None:
         raise _running(flow.name, flow.state.value)
 
 
-def replay(replaying: Replaying, asked: SalvageAsked, salvaged: Callable[[], SalvageSeen]) -> int:
+def replay(replaying: ReplayCommand, asked: SalvageRequest, salvaged: Callable[[], SalvageView]) -> int:
     """Shown, asked about, done; the exit code."""
     seen = salvaged()
     if seen.state not in ENDED:
@@ -65,7 +65,7 @@ def replay(replaying: Replaying, asked: SalvageAsked, salvaged: Callable[[], Sal
     return ExitCode.ERROR if unfinished else ExitCode.DONE
 
 
-def _request(replaying: Replaying, asked: SalvageAsked, seen: SalvageSeen) -> ReplayRequest:
+def _request(replaying: ReplayCommand, asked: SalvageRequest, seen: SalvageView) -> ReplayRequest:
     from runtime.replay.target import parts, targets, unfit
 
     wanted, to = replayable(seen), replaying.to
@@ -85,7 +85,7 @@ def _request(replaying: Replaying, asked: SalvageAsked, seen: SalvageSeen) -> Re
     )
 
 
-def _carried_out(replaying: Replaying, request: ReplayRequest) -> ReplayOutcome:
+def _carried_out(replaying: ReplayCommand, request: ReplayRequest) -> ReplayOutcome:
     from runtime import replay
     from runtime.replay.request import decode_outcome, encode_request
 

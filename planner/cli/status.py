@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.options import Duration, json_option, timeout_option, topology_path, var_file_option
+from planner.cli.options import DurationParam, json_option, timeout_option, topology_path, var_file_option
 from planner.declare import load
 from planner.model.diagnostic import ExitCode
 
 if TYPE_CHECKING:
-    from runtime.contract.views.status_view import StatusSeen
+    from runtime.contract.views.status_view import StatusView
 
 FORMAT_VERSION = 1
 
@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 @click.option("--watch", is_flag=True, help="Look again and again until Ctrl-C, with what came before.")
 @click.option(
     "--every",
-    type=Duration(),
+    type=DurationParam(),
     default="2s",
     show_default=True,
     metavar="DURATION",
@@ -31,7 +31,7 @@ FORMAT_VERSION = 1
 )
 @click.option(
     "--over",
-    type=Duration(),
+    type=DurationParam(),
     default="1s",
     show_default=True,
     metavar="DURATION",
@@ -58,11 +58,11 @@ def command(
     Exit code: 0 done, 1 where a destination could not be read (the rest is shown).
     """
     from planner.cli.status_asking import asked_of
-    from planner.render.status import Depth
+    from planner.render.status import DetailLevel
     from runtime.audit.status.look import read_status
 
     asked = asked_of(load(path, var_files))
-    depth = Depth.PARTITIONS if every_partition else Depth.TOPICS if topics else Depth.FLOWS
+    depth = DetailLevel.PARTITIONS if every_partition else DetailLevel.TOPICS if topics else DetailLevel.FLOWS
     if watch:
         from planner.cli.status_watch import watch as follow
 
@@ -78,19 +78,19 @@ def command(
     return exit_code(status)
 
 
-def document(status: "StatusSeen") -> dict[str, object]:
+def document(status: "StatusView") -> dict[str, object]:
     import msgspec
 
     return {"format_version": FORMAT_VERSION, **msgspec.to_builtins(status)}
 
 
-def exit_code(status: "StatusSeen") -> int:
+def exit_code(status: "StatusView") -> int:
     return ExitCode.DONE if all(flow.destination_answers for flow in status.flows) else ExitCode.ERROR
 
 
-def show(status: "StatusSeen", depth: "object") -> None:
+def show(status: "StatusView", depth: "object") -> None:
     from planner.cli.printing import print_lines
-    from planner.render.status import Depth, screen
+    from planner.render.status import DetailLevel, screen
 
-    assert isinstance(depth, Depth)
+    assert isinstance(depth, DetailLevel)
     print_lines(lambda width: screen(status, width, depth))

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
 from planner.expand.routes import opposite_of, router_of
 from planner.model.topology import Cluster, Flow, Topology
-from runtime.audit.ledger import Reach
-from runtime.audit.status.facts import FlowAsked, StatusAsked
+from runtime.audit.ledger import ClusterAccess
+from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
 
 
-def reaches_of(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, Reach]:
+def reaches_of(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, ClusterAccess]:
     """How to reach them, secrets resolved. Failure names every one that can't be had."""
     listed = list(clusters)
     endpoints = endpoints_of(listed)
     return {
-        one.name: Reach(
+        one.name: ClusterAccess(
             one.name,
             one.bootstrap,
             endpoints[one.name].settings,
@@ -27,12 +27,12 @@ def reaches_of(clusters: Iterable[Cluster], given_up: str | None = None) -> dict
     }
 
 
-def asked_of(topology: Topology, given_up: str | None = None) -> StatusAsked:
+def asked_of(topology: Topology, given_up: str | None = None) -> StatusRequest:
     """Of the clusters that a flow touches; one that is given up is not waited for long."""
     flows = [topology.flows[name] for name in sorted(topology.flows)]
     names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
     clusters = [topology.clusters[name] for name in sorted(names)]
-    return StatusAsked(
+    return StatusRequest(
         topology=topology.name,
         clusters=reaches_of(clusters, given_up),
         flows=[_asked(flow, topology) for flow in flows],
@@ -40,9 +40,9 @@ def asked_of(topology: Topology, given_up: str | None = None) -> StatusAsked:
     )
 
 
-def _asked(flow: Flow, topology: Topology) -> FlowAsked:
+def _asked(flow: Flow, topology: Topology) -> FlowStatusRequest:
     opposite = opposite_of(flow, topology)
-    return FlowAsked(
+    return FlowStatusRequest(
         name=flow.name,
         source=flow.source_cluster,
         destination=flow.destination_cluster,

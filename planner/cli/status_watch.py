@@ -12,40 +12,44 @@ from rich.live import Live
 
 from planner.cli.printing import console, on_one_line, print_lines, terminal_width
 from planner.cli.status import document
-from planner.render.status import Depth, screen
-from planner.render.status_rows import Trail
-from runtime.audit.status.facts import StatusAsked
+from planner.render.status import DetailLevel, screen
+from planner.render.status_rows import FlowHistory
+from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.join import join
-from runtime.audit.status.look import Looker
-from runtime.contract.views.status_view import StatusSeen
+from runtime.audit.status.look import StatusReader
+from runtime.contract.views.status_view import StatusView
 
 _REMEMBERED = 20
 _LATER_WITHIN_S = 3.0  # a cluster that is down must not hold what the others have to say
 
 
-class Trails:
+class FlowHistories:
     """The last rates and lags of each flow."""
 
     def __init__(self) -> None:
         self._rates: dict[str, deque[float | None]] = {}
         self._lags: dict[str, deque[float | None]] = {}
 
-    def take(self, status: StatusSeen) -> Mapping[str, Trail]:
+    def take(self, status: StatusView) -> Mapping[str, FlowHistory]:
         for flow in status.flows:
             self._rates.setdefault(flow.name, deque(maxlen=_REMEMBERED)).append(flow.records_per_s)
             self._lags.setdefault(flow.name, deque(maxlen=_REMEMBERED)).append(flow.lag_records)
-        return {name: Trail(tuple(rates), tuple(self._lags[name])) for name, rates in self._rates.items()}
+        return {
+            name: FlowHistory(tuple(rates), tuple(self._lags[name])) for name, rates in self._rates.items()
+        }
 
 
-async def watch(asked: StatusAsked, every_s: float, within_s: float, depth: Depth, *, as_json: bool) -> None:
+async def watch(
+    asked: StatusRequest, every_s: float, within_s: float, depth: DetailLevel, *, as_json: bool
+) -> None:
     """Until it is interrupted. With `as_json`, a document a line."""
-    trails = Trails()
+    trails = FlowHistories()
     live = (
         None
         if as_json or not sys.stdout.isatty()
         else Live(console=console(terminal_width()), auto_refresh=False)
     )
-    async with Looker(asked, within_s) as looker:
+    async with StatusReader(asked, within_s) as looker:
         before = await looker.look()
         looker.within_s = min(within_s, _LATER_WITHIN_S)
         try:
@@ -63,7 +67,12 @@ async def watch(asked: StatusAsked, every_s: float, within_s: float, depth: Dept
 
 
 def _show(
-    status: StatusSeen, depth: Depth, trails: Mapping[str, Trail], live: Live | None, *, as_json: bool
+    status: StatusView,
+    depth: DetailLevel,
+    trails: Mapping[str, FlowHistory],
+    live: Live | None,
+    *,
+    as_json: bool,
 ) -> None:
     if as_json:
         click.echo(json.dumps(document(status), ensure_ascii=False))
@@ -74,4 +83,4 @@ def _show(
         click.echo()
 
 
-__all__ = ["Trails", "watch"]
+__all__ = ["FlowHistories", "watch"]

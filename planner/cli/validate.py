@@ -8,7 +8,7 @@ import click
 from planner.cli import as_json as json_output
 from planner.cli.app import show
 from planner.cli.options import json_option, topology_path, var_file_option
-from planner.declare import Loaded, in_order, load_with_warnings
+from planner.declare import LoadedTopology, in_order, load_with_warnings
 from planner.declare.load import NOTHING_EDITED
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
 from planner.model.topology import Topology
@@ -39,7 +39,7 @@ def checked(
     *,
     may_declare_nothing: bool = False,
     edited: Mapping[Path, str] = NOTHING_EDITED,
-) -> Loaded:
+) -> LoadedTopology:
     """The topology, without errors that can be found offline. `edited` stands in for what files hold."""
     from planner.expand import lint_offline
 
@@ -47,7 +47,7 @@ def checked(
     found = in_order([*loaded.warnings, *lint_offline(loaded.topology)])
     if any(one.severity is Severity.ERROR for one in found):
         raise Failure(found)
-    return Loaded(loaded.topology, found, loaded.files)
+    return LoadedTopology(loaded.topology, found, loaded.files)
 
 
 def summary(topology: Topology) -> str:

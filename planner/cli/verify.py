@@ -16,7 +16,7 @@ from planner.cli.verify_book import book_of
 from planner.declare import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import ENDED
-from runtime.audit.verify.request import Outcome, VerifyRequest
+from runtime.audit.verify.request import VerificationOutcome, VerifyRequest
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.regex import UnreadableRegex, regex
 
@@ -25,28 +25,30 @@ _TASKS = 2  # on a cluster, of a job whose slots are as many as there are cores
 _RANGE = re.compile(r"(?P<low>\d*):(?P<high>\d*)|last:(?P<last>\d+)")
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     low: int | None = None
     high: int | None = None
     last: int | None = None
 
 
-class Range(click.ParamType[Bounds]):
+class RangeParam(click.ParamType[OffsetBounds]):
     """`FROM:TO`, either may be left out, or `last:N`."""
 
     name = "range"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Bounds:
-        if isinstance(value, Bounds):
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> OffsetBounds:
+        if isinstance(value, OffsetBounds):
             return value
         found = _RANGE.fullmatch(str(value))
         low, high, last = (int(one) if one else None for one in found.groups()) if found else (None,) * 3
         if found is None or (low is not None and high is not None and low >= high):
             self.fail(f'"{value}" is none of FROM:TO, FROM:, :TO, last:N', param, ctx)
-        return Bounds(low, high, last)
+        return OffsetBounds(low, high, last)
 
 
-class Percent(click.ParamType[float]):
+class PercentParam(click.ParamType[float]):
     """`5%`; the sign may be left out."""
 
     name = "percent"
@@ -61,7 +63,7 @@ class Percent(click.ParamType[float]):
         return share
 
 
-class Rate(click.ParamType[int]):
+class RateParam(click.ParamType[int]):
     """`20MB/s` → bytes a second, as in a topology."""
 
     name = "rate"
@@ -75,7 +77,7 @@ class Rate(click.ParamType[int]):
             self.fail(f'"{value}" is no rate: {wrong.mend}', param, ctx)
 
 
-class Pattern(click.ParamType[str]):
+class PatternParam(click.ParamType[str]):
     name = "regex"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -87,24 +89,26 @@ class Pattern(click.ParamType[str]):
 
 @click.command()
 @click.argument("flow")
-@click.option("--topics", type=Pattern(), metavar="RE", help="Only topics of the source with such a name.")
+@click.option(
+    "--topics", type=PatternParam(), metavar="RE", help="Only topics of the source with such a name."
+)
 @click.option(
     "--range",
     "bounds",
-    type=Range(),
-    default=Bounds(),
+    type=RangeParam(),
+    default=OffsetBounds(),
     metavar="FROM:TO|last:N",
     help="Only these source offsets of each partition, TO not included; or the last N.  [default: all]",
 )
 @click.option(
     "--sample",
-    type=Percent(),
+    type=PercentParam(),
     default="100%",
     show_default=True,
     metavar="P%",
     help="Only such a share, in random stretches of 1,000 offsets.",
 )
-@click.option("--rate", type=Rate(), metavar="RATE", help="Read at most so much, for example 20MB/s.")
+@click.option("--rate", type=RateParam(), metavar="RATE", help="Read at most so much, for example 20MB/s.")
 @click.option("--resume", is_flag=True, help="Go on where the same command was cut.")
 @click.option(
     "--on-cluster",
@@ -118,7 +122,7 @@ class Pattern(click.ParamType[str]):
 def command(
     flow: str,
     topics: str | None,
-    bounds: Bounds,
+    bounds: OffsetBounds,
     sample: float,
     rate: int | None,
     resume: bool,
@@ -186,7 +190,9 @@ def _on_its_cluster(job: JobSpec) -> JobSpec:
     return replace(job, slots=slots, launch=replace(launch, conf=conf))
 
 
-def _run(request: VerifyRequest, book: Path | None, *, resume: bool, where: JobSpec | None) -> Outcome:
+def _run(
+    request: VerifyRequest, book: Path | None, *, resume: bool, where: JobSpec | None
+) -> VerificationOutcome:
     from runtime import audit
     from runtime.audit.verify.request import decode_outcome, encode_request
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from planner.cli.app import show
 from planner.cli.endpoints import endpoints_of
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.model.address import flow_address
 from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan, PlannedFlow
@@ -17,10 +17,10 @@ from planner.model.topology import RUNNING
 from planner.observe.jobs import read_specs
 from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.views.status_view import PartitionWaits, StatusSeen
+from runtime.contract.views.status_view import PartitionWaits, StatusView
 
 if TYPE_CHECKING:
-    from runtime.audit.status.facts import StatusAsked
+    from runtime.audit.status.facts import StatusRequest
 
 NOTICED_S = 10.0  # a job that was told how it goes on has committed that by then
 _LOOK_S = 0.5
@@ -45,7 +45,7 @@ def waiting(
     return asyncio.run(_found(asked, timeout_ms / 1000, patience_s)) if asked.flows else ()
 
 
-def _specs(endpoint: Endpoint) -> dict[str, JobSpec]:
+def _specs(endpoint: ClusterEndpoint) -> dict[str, JobSpec]:
     """Returns what the jobs there run by. A status topic that can't be read is a warning."""
     try:
         return read_specs(endpoint)
@@ -70,33 +70,33 @@ def _has(specs: Mapping[str, JobSpec], flow: PlannedFlow) -> bool:
 
 def _asked(
     plan: Plan, flows: Sequence[PlannedFlow], specs: Mapping[str, Mapping[str, JobSpec]]
-) -> "StatusAsked":
+) -> "StatusRequest":
     from planner.cli.status_asking import reaches_of
-    from runtime.audit.status.facts import FlowAsked, StatusAsked
+    from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
     from runtime.contract.spec.route import Router
     from runtime.contract.spec.spec_routes import routes_of
 
     clusters = {name for one in flows for name in (one.source_cluster, one.destination_cluster)}
     told = [specs[one.destination_cluster][one.job] for one in flows]
     routes = {route.flow: route for spec in told for route in routes_of(spec)}
-    return StatusAsked(
+    return StatusRequest(
         topology=plan.topology,
         clusters=reaches_of(plan.connections[name] for name in sorted(clusters)),
         flows=[
-            FlowAsked(one.name, one.source_cluster, one.destination_cluster, one.job, one.state)
+            FlowStatusRequest(one.name, one.source_cluster, one.destination_cluster, one.job, one.state)
             for one in flows
         ],
         router=Router(routes.values()),
     )
 
 
-async def _found(asked: "StatusAsked", within_s: float, patience_s: float) -> tuple[PartitionWaits, ...]:
+async def _found(asked: "StatusRequest", within_s: float, patience_s: float) -> tuple[PartitionWaits, ...]:
     from runtime.audit.status.join import join
-    from runtime.audit.status.look import Looker
+    from runtime.audit.status.look import StatusReader
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
-    async with Looker(asked, within_s, times=False) as looker:
+    async with StatusReader(asked, within_s, times=False) as looker:
         while True:
             found = tuple(waits_of(join(asked, await looker.look())))
             if not found or loop.time() >= deadline:
@@ -104,7 +104,7 @@ async def _found(asked: "StatusAsked", within_s: float, patience_s: float) -> tu
             await asyncio.sleep(_LOOK_S)
 
 
-def waits_of(status: StatusSeen) -> Iterator[PartitionWaits]:
+def waits_of(status: StatusView) -> Iterator[PartitionWaits]:
     """Yields the partitions that go on only when the topology or an operator says how."""
     for flow in status.flows:
         for one in flow.partitions:

@@ -5,6 +5,6 @@ text → nodes with places (parse) → one tree (merge) → expressions computed
 of the language (read) → defaults (inherit) → what must hold between the parts (checks) → Topology (build).
 """
 
-from planner.declare.load import Loaded, in_order, load, load_with_warnings
+from planner.declare.load import LoadedTopology, in_order, load, load_with_warnings
 
-__all__ = ["Loaded", "in_order", "load", "load_with_warnings"]
+__all__ = ["LoadedTopology", "in_order", "load", "load_with_warnings"]

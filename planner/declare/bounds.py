@@ -24,15 +24,15 @@ MOST_PAIRS = 5_000_000  # of a topic's name and a flow or regex
 MOST_MISTAKES = 1_000  # that are told at once
 
 
-class TooMuch(ValueError):
+class BoundExceeded(ValueError):
     """A bound that would be passed, as words for an error."""
 
 
-class Exhausted(TooMuch):
+class TopologyBoundExceeded(BoundExceeded):
     """A bound of the whole topology that was passed: nothing more is computed."""
 
 
-class Spent:
+class RemainingBound:
     """What is left of a bound of the whole topology."""
 
     def __init__(self, most: int, what: str) -> None:
@@ -40,10 +40,10 @@ class Spent:
         self._what = f"{what} more than {most:,}"
 
     def take(self, amount: int) -> None:
-        """Raise Exhausted where no such amount is left."""
+        """Raise TopologyBoundExceeded where no such amount is left."""
         self._left -= amount
         if self._left < 0:
-            raise Exhausted(self._what)
+            raise TopologyBoundExceeded(self._what)
 
 
 def size(value: Any, most: int = LONGEST_RESULT) -> int:
@@ -73,9 +73,9 @@ def nodes(value: Any) -> int:
 
 
 def refuse_longer(amount: int) -> None:
-    """Raise TooMuch where one result would be longer than LONGEST_RESULT."""
+    """Raise BoundExceeded where one result would be longer than LONGEST_RESULT."""
     if amount > LONGEST_RESULT:
-        raise TooMuch(f"it comes to more than {LONGEST_RESULT:,} characters")
+        raise BoundExceeded(f"it comes to more than {LONGEST_RESULT:,} characters")
 
 
 def refuse_more_mistakes(found: Many[Diagnostic]) -> None:

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from planner.declare.build_flow import flow_of
 from planner.declare.digest import digest_of
-from planner.declare.fields import Fields, Placed
-from planner.declare.parts import Parts
+from planner.declare.fields import NamedReference, ParsedRecord
+from planner.declare.parts import TopologyParts
 from planner.declare.settings import value_as_text
-from planner.model.diagnostic import Source
+from planner.model.diagnostic import SourceLocation
 from planner.model.topology import (
     Acl,
     AclRule,
@@ -36,7 +36,7 @@ JOB = Job("")  # what a job has that says nothing
 _COMPARISON = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*(.*?)\s*", re.DOTALL)
 
 
-def topology_of(parts: Parts) -> Topology:
+def topology_of(parts: TopologyParts) -> Topology:
     """Sorted by name throughout: the order of keys, entries and files means nothing."""
     root = parts.root
     built = sorted((flow_of(flow) for flow in parts.flows), key=lambda flow: flow.name)
@@ -53,8 +53,8 @@ def topology_of(parts: Parts) -> Topology:
     return digest_of(topology)
 
 
-def _internal(fields: Fields) -> Internal:
-    kept: Fields = fields["timestamps"]
+def _internal(fields: ParsedRecord) -> Internal:
+    kept: ParsedRecord = fields["timestamps"]
     timestamps = Timestamps(
         kept.get("replication"), kept.get("retention"), kept["partitions"], kept["max_per_partition"]
     )
@@ -69,12 +69,12 @@ def _acl_order(acl: Acl) -> AclRule:
     return acl.rule
 
 
-def _cluster(name: str, fields: Fields) -> Cluster:
+def _cluster(name: str, fields: ParsedRecord) -> Cluster:
     bootstrap = ",".join(part.strip() for text in fields["bootstrap"] for part in text.split(","))
     return Cluster(name, bootstrap, fields.get("id"), fields.get("client") or {}, fields.source)
 
 
-def topics_of(fields: Fields) -> list[Topic]:
+def topics_of(fields: ParsedRecord) -> list[Topic]:
     """One for each cluster that is named."""
     return [
         Topic(
@@ -91,7 +91,7 @@ def topics_of(fields: Fields) -> list[Topic]:
     ]
 
 
-def acls_of(fields: Fields) -> list[Acl]:
+def acls_of(fields: ParsedRecord) -> list[Acl]:
     """Each operation on each name at each cluster is one binding."""
     resources = [(kind, name) for key, kind in RESOURCES.items() for name in fields.get(key) or ()]
     if fields["whole_cluster"]:
@@ -120,15 +120,15 @@ def acls_of(fields: Fields) -> list[Acl]:
     ]
 
 
-def _jobs(declared: dict[str, Fields], flows: list[Flow]) -> dict[str, Job]:
+def _jobs(declared: dict[str, ParsedRecord], flows: list[Flow]) -> dict[str, Job]:
     """Those that are written down, and for every other job that a flow names one with the defaults."""
     names = sorted({*declared, *(flow.job for flow in flows)})
     return {name: _job(name, declared[name]) if name in declared else Job(name) for name in names}
 
 
-def _job(name: str, fields: Fields) -> Job:
+def _job(name: str, fields: ParsedRecord) -> Job:
     launcher: str = fields["launcher"]
-    metrics: Fields | None = fields.get("metrics")
+    metrics: ParsedRecord | None = fields.get("metrics")
     return Job(
         name=name,
         launcher=launcher,
@@ -144,8 +144,8 @@ def _job(name: str, fields: Fields) -> Job:
     )
 
 
-def _policies(fields: Fields) -> Policies:
-    require: dict[str, Placed] = fields.get("require") or {}
+def _policies(fields: ParsedRecord) -> Policies:
+    require: dict[str, NamedReference] = fields.get("require") or {}
     return Policies(
         fields["max_deletes"],
         tuple(
@@ -155,7 +155,7 @@ def _policies(fields: Fields) -> Policies:
     )
 
 
-def requirement(subject: str, text: str, source: Source | None) -> Requirement:
+def requirement(subject: str, text: str, source: SourceLocation | None) -> Requirement:
     found = _COMPARISON.fullmatch(text)
     assert found is not None
     operator: Any = found[1] or "=="

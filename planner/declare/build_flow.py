@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from planner.declare.fields import Fields, Placed
+from planner.declare.fields import NamedReference, ParsedRecord
 from planner.model.topology import (
     Configs,
     ConfigSync,
@@ -24,11 +24,11 @@ from planner.model.topology import (
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 
 
-def flow_of(fields: Fields) -> Flow:
+def flow_of(fields: ParsedRecord) -> Flow:
     """`fields` is complete and without mistakes."""
-    destination: Placed = fields["to"]
-    job: Placed | None = fields.get("job")
-    reverse_of: Placed | None = fields.get("reverse_of")
+    destination: NamedReference = fields["to"]
+    job: NamedReference | None = fields.get("job")
+    reverse_of: NamedReference | None = fields.get("reverse_of")
     restart_from = fields.get("restart_from")
     return Flow(
         name=fields["name"],
@@ -63,25 +63,25 @@ def rename_of(value: Any) -> Rename:
     match value:
         case str():
             return Template(value)
-        case Fields():
+        case ParsedRecord():
             return Match(value["match"], value["to"])
         case _:
             return Table(tuple(sorted(value.items())))
 
 
-def _selection(fields: Fields) -> Selection:
+def _selection(fields: ParsedRecord) -> Selection:
     return Selection(fields["include"], fields["exclude"], fields["default_exclude"])
 
 
-def _groups(fields: Fields) -> Groups:
+def _groups(fields: ParsedRecord) -> Groups:
     return Groups(_selection(fields), fields["sync"], fields["every"], GroupMode(fields["mode"]))
 
 
 def _start(value: Any) -> Start:
     match value:
-        case Fields() if "timestamp" in value.values:
+        case ParsedRecord() if "timestamp" in value.values:
             return StartAtTimestamp(value["timestamp"])
-        case Fields():
+        case ParsedRecord():
             return StartAtOffsets(value["offsets"])
         case "latest":
             return StartAt("latest")
@@ -89,11 +89,11 @@ def _start(value: Any) -> Start:
             return StartAt("earliest")
 
 
-def _every(duty: Fields | None) -> int | None:
+def _every(duty: ParsedRecord | None) -> int | None:
     return duty["every"] if duty is not None else None
 
 
-def _origin_commits(duty: Fields | None, flow: str) -> OriginCommits | None:
+def _origin_commits(duty: ParsedRecord | None, flow: str) -> OriginCommits | None:
     if duty is None:
         return None
     return OriginCommits(duty.get("group") or f"repl.{flow}", duty["every"])

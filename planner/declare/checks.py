@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterable
 
 from planner.declare.build_flow import rename_of
-from planner.declare.fields import INVALID, Fields, Placed
+from planner.declare.fields import INVALID, NamedReference, ParsedRecord
 from planner.declare.hints import did_you_mean, prose
-from planner.declare.parts import Parts
-from planner.model.diagnostic import Diagnostic, Source, error, warning
+from planner.declare.parts import TopologyParts
+from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import SecretRef, looks_secret
 from runtime.contract.client.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
 from runtime.contract.spec import rename
@@ -17,7 +17,7 @@ from runtime.contract.spec.naming import metric_name
 GLOB = re.compile(r"[A-Za-z0-9_\\.-]*[A-Za-z0-9_-]\*")
 
 
-def check(parts: Parts) -> list[Diagnostic]:
+def check(parts: TopologyParts) -> list[Diagnostic]:
     return [
         *_clusters(parts),
         *_cluster_references(parts),
@@ -27,9 +27,9 @@ def check(parts: Parts) -> list[Diagnostic]:
     ]
 
 
-def _clusters(parts: Parts) -> Iterable[Diagnostic]:
+def _clusters(parts: TopologyParts) -> Iterable[Diagnostic]:
     for name, cluster in parts.clusters.items():
-        if not isinstance(cluster, Fields):
+        if not isinstance(cluster, ParsedRecord):
             continue
         for text in cluster.get("bootstrap") or ():
             for address in text.split(","):
@@ -48,15 +48,15 @@ def _clusters(parts: Parts) -> Iterable[Diagnostic]:
                 yield from _token_endpoint(name, value, cluster.place("client"))
 
 
-def _token_endpoint(cluster: str, url: str, place: Source) -> Iterable[Diagnostic]:
+def _token_endpoint(cluster: str, url: str, place: SourceLocation) -> Iterable[Diagnostic]:
     problem = token_endpoint_problem(url, os.environ)
     if problem is not None:
         what = f'"{TOKEN_ENDPOINT_URL}" of cluster {cluster} {problem[0]}'
         yield error(what, problem[1], source=place, code="token_endpoint")
 
 
-def _cluster_references(parts: Parts) -> Iterable[Diagnostic]:
-    references: list[Placed] = []
+def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
+    references: list[NamedReference] = []
     for one in (*parts.topics, *parts.acls):
         named = one.get("cluster") or ()
         references += named
@@ -73,11 +73,11 @@ def _cluster_references(parts: Parts) -> Iterable[Diagnostic]:
             yield _unknown("cluster", reference, parts.clusters)
 
 
-def _texts(references: Iterable[Placed]) -> set[str]:
+def _texts(references: Iterable[NamedReference]) -> set[str]:
     return {reference.text for reference in references}
 
 
-def _unknown(kind: str, reference: Placed, known: Iterable[str]) -> Diagnostic:
+def _unknown(kind: str, reference: NamedReference, known: Iterable[str]) -> Diagnostic:
     names = sorted(known)
     mend = did_you_mean(reference.text, names) or (
         f"declare it under {kind}s; there is {prose(names[:10], 'and')}"
@@ -87,8 +87,8 @@ def _unknown(kind: str, reference: Placed, known: Iterable[str]) -> Diagnostic:
     return error(f'there is no {kind} "{reference.text}"', mend, source=reference.source)
 
 
-def _twice(kind: str, named: Iterable[tuple[str | None, Source]]) -> Iterable[Diagnostic]:
-    first: dict[str, Source] = {}
+def _twice(kind: str, named: Iterable[tuple[str | None, SourceLocation]]) -> Iterable[Diagnostic]:
+    first: dict[str, SourceLocation] = {}
     for name, place in named:
         if name is None:
             continue
@@ -100,8 +100,8 @@ def _twice(kind: str, named: Iterable[tuple[str | None, Source]]) -> Iterable[Di
             first[name] = place
 
 
-def _topics(parts: Parts) -> Iterable[Diagnostic]:
-    named: dict[tuple[str, str], tuple[str, Source]] = {}
+def _topics(parts: TopologyParts) -> Iterable[Diagnostic]:
+    named: dict[tuple[str, str], tuple[str, SourceLocation]] = {}
     for topic in parts.topics:
         name = topic.get("name")
         for cluster in topic.get("cluster") or () if name is not None else ():
@@ -116,7 +116,7 @@ def _topics(parts: Parts) -> Iterable[Diagnostic]:
                 yield error(what, "Kafka takes . and _ for the same: rename one", source=topic.place("name"))
 
 
-def _flow(flow: Fields, parts: Parts) -> Iterable[Diagnostic]:
+def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
     source, destination = flow.get("from"), flow.get("to")
     if source and destination and source.text == destination.text:
         what = f'the flow copies "{source.text}" to itself'
@@ -134,7 +134,7 @@ def _flow(flow: Fields, parts: Parts) -> Iterable[Diagnostic]:
         yield error(why, "a rename must have a way back", source=flow.place("rename"))
     for key in ("topics", "groups"):
         selected = flow.get(key)
-        for pattern in (selected.get("include") or ()) if isinstance(selected, Fields) else ():
+        for pattern in (selected.get("include") or ()) if isinstance(selected, ParsedRecord) else ():
             if GLOB.fullmatch(pattern):
                 what = f'"{pattern}" is a regex: its star repeats the one sign before it'
                 mend = f'write "{pattern[:-1]}.*" for every name that begins so'
@@ -143,13 +143,13 @@ def _flow(flow: Fields, parts: Parts) -> Iterable[Diagnostic]:
 
 def _whole(renamed: object) -> bool:
     """Whether a rename could be read to its end."""
-    if isinstance(renamed, Fields):
+    if isinstance(renamed, ParsedRecord):
         return {"match", "to"} <= renamed.values.keys()
     return not (isinstance(renamed, dict) and INVALID in renamed.values())
 
 
-def _reverse(flow: Fields, parts: Parts) -> Iterable[Diagnostic]:
-    reference: Placed = flow["reverse_of"]
+def _reverse(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+    reference: NamedReference = flow["reverse_of"]
     others = {other["name"]: other for other in parts.flows if other.get("name")}
     other = others.get(reference.text)
     if other is None:

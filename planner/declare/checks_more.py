@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from planner.declare import scalars
 from planner.declare.build import RESOURCES, acls_of, requirement
-from planner.declare.fields import Fields, Placed
+from planner.declare.fields import NamedReference, ParsedRecord
 from planner.declare.hints import did_you_mean, prose
-from planner.declare.parts import Parts
+from planner.declare.parts import TopologyParts
 from planner.declare.settings import WORDS
-from planner.model.diagnostic import Diagnostic, Source, error, warning
+from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import AclRule
 
 # What each launcher's master begins with.
@@ -33,12 +33,12 @@ OPERATIONS = {
 SUBJECTS = ("partitions", "replication")
 
 
-def check_more(parts: Parts) -> list[Diagnostic]:
+def check_more(parts: TopologyParts) -> list[Diagnostic]:
     return [*_acls(parts), *_jobs(parts), *_policies(parts)]
 
 
-def _acls(parts: Parts) -> Iterable[Diagnostic]:
-    first: dict[AclRule, Source] = {}
+def _acls(parts: TopologyParts) -> Iterable[Diagnostic]:
+    first: dict[AclRule, SourceLocation] = {}
     for acl in parts.acls:
         if problem := _incomplete(acl):
             yield error(*problem, source=acl.source)
@@ -61,7 +61,7 @@ def _acls(parts: Parts) -> Iterable[Diagnostic]:
             )
 
 
-def _incomplete(acl: Fields) -> tuple[str, str] | None:
+def _incomplete(acl: ParsedRecord) -> tuple[str, str] | None:
     if not (acl.get("whole_cluster") or any(key in acl.places for key in RESOURCES)):
         return "an ACL that does not say on what", f"add one of {prose([*RESOURCES, 'whole_cluster'])}"
     if "allow" not in acl.places and "deny" not in acl.places:
@@ -69,7 +69,7 @@ def _incomplete(acl: Fields) -> tuple[str, str] | None:
     return None
 
 
-def _jobs(parts: Parts) -> Iterable[Diagnostic]:
+def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:
     used = {named.text for flow in parts.flows if (named := flow.get("job") or flow.get("to"))}
     for name, job in parts.jobs.items():
         if name not in used:
@@ -80,11 +80,11 @@ def _jobs(parts: Parts) -> Iterable[Diagnostic]:
                 code="unused_job",
                 source=_at(job),
             )
-        if isinstance(job, Fields):
+        if isinstance(job, ParsedRecord):
             yield from _job(job)
 
 
-def _job(job: Fields) -> Iterable[Diagnostic]:
+def _job(job: ParsedRecord) -> Iterable[Diagnostic]:
     launcher, master = job.get("launcher"), job.get("master")
     if launcher and master and not master.startswith(MASTERS[launcher]):
         right = next((name for name, start in MASTERS.items() if master.startswith(start)), launcher)
@@ -99,14 +99,14 @@ def _job(job: Fields) -> Iterable[Diagnostic]:
             yield error(what, "leave it out: every record has one writer", source=job.place("conf"))
 
 
-def _at(one: object) -> Source | None:
-    return one.source if isinstance(one, Fields) else None
+def _at(one: object) -> SourceLocation | None:
+    return one.source if isinstance(one, ParsedRecord) else None
 
 
-def _policies(parts: Parts) -> Iterable[Diagnostic]:
+def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
     policies = parts.root.get("policies")
     for subject, placed in ((policies.get("require") or {}) if policies else {}).items():
-        if not isinstance(placed, Placed):
+        if not isinstance(placed, NamedReference):
             continue
         text, place = placed.text, placed.source
         if subject not in SUBJECTS and "." not in subject:
@@ -125,7 +125,7 @@ def _policies(parts: Parts) -> Iterable[Diagnostic]:
             yield error(what, not_readable.mend or 'write it as ">=3"', source=place)
 
 
-def check_for_anything(parts: Parts) -> Iterable[Diagnostic]:
+def check_for_anything(parts: TopologyParts) -> Iterable[Diagnostic]:
     """A topology that declares nothing is a mistake, and never "delete everything"."""
     if any(key in parts.root.places and parts.root.get(key) != () for key in ("topics", "flows", "acls")):
         return

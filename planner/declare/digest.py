@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from planner.model.diagnostic import Source
+from planner.model.diagnostic import SourceLocation
 from planner.model.topology import Cluster, SecretRef, Topology, looks_secret
 
 
@@ -37,7 +37,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _is_place(name: str, value: object) -> bool:
-    return name == "source" and (value is None or isinstance(value, Source))
+    return name == "source" and (value is None or isinstance(value, SourceLocation))
 
 
 def _setting(key: str, value: str | SecretRef) -> Any:

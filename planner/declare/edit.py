@@ -11,7 +11,7 @@ from planner.declare.parse import Parser
 STATE = "state"
 
 
-class Written(NamedTuple):
+class FlowYamlNode(NamedTuple):
     """A flow as it is written out: its mapping, and the list that it stands in."""
 
     flow: Any
@@ -40,7 +40,7 @@ def with_value(text: str, flow: str, key: str, value: Any) -> str | None:
     return _edited(text, found, key, json.dumps(value)) if found is not None else None
 
 
-def written(text: str, flow: str) -> Written | None:
+def written(text: str, flow: str) -> FlowYamlNode | None:
     for found in _flows(text):
         if found.name is not None and found.name.value == flow:
             return found
@@ -73,16 +73,16 @@ def insert_lines(text: str, at: int, lines: str) -> str:
     return f"{text[: end + 1]}{lines}\n{text[end + 1 :]}"
 
 
-def _flows(text: str) -> Iterator[Written]:
+def _flows(text: str) -> Iterator[FlowYamlNode]:
     for document in yaml.compose_all(text, Loader=Parser):
         flows = value_of(document, "flows")
         if isinstance(flows, yaml.SequenceNode):
             for one in flows.value:
                 if isinstance(one, yaml.MappingNode):
-                    yield Written(one, value_of(one, "name"), flows)
+                    yield FlowYamlNode(one, value_of(one, "name"), flows)
 
 
-def _edited(text: str, found: Written, key: str, word: str) -> str:
+def _edited(text: str, found: FlowYamlNode, key: str, word: str) -> str:
     now = value_of(found.flow, key)
     if now is not None:
         start, end = place(text, now.start_mark), place(text, now.end_mark)

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from planner.declare.edit import Written, insert_lines, place, quoted, value_of, written
+from planner.declare.edit import FlowYamlNode, insert_lines, place, quoted, value_of, written
 
 # What the way home has from its original. Its selection follows from the original's; where it starts, its
 # state and its job are its own.
@@ -48,7 +48,7 @@ def with_way_back(
     return _below(text, found, [f"{quoted(found.quotes, key)}: {value}" for key, value in fields])
 
 
-def _fields(found: Written, name: str, exclude: Sequence[str]) -> list[tuple[str, str]]:
+def _fields(found: FlowYamlNode, name: str, exclude: Sequence[str]) -> list[tuple[str, str]]:
     as_json = found.quotes == '"'
     source, destination = value_of(found.flow, "from"), value_of(found.flow, "to")
     topics = {"include": [".*"], **({"exclude": list(exclude)} if exclude else {})}
@@ -63,7 +63,7 @@ def _fields(found: Written, name: str, exclude: Sequence[str]) -> list[tuple[str
     return made + [(key, _node(node, as_json)) for key, node in kept if node is not None]
 
 
-def _below(text: str, found: Written, lines: Sequence[str]) -> str | None:
+def _below(text: str, found: FlowYamlNode, lines: Sequence[str]) -> str | None:
     """A list of lines: behind the last line of the flow."""
     column = found.flow.start_mark.column
     start = place(text, found.flow.start_mark)
@@ -77,7 +77,7 @@ def _below(text: str, found: Written, lines: Sequence[str]) -> str | None:
     return insert_lines(text, end, f"\n{block}" if apart else block)
 
 
-def _beside(text: str, found: Written, item: str) -> str:
+def _beside(text: str, found: FlowYamlNode, item: str) -> str:
     """A list in brackets: a line of its own where the flow has one."""
     column = found.flow.start_mark.column
     start, end = place(text, found.flow.start_mark), place(text, found.flow.end_mark)
@@ -127,7 +127,7 @@ def _word(value: str, as_json: bool) -> str:
     return value if plain else _single(value)
 
 
-def _off(found: Written) -> str:
+def _off(found: FlowYamlNode) -> str:
     return "{" + quoted(found.quotes, "sync") + ": false}"
 
 

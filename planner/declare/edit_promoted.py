@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from planner.declare.edit import Written, insert_lines, place, quoted, value_of, written
+from planner.declare.edit import FlowYamlNode, insert_lines, place, quoted, value_of, written
 
 PROMOTED = "promoted"
 
@@ -36,7 +36,7 @@ def _plain(pattern: str) -> str:
     return f"'{doubled}'"
 
 
-def _new(text: str, found: Written, words: str) -> str:
+def _new(text: str, found: FlowYamlNode, words: str) -> str:
     behind = place(text, found.name.end_mark)
     line = f"{quoted(found.quotes, PROMOTED)}: {words}"
     if found.flow.flow_style:

@@ -12,42 +12,42 @@ SHOWN_KEYS = 6
 def describe(shape: Shape) -> str:
     match shape:
         case (
-            shapes.Text()
-            | shapes.Anything()
-            | shapes.TopicName()
-            | shapes.Flag()
-            | shapes.Duration()
-            | shapes.Rate()
-            | shapes.Moment()
-            | shapes.Regex()
-            | shapes.Settings()
-            | shapes.Either()
+            shapes.TextShape()
+            | shapes.AnyShape()
+            | shapes.TopicNameShape()
+            | shapes.BooleanShape()
+            | shapes.DurationShape()
+            | shapes.RateShape()
+            | shapes.TimestampShape()
+            | shapes.RegexShape()
+            | shapes.SettingsShape()
+            | shapes.AlternativesShape()
         ):
             return shape.expected
-        case shapes.Choice():
+        case shapes.ChoiceShape():
             return prose(shape.words)
-        case shapes.Whole():
+        case shapes.IntegerShape():
             return _whole(shape)
-        case shapes.Listing():
+        case shapes.ListShape():
             item = describe(shape.item)
             return f"{item}, or a list of such" if shape.lone else f"a list, each {item}"
-        case shapes.Table():
+        case shapes.MapShape():
             return f"a map of {shape.named}s"
-        case shapes.Record():
+        case shapes.RecordShape():
             return _record(shape)
-        case shapes.OrOff():
+        case shapes.OffOrShape():
             return f"off, or {_record(shape.shape)}"
         case _:
             assert_never(shape)
 
 
-def _whole(shape: shapes.Whole) -> str:
+def _whole(shape: shapes.IntegerShape) -> str:
     if shape.most < 2**31 - 1:
         return f"a whole number from {shape.least} to {shape.most}"
     return f"a whole number, {shape.least} or more"
 
 
-def _record(shape: shapes.Record) -> str:
+def _record(shape: shapes.RecordShape) -> str:
     required = [key.name for key in shape.keys if key.required]
     names = required or [key.name for key in shape.keys]
     listed = names[:SHOWN_KEYS] + (["…"] if len(names) > SHOWN_KEYS else [])

@@ -18,9 +18,9 @@ from planner.declare.bounds import (
     MOST_SOURCE,
     MOST_WORK,
     SOURCE_OF_ONE,
-    Exhausted,
-    Spent,
-    TooMuch,
+    BoundExceeded,
+    RemainingBound,
+    TopologyBoundExceeded,
     refuse_longer,
     size,
 )
@@ -87,7 +87,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(
             undefined=StrictUndefined, autoescape=False, finalize=self.output, keep_trailing_newline=True
         )
-        self.work = Spent(MOST_WORK, "all expressions together read and make")
+        self.work = RemainingBound(MOST_WORK, "all expressions together read and make")
         self.written = 0
         self.filters = {name: self._counted(name, self.filters[name]) for name in FILTERS}
         self.globals.clear()
@@ -183,7 +183,7 @@ class Expressions:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)
         self._environment = _Sandbox()
-        self._source = Spent(MOST_SOURCE, "all different expressions together have characters:")
+        self._source = RemainingBound(MOST_SOURCE, "all different expressions together have characters:")
         self._sizes: dict[str, int] = {}
         self._last: tuple[str, nodes.Template] | None = None
 
@@ -221,7 +221,7 @@ class Expressions:
             if name.name not in self._sizes:
                 self._sizes[name.name] = size(self._values[name.name])
             if self._sizes[name.name] > LONGEST_RESULT:
-                raise TooMuch(
+                raise BoundExceeded(
                     f'the variable "{name.name}" holds more than {LONGEST_RESULT:,} characters or values'
                 )
             self._environment.work.take(self._sizes[name.name])
@@ -241,9 +241,9 @@ class Expressions:
         except UndefinedError as wrong:
             unknown = sorted(self.names(template) - set(self._values))
             raise NotComputable(str(wrong), unknown[0] if unknown else None) from None
-        except Exhausted:
+        except TopologyBoundExceeded:
             raise
-        except TooMuch as wrong:
+        except BoundExceeded as wrong:
             raise NotComputable(str(wrong)) from None
         except SecurityError as wrong:
             calls = "not safely callable" in str(wrong)

@@ -6,8 +6,8 @@ from enum import Enum
 from typing import Any, Final
 
 from planner.declare.expected import describe
-from planner.declare.shapes import Record
-from planner.model.diagnostic import Diagnostic, Source, error
+from planner.declare.shapes import RecordShape
+from planner.model.diagnostic import Diagnostic, SourceLocation, error
 
 
 class Invalid(Enum):
@@ -20,21 +20,21 @@ INVALID: Final = Invalid.INVALID
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class NamedReference:
     """A reference, with the place to show when nothing has that name."""
 
     text: str
-    source: Source
+    source: SourceLocation
 
 
 @dataclass(slots=True)
-class Fields:
+class ParsedRecord:
     """One record that was read: `values` has the keys that were right, `places` those that were there."""
 
-    record: Record
-    source: Source
+    record: RecordShape
+    source: SourceLocation
     values: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, Source] = field(default_factory=dict)
+    places: dict[str, SourceLocation] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -43,11 +43,11 @@ class Fields:
         """None for a key that was left out, that is off, or that was wrong."""
         return self.values.get(name)
 
-    def place(self, name: str) -> Source:
+    def place(self, name: str) -> SourceLocation:
         return self.places.get(name, self.source)
 
 
-def missing(fields: Fields, misspelt: Collection[str | None] = ()) -> list[Diagnostic]:
+def missing(fields: ParsedRecord, misspelt: Collection[str | None] = ()) -> list[Diagnostic]:
     """The required keys that are not there at all, nor misspelt."""
     return [
         error(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from planner.declare.syntax import place_of
-from planner.model.diagnostic import Failure, Source, error
+from planner.model.diagnostic import Failure, SourceLocation, error
 from runtime.contract.client.allowances import ALLOW_FILES, USUAL_FOLDERS, Allowances, is_made_up
 
 MAX_BYTES = 32 * 2**20
@@ -171,11 +171,15 @@ def decoded(content: bytes, file: str) -> str:
         before = body[: wrong.start].decode(encoding, errors="replace")
         line, column = place_of(before, len(before))
         what = f"not text in UTF-8 (byte 0x{body[wrong.start]:02x})"
-        raise Failure(error(what, "save the file as UTF-8", source=Source(file, line, column))) from None
+        raise Failure(
+            error(what, "save the file as UTF-8", source=SourceLocation(file, line, column))
+        ) from None
     if "\x00" in text:
         line, column = place_of(text, text.index("\x00"))
         what = "not a text file (it holds a zero byte)"
-        raise Failure(error(what, "save the topology as text in UTF-8", source=Source(file, line, column)))
+        raise Failure(
+            error(what, "save the topology as text in UTF-8", source=SourceLocation(file, line, column))
+        )
     return text
 
 

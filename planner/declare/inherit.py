@@ -4,56 +4,56 @@ from functools import cache
 from typing import Any
 
 from planner.declare import shapes
-from planner.declare.fields import Fields
+from planner.declare.fields import ParsedRecord
 from planner.declare.nodes import Node, Scalar, Sequence
-from planner.declare.read import Reader
-from planner.declare.shapes import Key, Plain
+from planner.declare.read import ShapeReader
+from planner.declare.shapes import Plain, RecordKeyShape
 
 
-def inherited(own: Fields, default: Fields | None) -> Fields:
+def inherited(own: ParsedRecord, default: ParsedRecord | None) -> ParsedRecord:
     """The record with what the defaults add: maps key by key, settings one by one, all else as a whole."""
     if default is None:
         return own
-    result = Fields(own.record, own.source, dict(own.values), dict(own.places))
+    result = ParsedRecord(own.record, own.source, dict(own.values), dict(own.places))
     for name, value in default.values.items():
         if name not in own.places:
             result.values[name] = value
             result.places[name] = default.places[name]
             continue
         mine = own.values.get(name)
-        if isinstance(mine, Fields) and isinstance(value, Fields) and mine.record is value.record:
+        if isinstance(mine, ParsedRecord) and isinstance(value, ParsedRecord) and mine.record is value.record:
             result.values[name] = inherited(mine, value)
-        elif isinstance(own.record.by_name[name].shape, shapes.Settings) and isinstance(mine, dict):
+        elif isinstance(own.record.by_name[name].shape, shapes.SettingsShape) and isinstance(mine, dict):
             result.values[name] = {**value, **mine}
     return result
 
 
-def completed(fields: Fields) -> Fields:
+def completed(fields: ParsedRecord) -> ParsedRecord:
     """The record with the language's own defaults for what is still not said."""
-    result = Fields(fields.record, fields.source, dict(fields.values), fields.places)
+    result = ParsedRecord(fields.record, fields.source, dict(fields.values), fields.places)
     for key in fields.record.keys:
         if key.name in result.values:
             value = result.values[key.name]
-            if isinstance(value, Fields):
+            if isinstance(value, ParsedRecord):
                 result.values[key.name] = completed(value)
         elif key.name not in fields.places:
             _fill(result, key)
     return result
 
 
-def _fill(fields: Fields, key: Key) -> None:
-    shape = key.shape.shape if isinstance(key.shape, shapes.OrOff) else key.shape
+def _fill(fields: ParsedRecord, key: RecordKeyShape) -> None:
+    shape = key.shape.shape if isinstance(key.shape, shapes.OffOrShape) else key.shape
     if key.default is not shapes.ABSENT:
         fields.values[key.name] = default_value(key)
-    elif isinstance(shape, shapes.Record) and not key.required:
-        fields.values[key.name] = completed(Fields(shape, fields.source))
+    elif isinstance(shape, shapes.RecordShape) and not key.required:
+        fields.values[key.name] = completed(ParsedRecord(shape, fields.source))
 
 
 @cache
-def default_value(key: Key) -> Any:
+def default_value(key: RecordKeyShape) -> Any:
     """The default as the loader itself would read it."""
     assert not isinstance(key.default, shapes.Absent)
-    reader = Reader()
+    reader = ShapeReader()
     value = reader.read(key.shape, plain_node(key.default), key.name)
     assert not reader.diagnostics, reader.diagnostics
     return value

@@ -4,52 +4,60 @@ from planner.declare.language_flow import FLOW, FLOW_DEFAULTS
 from planner.declare.language_objects import ACL, CLUSTER, REPLICATION, TOPIC, TOPIC_DEFAULTS
 from planner.declare.language_parts import CLUSTER_NAME, NAME
 from planner.declare.shapes import (
-    Anything,
-    Choice,
-    Duration,
-    Either,
-    Key,
-    Listing,
-    OrOff,
-    Record,
-    Settings,
-    Table,
-    Text,
-    Whole,
+    AlternativesShape,
+    AnyShape,
+    ChoiceShape,
+    DurationShape,
+    IntegerShape,
+    ListShape,
+    MapShape,
+    OffOrShape,
+    RecordKeyShape,
+    RecordShape,
+    SettingsShape,
+    TextShape,
 )
 from planner.model.topology import API_VERSION
 
 LAUNCHERS = ("local", "standalone", "yarn", "kubernetes")
 
-DEFAULTS = Record(
+DEFAULTS = RecordShape(
     "defaults",
     "defaults",
     (
-        Key(
+        RecordKeyShape(
             "topic",
             TOPIC_DEFAULTS,
             "For declared topics; `config` is merged setting by setting.",
             example="{replication: 3}",
         ),
-        Key("flow", FLOW_DEFAULTS, "For flows; maps are merged key by key.", example="{start: latest}"),
+        RecordKeyShape(
+            "flow", FLOW_DEFAULTS, "For flows; maps are merged key by key.", example="{start: latest}"
+        ),
     ),
     "What topics and flows inherit.",
 )
-METRICS = Record(
+METRICS = RecordShape(
     "metrics",
     "metrics",
     (
-        Key("port", Whole(1, 65_535), "The port of the Prometheus endpoint.", default=9404, example="9404"),
-        Key(
+        RecordKeyShape(
+            "port",
+            IntegerShape(1, 65_535),
+            "The port of the Prometheus endpoint.",
+            default=9404,
+            example="9404",
+        ),
+        RecordKeyShape(
             "host",
-            Text("an address to listen at"),
+            TextShape("an address to listen at"),
             "The address it listens at.",
             default="127.0.0.1",
             example='"0.0.0.0"',
         ),
-        Key(
+        RecordKeyShape(
             "partitions",
-            Whole(0, 1_000_000),
+            IntegerShape(0, 1_000_000),
             "With more partitions than this, metrics are summed by topic.",
             default=2_000,
             example="10000",
@@ -57,20 +65,20 @@ METRICS = Record(
     ),
     "The job's Prometheus endpoint.",
 )
-JOB = Record(
+JOB = RecordShape(
     "job",
     "a job",
     (
-        Key(
+        RecordKeyShape(
             "launcher",
-            Choice(LAUNCHERS),
+            ChoiceShape(LAUNCHERS),
             "What starts it and looks after it.",
             default="local",
             example="standalone",
         ),
-        Key(
+        RecordKeyShape(
             "master",
-            Text(
+            TextShape(
                 "a Spark master",
                 r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+",
                 "write local[2], spark://host:7077, yarn or k8s://https://host:443",
@@ -79,31 +87,33 @@ JOB = Record(
             default_doc="`local[2]`; `yarn` for that launcher",
             example="spark://spark.example.org:7077",
         ),
-        Key(
+        RecordKeyShape(
             "slots",
-            Either((Choice(("auto",)), Whole(1, 10_000)), "auto, or a whole number from 1"),
+            AlternativesShape(
+                (ChoiceShape(("auto",)), IntegerShape(1, 10_000)), "auto, or a whole number from 1"
+            ),
             "Spark tasks that copy.",
             default="auto",
             example="4",
         ),
-        Key(
+        RecordKeyShape(
             "memory",
-            Text("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 1g or 512m"),
+            TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 1g or 512m"),
             "Memory of a slot's Python process, as Spark writes it. YARN and Kubernetes hold it to that.",
             default="1g",
             example="2g",
         ),
-        Key("metrics", OrOff(METRICS), "The Prometheus endpoint.", example="{port: 9404}"),
-        Key(
+        RecordKeyShape("metrics", OffOrShape(METRICS), "The Prometheus endpoint.", example="{port: 9404}"),
+        RecordKeyShape(
             "conf",
-            Settings(public=True, prefix="spark.", expected="a map of Spark's settings"),
+            SettingsShape(public=True, prefix="spark.", expected="a map of Spark's settings"),
             "Spark's own settings.",
             default_doc="empty",
             example="{spark.ui.port: 4050}",
         ),
-        Key(
+        RecordKeyShape(
             "options",
-            Table(Text("an option of the launcher"), Text(), "option"),
+            MapShape(TextShape("an option of the launcher"), TextShape(), "option"),
             "What only this launcher knows: a queue, a namespace, an image.",
             default_doc="empty",
             example="{namespace: replication}",
@@ -111,28 +121,28 @@ JOB = Record(
     ),
     "One Spark application.",
 )
-TIMESTAMPS = Record(
+TIMESTAMPS = RecordShape(
     "timestamps",
     "timestamps",
     (
-        Key(
+        RecordKeyShape(
             "retention",
-            Duration(),
+            DurationShape(),
             "How long a group is remembered that is gone from the source.",
             default_doc="that of internal",
             example="90d",
         ),
-        Key(
+        RecordKeyShape(
             "replication",
             REPLICATION,
             "Copies of each of its partitions.",
             default_doc="that of internal",
             example="3",
         ),
-        Key("partitions", Whole(1, 1_000), "Its partitions.", default=1, example="8"),
-        Key(
+        RecordKeyShape("partitions", IntegerShape(1, 1_000), "Its partitions.", default=1, example="8"),
+        RecordKeyShape(
             "max_per_partition",
-            Whole(1, 10_000),
+            IntegerShape(1, 10_000),
             "How many commits of one group are remembered of each partition it reads.",
             default=10,
             example="10",
@@ -140,25 +150,25 @@ TIMESTAMPS = Record(
     ),
     "The topic of consumer timestamps. What concerns the topic itself is meant for when it is made.",
 )
-INTERNAL = Record(
+INTERNAL = RecordShape(
     "internal",
     "internal",
     (
-        Key(
+        RecordKeyShape(
             "replication",
             REPLICATION,
             "Copies of each internal partition.",
             default_doc="3, or what the cluster can",
             example="3",
         ),
-        Key(
+        RecordKeyShape(
             "retention",
-            Duration(),
+            DurationShape(),
             "How long the journal of applies and consumer timestamps are kept.",
             default="30d",
             example="90d",
         ),
-        Key(
+        RecordKeyShape(
             "timestamps",
             TIMESTAMPS,
             "Consumer timestamps, for flows whose groups go by record time.",
@@ -167,16 +177,18 @@ INTERNAL = Record(
     ),
     "The product's own topics. They are made like this; those that are there already stay as they are.",
 )
-POLICIES = Record(
+POLICIES = RecordShape(
     "policies",
     "policies",
     (
-        Key("max_deletes", Whole(), "A plan that deletes more is refused.", default=5, example="0"),
-        Key(
+        RecordKeyShape(
+            "max_deletes", IntegerShape(), "A plan that deletes more is refused.", default=5, example="0"
+        ),
+        RecordKeyShape(
             "require",
-            Table(
-                Text("partitions, replication or the name of a topic setting"),
-                Text(
+            MapShape(
+                TextShape("partitions, replication or the name of a topic setting"),
+                TextShape(
                     "a comparison", r"\s*(>=|<=|==|!=|>|<)?\s*[^\s<>=!].*", 'write it as ">=3"', placed=True
                 ),
                 "requirement",
@@ -188,75 +200,75 @@ POLICIES = Record(
     ),
     "Checked at plan and at apply.",
 )
-TOPOLOGY = Record(
+TOPOLOGY = RecordShape(
     "topology",
     "a topology",
     (
-        Key(
+        RecordKeyShape(
             "apiVersion",
-            Text("the version of the language"),
+            TextShape("the version of the language"),
             "The version of the language.",
             example=API_VERSION,
             required=True,
         ),
-        Key(
+        RecordKeyShape(
             "name",
             NAME,
             "The topology's name; what it creates is owned under it.",
             example="active-active",
             required=True,
         ),
-        Key(
+        RecordKeyShape(
             "vars",
-            Table(Text("a variable"), Anything(), "variable"),
+            MapShape(TextShape("a variable"), AnyShape(), "variable"),
             "Variables for `{{ … }}`; without a value they must come from --var-file.",
             default_doc="empty",
             example="{retention: 7d}",
         ),
-        Key(
+        RecordKeyShape(
             "clusters",
-            Table(CLUSTER_NAME, CLUSTER, "cluster", least=1),
+            MapShape(CLUSTER_NAME, CLUSTER, "cluster", least=1),
             "The clusters, by name.",
             example="{dc1: {bootstrap: 127.0.0.1:19092}}",
             required=True,
         ),
-        Key(
+        RecordKeyShape(
             "defaults",
             DEFAULTS,
             "What topics and flows inherit.",
             default_doc="empty",
             example="{topic: {replication: 3}}",
         ),
-        Key(
+        RecordKeyShape(
             "topics",
-            Listing(TOPIC),
+            ListShape(TOPIC),
             "Topics that this topology manages.",
             default=(),
             example="[{name: orders, cluster: dc1}]",
         ),
-        Key(
+        RecordKeyShape(
             "acls",
-            Listing(ACL),
+            ListShape(ACL),
             "ACLs that this topology manages.",
             default=(),
             example='[{cluster: dc1, principal: "User:app", allow: READ, topic: orders}]',
         ),
-        Key(
+        RecordKeyShape(
             "flows",
-            Listing(FLOW),
+            ListShape(FLOW),
             "What is copied where.",
             default=(),
             example="[{name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: orders}}]",
         ),
-        Key(
+        RecordKeyShape(
             "jobs",
-            Table(NAME, JOB, "job"),
+            MapShape(NAME, JOB, "job"),
             "The Spark applications, by name.",
             default_doc="one for each destination",
             example="{dc2: {slots: 4}}",
         ),
-        Key("internal", INTERNAL, "The product's own topics.", example="{replication: 3}"),
-        Key("policies", POLICIES, "Limits that a plan must keep.", example="{max_deletes: 0}"),
+        RecordKeyShape("internal", INTERNAL, "The product's own topics.", example="{replication: 3}"),
+        RecordKeyShape("policies", POLICIES, "Limits that a plan must keep.", example="{max_deletes: 0}"),
     ),
     "The whole of it: one file, or a folder of files that are merged.",
 )

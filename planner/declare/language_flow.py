@@ -14,29 +14,39 @@ from planner.declare.language_parts import (
     START,
     TOPICS,
 )
-from planner.declare.shapes import Choice, Duration, Key, Listing, OrOff, Rate, Record, Regex, Text
+from planner.declare.shapes import (
+    ChoiceShape,
+    DurationShape,
+    ListShape,
+    OffOrShape,
+    RateShape,
+    RecordKeyShape,
+    RecordShape,
+    RegexShape,
+    TextShape,
+)
 
 # What one flow alone can say; everything else may also stand under defaults.
 OWN_KEYS = (
-    Key("name", NAME, "Its name: `flow.<name>` in plans.", example="dc1-to-dc2", required=True),
-    Key("from", CLUSTER_REFERENCE, "The cluster it copies from.", example="dc1", required=True),
-    Key("to", CLUSTER_REFERENCE, "The cluster it copies to.", example="dc2", required=True),
-    Key("topics", TOPICS, "Which topics it copies.", example="{include: [orders]}", required=True),
-    Key(
+    RecordKeyShape("name", NAME, "Its name: `flow.<name>` in plans.", example="dc1-to-dc2", required=True),
+    RecordKeyShape("from", CLUSTER_REFERENCE, "The cluster it copies from.", example="dc1", required=True),
+    RecordKeyShape("to", CLUSTER_REFERENCE, "The cluster it copies to.", example="dc2", required=True),
+    RecordKeyShape("topics", TOPICS, "Which topics it copies.", example="{include: [orders]}", required=True),
+    RecordKeyShape(
         "promoted",
-        Listing(Regex(), lone=True),
+        ListShape(RegexShape(), lone=True),
         "Regexes for topics of the flow that were promoted on their own; `repl promote --topics` writes it.",
         default=(),
         example='["payments\\\\.eu"]',
     ),
-    Key(
+    RecordKeyShape(
         "reverse_of",
-        Text("the name of a flow", placed=True),
+        TextShape("the name of a flow", placed=True),
         "The flow whose way home this is. The other flow's rename is undone.",
         default_doc="unset",
         example="dc1-to-dc2",
     ),
-    Key(
+    RecordKeyShape(
         "restart_from",
         START,
         "Start over from here once, whatever the ledger knows; the plan shows what is copied again."
@@ -46,94 +56,105 @@ OWN_KEYS = (
     ),
 )
 SHARED_KEYS = (
-    Key(
+    RecordKeyShape(
         "rename",
         RENAME,
         "How a topic is named at the destination; it must have an inverse.",
         "{topic}",
         example='"{topic}.replica"',
     ),
-    Key(
+    RecordKeyShape(
         "provenance",
-        Choice(("off", "batch", "headers", "auto")),
+        ChoiceShape(("off", "batch", "headers", "auto")),
         "How records that came from the destination are known, so that they never return to it.",
         default="auto",
         example="headers",
     ),
-    Key(
+    RecordKeyShape(
         "start",
         START,
         "Where a partition starts that was never copied.",
         default="earliest",
         example="latest",
     ),
-    Key(
+    RecordKeyShape(
         "state",
-        Choice(("active", "paused", "promoted", "failed_over")),
+        ChoiceShape(("active", "paused", "promoted", "failed_over")),
         "What the flow does. `repl pause`, `promote`, `failover` and `failback` write it.",
         default="active",
         example="paused",
     ),
-    Key("configs", CONFIGS, "How settings follow the source.", example="{sync: set}"),
-    Key("groups", GROUPS, "Which consumer groups follow.", example="{sync: true}"),
-    Key("acls", ACL_SYNC, "Whether ACLs follow.", example="{sync: false}"),
-    Key(
+    RecordKeyShape("configs", CONFIGS, "How settings follow the source.", example="{sync: set}"),
+    RecordKeyShape("groups", GROUPS, "Which consumer groups follow.", example="{sync: true}"),
+    RecordKeyShape("acls", ACL_SYNC, "Whether ACLs follow.", example="{sync: false}"),
+    RecordKeyShape(
         "protect",
-        Choice(("off", "acl")),
+        ChoiceShape(("off", "acl")),
         "`acl` keeps foreign writers off the mirror topics, where the cluster has an authorizer.",
         default="off",
         example="acl",
     ),
-    Key(
+    RecordKeyShape(
         "rpo",
-        Duration(),
+        DurationShape(),
         "The lag that is acceptable: alerts go by it, and no transaction lasts longer than half of it.",
         default_doc="unset",
         example="5s",
     ),
-    Key("rate_limit", Rate(), "The most it copies, over all slots.", default_doc="unset", example="50MB/s"),
-    Key(
+    RecordKeyShape(
+        "rate_limit",
+        RateShape(),
+        "The most it copies, over all slots.",
+        default_doc="unset",
+        example="50MB/s",
+    ),
+    RecordKeyShape(
         "follow",
-        OrOff(FOLLOW),
+        OffOrShape(FOLLOW),
         "Pick up new topics, partitions and settings while running.",
         example="{every: 5s}",
     ),
-    Key("heartbeats", OrOff(HEARTBEATS), "Records that measure the link end to end.", example="{every: 1s}"),
-    Key(
+    RecordKeyShape(
+        "heartbeats",
+        OffOrShape(HEARTBEATS),
+        "Records that measure the link end to end.",
+        example="{every: 1s}",
+    ),
+    RecordKeyShape(
         "checkpoints",
-        OrOff(CHECKPOINTS),
+        OffOrShape(CHECKPOINTS),
         "Keep each translation of a group's offset.",
         example="{every: 60s}",
     ),
-    Key(
+    RecordKeyShape(
         "origin_commits",
-        OrOff(ORIGIN_COMMITS),
+        OffOrShape(ORIGIN_COMMITS),
         "Show progress at the source. A denied commit warns and never stops the flow.",
         example="{group: repl.dc1-to-dc2, every: 5s}",
     ),
-    Key(
+    RecordKeyShape(
         "on_source_delete",
-        Choice(("keep", "delete")),
+        ChoiceShape(("keep", "delete")),
         "What a plan does with the mirror of a topic that was deleted at the source.",
         default="keep",
         example="keep",
     ),
-    Key(
+    RecordKeyShape(
         "on_data_loss",
-        Choice(("stop", "skip")),
+        ChoiceShape(("stop", "skip")),
         "What a partition does when records are gone at the source before they were copied.",
         default="stop",
         example="stop",
     ),
-    Key(
+    RecordKeyShape(
         "job",
-        Text("the name of a job", placed=True),
+        TextShape("the name of a job", placed=True),
         "The job that runs it.",
         default_doc="the destination's name",
         example="dc2",
     ),
 )
-FLOW = Record("flow", "a flow", OWN_KEYS + SHARED_KEYS, "A directed copy: from one cluster to another.")
-FLOW_DEFAULTS = Record(
+FLOW = RecordShape("flow", "a flow", OWN_KEYS + SHARED_KEYS, "A directed copy: from one cluster to another.")
+FLOW_DEFAULTS = RecordShape(
     "flow-defaults", "the defaults of flows", SHARED_KEYS, "What every flow has unless it says otherwise."
 )

@@ -2,16 +2,16 @@
 
 from planner.declare.language_parts import CLUSTER_REFERENCE
 from planner.declare.shapes import (
-    Choice,
-    Flag,
-    Key,
-    Listing,
-    Record,
-    Settings,
+    BooleanShape,
+    ChoiceShape,
+    IntegerShape,
+    ListShape,
+    RecordKeyShape,
+    RecordShape,
+    SettingsShape,
     Shape,
-    Text,
-    TopicName,
-    Whole,
+    TextShape,
+    TopicNameShape,
 )
 
 OPERATIONS = (
@@ -30,8 +30,8 @@ OPERATIONS = (
     "DESCRIBE_TOKENS",
 )
 HOST_PORT = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}"
-BOOTSTRAP: Shape = Listing(
-    Text(
+BOOTSTRAP: Shape = ListShape(
+    TextShape(
         "a broker's host:port",
         rf"\s*{HOST_PORT}\s*(?:,\s*{HOST_PORT}\s*)*",
         "write it as kafka1.example.org:9092",
@@ -39,30 +39,30 @@ BOOTSTRAP: Shape = Listing(
     lone=True,
     least=1,
 )
-REPLICATION = Whole(1, 32_767)
-CLUSTERS_OF: Shape = Listing(CLUSTER_REFERENCE, lone=True, least=1)
+REPLICATION = IntegerShape(1, 32_767)
+CLUSTERS_OF: Shape = ListShape(CLUSTER_REFERENCE, lone=True, least=1)
 
-CLUSTER = Record(
+CLUSTER = RecordShape(
     "cluster",
     "a cluster",
     (
-        Key(
+        RecordKeyShape(
             "bootstrap",
             BOOTSTRAP,
             "Brokers to ask first, `host:port`, parted by commas.",
             example="127.0.0.1:19092",
             required=True,
         ),
-        Key(
+        RecordKeyShape(
             "id",
-            Text("a cluster id"),
+            TextShape("a cluster id"),
             "Pins the cluster: any other one is refused.",
             default_doc="unset",
             example="5L6g3nShT-eMCtK--X86sw",
         ),
-        Key(
+        RecordKeyShape(
             "client",
-            Settings(client=True, expected="a map of librdkafka's settings"),
+            SettingsShape(client=True, expected="a map of librdkafka's settings"),
             "How to connect, by librdkafka's names; [operations.md](operations.md) lists which are taken. "
             "Credentials may be `{env: VARIABLE}` or `{file: path}`.",
             default_doc="empty",
@@ -72,42 +72,44 @@ CLUSTER = Record(
     "One Kafka cluster.",
 )
 TOPIC_SHARED = (
-    Key(
+    RecordKeyShape(
         "partitions",
-        Whole(1, 1_000_000),
+        IntegerShape(1, 1_000_000),
         "How many; it can grow, never shrink.",
         default_doc="the broker's",
         example="12",
     ),
-    Key("replication", REPLICATION, "Copies of each partition.", default_doc="the broker's", example="3"),
-    Key(
+    RecordKeyShape(
+        "replication", REPLICATION, "Copies of each partition.", default_doc="the broker's", example="3"
+    ),
+    RecordKeyShape(
         "config",
-        Settings(),
+        SettingsShape(),
         "Topic settings by Kafka's names. Only what stands here is managed.",
         default_doc="empty",
         example="{retention.ms: 7d}",
     ),
-    Key(
+    RecordKeyShape(
         "protect",
-        Flag(),
+        BooleanShape(),
         "Never delete it. Remembered at the cluster, also when the block is gone.",
         default=False,
         example="true",
     ),
-    Key(
+    RecordKeyShape(
         "on_remove",
-        Choice(("keep", "delete")),
+        ChoiceShape(("keep", "delete")),
         "What a plan does when the topic leaves the topology.",
         default="keep",
         example="delete",
     ),
 )
-TOPIC = Record(
+TOPIC = RecordShape(
     "topic",
     "a topic",
     (
-        Key("name", TopicName(), "Its name.", example="orders", required=True),
-        Key(
+        RecordKeyShape("name", TopicNameShape(), "Its name.", example="orders", required=True),
+        RecordKeyShape(
             "cluster",
             CLUSTERS_OF,
             "Where it is; a list makes one at each.",
@@ -118,65 +120,71 @@ TOPIC = Record(
     ),
     "A topic that this topology manages.",
 )
-TOPIC_DEFAULTS = Record(
+TOPIC_DEFAULTS = RecordShape(
     "topic-defaults",
     "the defaults of topics",
     TOPIC_SHARED,
     "What every declared topic has unless it says otherwise.",
 )
-RESOURCE_NAMES: Shape = Listing(Text("a name, or *"), lone=True, least=1)
-ACL = Record(
+RESOURCE_NAMES: Shape = ListShape(TextShape("a name, or *"), lone=True, least=1)
+ACL = RecordShape(
     "acl",
     "an ACL",
     (
-        Key("cluster", CLUSTERS_OF, "Where it holds.", example="dc1", required=True),
-        Key(
+        RecordKeyShape("cluster", CLUSTERS_OF, "Where it holds.", example="dc1", required=True),
+        RecordKeyShape(
             "principal",
-            Text("a principal", r"[A-Za-z]+:.+", 'write its type too, for example "User:app"'),
+            TextShape("a principal", r"[A-Za-z]+:.+", 'write its type too, for example "User:app"'),
             "Who it is about.",
             example='"User:app"',
             required=True,
         ),
-        Key(
+        RecordKeyShape(
             "allow",
-            Listing(Choice(OPERATIONS, any_case=True), lone=True, least=1),
+            ListShape(ChoiceShape(OPERATIONS, any_case=True), lone=True, least=1),
             "Operations that are allowed.",
             default_doc="none",
             example="[READ, DESCRIBE]",
         ),
-        Key(
+        RecordKeyShape(
             "deny",
-            Listing(Choice(OPERATIONS, any_case=True), lone=True, least=1),
+            ListShape(ChoiceShape(OPERATIONS, any_case=True), lone=True, least=1),
             "Operations that are denied.",
             default_doc="none",
             example="[WRITE]",
         ),
-        Key("topic", RESOURCE_NAMES, "On these topics.", default_doc="none", example="orders"),
-        Key("group", RESOURCE_NAMES, "On these consumer groups.", default_doc="none", example="billing"),
-        Key(
+        RecordKeyShape("topic", RESOURCE_NAMES, "On these topics.", default_doc="none", example="orders"),
+        RecordKeyShape(
+            "group", RESOURCE_NAMES, "On these consumer groups.", default_doc="none", example="billing"
+        ),
+        RecordKeyShape(
             "transactional_id",
             RESOURCE_NAMES,
             "On these transactional ids.",
             default_doc="none",
             example="billing-",
         ),
-        Key(
+        RecordKeyShape(
             "delegation_token",
             RESOURCE_NAMES,
             "On these delegation tokens.",
             default_doc="none",
             example='"*"',
         ),
-        Key(
+        RecordKeyShape(
             "user",
             RESOURCE_NAMES,
             "On these users (for their tokens).",
             default_doc="none",
             example='"User:app"',
         ),
-        Key("whole_cluster", Flag(), "On the cluster itself.", default=False, example="true"),
-        Key("prefixed", Flag(), "Whether the names are prefixes.", default=False, example="true"),
-        Key("host", Text("a host, or *"), "From where.", default="*", example='"10.0.0.7"'),
+        RecordKeyShape(
+            "whole_cluster", BooleanShape(), "On the cluster itself.", default=False, example="true"
+        ),
+        RecordKeyShape(
+            "prefixed", BooleanShape(), "Whether the names are prefixes.", default=False, example="true"
+        ),
+        RecordKeyShape("host", TextShape("a host, or *"), "From where.", default="*", example='"10.0.0.7"'),
     ),
     "One or more ACL bindings: each operation on each name at each cluster.",
 )

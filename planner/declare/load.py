@@ -9,16 +9,16 @@ from planner.declare.bounds import MOST_MISTAKES, refuse_more_flows, refuse_more
 from planner.declare.build import topology_of
 from planner.declare.checks import check
 from planner.declare.checks_more import check_for_anything, check_more
-from planner.declare.fields import Fields, missing
+from planner.declare.fields import ParsedRecord, missing
 from planner.declare.files import MAX_BYTES, read_text, topology_files
 from planner.declare.language import TOPOLOGY
 from planner.declare.merge import merged
 from planner.declare.nodes import Mapping, Node, Scalar, kind_of
 from planner.declare.parse import documents
 from planner.declare.parts import parts_of
-from planner.declare.read import Reader
+from planner.declare.read import ShapeReader
 from planner.declare.variables import Variables
-from planner.model.diagnostic import Diagnostic, Failure, Severity, Source, error
+from planner.model.diagnostic import Diagnostic, Failure, Severity, SourceLocation, error
 from planner.model.topology import API_VERSION, Topology
 
 Edited = Texts[Path, str]
@@ -26,7 +26,7 @@ NOTHING_EDITED: Edited = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedTopology:
     """A topology without errors, with what should still be said about it."""
 
     topology: Topology
@@ -45,7 +45,7 @@ def load_with_warnings(
     *,
     may_declare_nothing: bool = False,
     edited: Edited = NOTHING_EDITED,
-) -> Loaded:
+) -> LoadedTopology:
     """`edited` stands in for what some files hold, so that an edit can be planned before it is written."""
     files = topology_files(path, var_files)
     loading = _Loading(may_declare_nothing, edited)
@@ -53,7 +53,7 @@ def load_with_warnings(
     if not roots:
         loading.found_nothing_in(path)
     topology = loading.topology(roots, var_files)
-    return Loaded(topology, in_order(loading.diagnostics), files)
+    return LoadedTopology(topology, in_order(loading.diagnostics), files)
 
 
 class _Loading:
@@ -128,11 +128,11 @@ class _Loading:
             rendered = variables.rendered(Mapping(without_vars, root.file, root.line, root.column))
             assert isinstance(rendered, Mapping)
             refuse_more_flows(rendered)
-            reader = Reader()
+            reader = ShapeReader()
             fields = reader.read(TOPOLOGY, rendered, "topology")
         except Failure as too_much:
             raise Failure([*self.diagnostics[:MOST_MISTAKES], *too_much.diagnostics]) from None
-        assert isinstance(fields, Fields)
+        assert isinstance(fields, ParsedRecord)
         self.diagnostics += found + variables.diagnostics + variables.unused() + reader.diagnostics
         parts = parts_of(fields)
         if not self.broken:
@@ -163,5 +163,5 @@ class _Loading:
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """By file, line and column; what has no place comes first; nothing twice."""
-    nowhere = Source("", 0, 0)
+    nowhere = SourceLocation("", 0, 0)
     return tuple(sorted(dict.fromkeys(diagnostics), key=lambda one: (one.source or nowhere, one.summary)))

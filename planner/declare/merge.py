@@ -4,17 +4,17 @@ from collections.abc import Sequence as Many
 
 from planner.declare import shapes
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence
-from planner.declare.shapes import Record, Shape
+from planner.declare.shapes import RecordShape, Shape
 from planner.model.diagnostic import Diagnostic, error
 
 
-def merged(record: Record, roots: Many[Mapping]) -> tuple[Mapping, list[Diagnostic]]:
+def merged(record: RecordShape, roots: Many[Mapping]) -> tuple[Mapping, list[Diagnostic]]:
     """One mapping that says what all of them say. A name twice is an error that shows both places."""
     diagnostics: list[Diagnostic] = []
     return _mapping(record, roots, diagnostics), diagnostics
 
 
-def _mapping(record: Record, roots: Many[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
+def _mapping(record: RecordShape, roots: Many[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
     if len(roots) == 1:
         return roots[0]
     said: dict[str, list[tuple[Scalar, Node]]] = {}
@@ -38,13 +38,13 @@ def _value(shape: Shape, entries: list[tuple[Scalar, Node]], diagnostics: list[D
     if len(entries) == 1:
         return first
     values = [value for _, value in entries]
-    if isinstance(shape, shapes.Listing) and all(isinstance(value, Sequence) for value in values):
+    if isinstance(shape, shapes.ListShape) and all(isinstance(value, Sequence) for value in values):
         items = tuple(item for value in values if isinstance(value, Sequence) for item in value.items)
         return Sequence(items, first.file, first.line, first.column)
     maps = [value for value in values if isinstance(value, Mapping)]
-    if len(maps) == len(values) and isinstance(shape, shapes.Record):
+    if len(maps) == len(values) and isinstance(shape, shapes.RecordShape):
         return _mapping(shape, maps, diagnostics)
-    if len(maps) == len(values) and isinstance(shape, shapes.Table | shapes.Settings):
+    if len(maps) == len(values) and isinstance(shape, shapes.MapShape | shapes.SettingsShape):
         return _named(maps, diagnostics)
     for other, value in entries[1:]:
         same = isinstance(first, Scalar) and isinstance(value, Scalar) and first.text == value.text

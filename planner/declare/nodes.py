@@ -6,7 +6,7 @@ dates) never happen: what a scalar means is decided by the key it stands under.
 
 from dataclasses import dataclass
 
-from planner.model.diagnostic import Source
+from planner.model.diagnostic import SourceLocation
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
@@ -25,8 +25,8 @@ class Scalar:
     failed: bool = False
 
     @property
-    def source(self) -> Source:
-        return Source(self.file, self.line, self.column)
+    def source(self) -> SourceLocation:
+        return SourceLocation(self.file, self.line, self.column)
 
     @property
     def is_null(self) -> bool:
@@ -41,8 +41,8 @@ class Sequence:
     column: int
 
     @property
-    def source(self) -> Source:
-        return Source(self.file, self.line, self.column)
+    def source(self) -> SourceLocation:
+        return SourceLocation(self.file, self.line, self.column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Mapping:
     column: int
 
     @property
-    def source(self) -> Source:
-        return Source(self.file, self.line, self.column)
+    def source(self) -> SourceLocation:
+        return SourceLocation(self.file, self.line, self.column)
 
     def get(self, name: str) -> "Node | None":
         return next((value for key, value in self.pairs if key.text == name), None)

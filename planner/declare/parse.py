@@ -11,7 +11,7 @@ import yaml
 
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence
 from planner.declare.syntax import UNQUOTED_EXPRESSION, explain
-from planner.model.diagnostic import Diagnostic, Failure, Source, error
+from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error
 
 MAX_NODES = 500_000  # with aliases expanded: 10,000 topics need a third of it
 MAX_DEPTH = 50
@@ -131,8 +131,8 @@ class _Builder:
     def _add(self, node: Node) -> None:
         (self.stack[-1].items if self.stack else self.done).append(node)
 
-    def _at(self, mark: Any) -> Source:
-        return Source(self.file, mark.line + 1, mark.column + 1)
+    def _at(self, mark: Any) -> SourceLocation:
+        return SourceLocation(self.file, mark.line + 1, mark.column + 1)
 
     def _count(self, nodes: int, mark: Any) -> None:
         self.count += nodes
@@ -158,7 +158,7 @@ class _Builder:
         inside = isinstance(first, Mapping) and (first.line, first.column) == (closed.line, closed.column + 1)
         if not (closed.flow and inside):
             return Mapping(self._pairs(closed), self.file, closed.line, closed.column)
-        place = Source(self.file, closed.line, closed.column)
+        place = SourceLocation(self.file, closed.line, closed.column)
         self.diagnostics.append(error(*UNQUOTED_EXPRESSION, source=place, code="syntax"))
         return Scalar("", True, self.file, closed.line, closed.column, failed=True)
 

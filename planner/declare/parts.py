@@ -3,26 +3,26 @@
 from dataclasses import dataclass
 from typing import Any
 
-from planner.declare.fields import Fields
+from planner.declare.fields import ParsedRecord
 from planner.declare.inherit import completed, inherited
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TopologyParts:
     """Entries that were wrong stay as names (their value is INVALID), so that references find them."""
 
-    root: Fields
+    root: ParsedRecord
     clusters: dict[str, Any]
-    topics: list[Fields]
-    acls: list[Fields]
-    flows: list[Fields]
+    topics: list[ParsedRecord]
+    acls: list[ParsedRecord]
+    flows: list[ParsedRecord]
     jobs: dict[str, Any]
 
 
-def parts_of(root: Fields) -> Parts:
+def parts_of(root: ParsedRecord) -> TopologyParts:
     defaults = root.get("defaults")
     for_topics, for_flows = (defaults.get("topic"), defaults.get("flow")) if defaults else (None, None)
-    return Parts(
+    return TopologyParts(
         root=completed(root),
         clusters={name: _completed(one) for name, one in (root.get("clusters") or {}).items()},
         topics=[completed(inherited(topic, for_topics)) for topic in root.get("topics") or ()],
@@ -33,4 +33,4 @@ def parts_of(root: Fields) -> Parts:
 
 
 def _completed(one: Any) -> Any:
-    return completed(one) if isinstance(one, Fields) else one
+    return completed(one) if isinstance(one, ParsedRecord) else one

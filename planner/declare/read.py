@@ -7,12 +7,12 @@ from typing import Any, assert_never
 from planner.declare import scalars, shapes
 from planner.declare.bounds import refuse_more_mistakes
 from planner.declare.expected import describe
-from planner.declare.fields import INVALID, Fields, Invalid, Placed, missing
+from planner.declare.fields import INVALID, Invalid, NamedReference, ParsedRecord, missing
 from planner.declare.hints import did_you_mean, nearest, prose, shown
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence
 from planner.declare.settings import check_name, setting_value
 from planner.declare.shapes import ScalarShape, Shape
-from planner.model.diagnostic import Diagnostic, Source, error
+from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.regex import LONGEST, UnreadableRegex, regex
 from runtime.contract.spec.selection import written_out
@@ -51,12 +51,12 @@ class _Regexes:
         return None
 
 
-class Reader:
+class ShapeReader:
     def __init__(self) -> None:
         self.diagnostics: list[Diagnostic] = []
         self._regexes = _Regexes()
 
-    def wrong(self, source: Source, what: str, mend: str = "") -> Invalid:
+    def wrong(self, source: SourceLocation, what: str, mend: str = "") -> Invalid:
         self.diagnostics.append(error(what, mend, source=source))
         refuse_more_mistakes(self.diagnostics)
         return INVALID
@@ -66,21 +66,21 @@ class Reader:
         if isinstance(node, Scalar) and node.failed:
             return INVALID
         match shape:
-            case shapes.Record():
+            case shapes.RecordShape():
                 return self._record(shape, node, of)
-            case shapes.Table():
+            case shapes.MapShape():
                 return self._table(shape, node, of)
-            case shapes.Listing():
+            case shapes.ListShape():
                 return self._listing(shape, node, of)
-            case shapes.Settings():
+            case shapes.SettingsShape():
                 return self._settings(shape, node, of)
-            case shapes.OrOff():
+            case shapes.OffOrShape():
                 if isinstance(node, Scalar) and node.plain and node.text in FALSE:
                     return None
                 return self._record(shape.shape, node, of, "off, or ")
-            case shapes.Either():
+            case shapes.AlternativesShape():
                 return self._either(shape, node, of)
-            case shapes.Anything():
+            case shapes.AnyShape():
                 return node
             case _:
                 return self._scalar(shape, node, of)
@@ -89,23 +89,23 @@ class Reader:
         if not isinstance(node, Scalar) or node.is_null:
             return self._unexpected(shape, node, of)
         match shape:
-            case shapes.Text():
+            case shapes.TextShape():
                 return self._text(shape, node, of)
-            case shapes.TopicName():
+            case shapes.TopicNameShape():
                 return self._topic_name(node)
-            case shapes.Choice():
+            case shapes.ChoiceShape():
                 return self._choice(shape, node, of)
-            case shapes.Flag():
+            case shapes.BooleanShape():
                 return self._flag(shape, node, of)
-            case shapes.Whole():
+            case shapes.IntegerShape():
                 return self._whole(shape, node, of)
-            case shapes.Duration():
+            case shapes.DurationShape():
                 return self._positive(scalars.duration, node, of)
-            case shapes.Rate():
+            case shapes.RateShape():
                 return self._positive(scalars.rate, node, of)
-            case shapes.Moment():
+            case shapes.TimestampShape():
                 return self._parsed(scalars.moment, node, of)
-            case shapes.Regex():
+            case shapes.RegexShape():
                 return self._regex(node, of)
             case _:
                 assert_never(shape)
@@ -117,14 +117,14 @@ class Reader:
             )
         return self.wrong(node.source, f'"{of}" is {shown(node)}', f"it takes {more}{describe(shape)}")
 
-    def _text(self, shape: shapes.Text, node: Scalar, of: str) -> str | Placed | Invalid:
+    def _text(self, shape: shapes.TextShape, node: Scalar, of: str) -> str | NamedReference | Invalid:
         if shape.pattern is not None and re.fullmatch(shape.pattern, node.text) is None:
             return self.wrong(
                 node.source,
                 f'"{of}" is {shown(node)}, not {shape.expected}',
                 shape.mend or f"it takes {shape.expected}",
             )
-        return Placed(node.text, node.source) if shape.placed else node.text
+        return NamedReference(node.text, node.source) if shape.placed else node.text
 
     def _topic_name(self, node: Scalar) -> str | Invalid:
         if why := illegal_because(node.text):
@@ -135,7 +135,7 @@ class Reader:
             return self.wrong(node.source, what, "they are created and kept without being declared")
         return node.text
 
-    def _choice(self, shape: shapes.Choice, node: Scalar, of: str) -> str | Invalid:
+    def _choice(self, shape: shapes.ChoiceShape, node: Scalar, of: str) -> str | Invalid:
         text = node.text.upper() if shape.any_case else node.text
         if text in shape.words:
             return text
@@ -144,7 +144,7 @@ class Reader:
         mend = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
         return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', mend)
 
-    def _flag(self, shape: shapes.Flag, node: Scalar, of: str) -> bool | Invalid:
+    def _flag(self, shape: shapes.BooleanShape, node: Scalar, of: str) -> bool | Invalid:
         if node.text in TRUE or node.text in FALSE:
             if node.plain:
                 return node.text in TRUE
@@ -153,7 +153,7 @@ class Reader:
             )
         return self._unexpected(shape, node, of)
 
-    def _whole(self, shape: shapes.Whole, node: Scalar, of: str) -> int | Invalid:
+    def _whole(self, shape: shapes.IntegerShape, node: Scalar, of: str) -> int | Invalid:
         try:
             number = scalars.whole(node.text)
         except scalars.NotReadable as not_readable:
@@ -185,7 +185,7 @@ class Reader:
             return self.wrong(node.source, f'"{of}" is {shown(node)}, which {wrong.what}', wrong.hint)
         return node.text
 
-    def _settings(self, shape: shapes.Settings, node: Node, of: str) -> dict[str, Any] | Invalid:
+    def _settings(self, shape: shapes.SettingsShape, node: Node, of: str) -> dict[str, Any] | Invalid:
         if not isinstance(node, Mapping):
             return self._unexpected(shape, node, of)
         values: dict[str, Any] = {}
@@ -203,7 +203,7 @@ class Reader:
                 self.wrong(value.source, not_readable.what, not_readable.mend)
         return values
 
-    def _listing(self, shape: shapes.Listing, node: Node, of: str) -> tuple[Any, ...] | Invalid:
+    def _listing(self, shape: shapes.ListShape, node: Node, of: str) -> tuple[Any, ...] | Invalid:
         if isinstance(node, Sequence):
             items = node.items
         elif shape.lone and isinstance(node, Scalar) and not node.is_null:
@@ -215,7 +215,7 @@ class Reader:
         read = [self.read(shape.item, item, of) for item in items]
         return tuple(value for value in read if value is not INVALID)
 
-    def _table(self, shape: shapes.Table, node: Node, of: str) -> dict[Any, Any] | Invalid:
+    def _table(self, shape: shapes.MapShape, node: Node, of: str) -> dict[Any, Any] | Invalid:
         if not isinstance(node, Mapping):
             return self._unexpected(shape, node, of)
         if len(node.pairs) < shape.least:
@@ -224,17 +224,19 @@ class Reader:
         for key, value in node.pairs:
             name = self._scalar(shape.key, key, shape.named)
             read = self.read(shape.value, value, key.text)
-            if isinstance(read, Fields):
+            if isinstance(read, ParsedRecord):
                 read.source = key.source
             if name is not INVALID:
                 # A wrong entry stays as a name, so that references to it are not errors too.
                 values[name] = read
         return values
 
-    def _record(self, shape: shapes.Record, node: Node, of: str, more: str = "") -> Fields | Invalid:
+    def _record(
+        self, shape: shapes.RecordShape, node: Node, of: str, more: str = ""
+    ) -> ParsedRecord | Invalid:
         if not isinstance(node, Mapping):
             return self._unexpected(shape, node, of, more)
-        fields = Fields(shape, node.source)
+        fields = ParsedRecord(shape, node.source)
         meant: set[str | None] = set()
         for key, value in node.pairs:
             known = shape.by_name.get(key.text)
@@ -254,7 +256,7 @@ class Reader:
             self.diagnostics += missing(fields, meant)
         return fields
 
-    def _either(self, shape: shapes.Either, node: Node, of: str) -> Any:
+    def _either(self, shape: shapes.AlternativesShape, node: Node, of: str) -> Any:
         for alternative in shape.alternatives:
             if takes(alternative, node):
                 return self.read(alternative, node, of)
@@ -263,12 +265,18 @@ class Reader:
         mend = f"it takes {shape.expected}"
         if isinstance(node, Scalar):
             words = [
-                word for one in shape.alternatives if isinstance(one, shapes.Choice) for word in one.words
+                word
+                for one in shape.alternatives
+                if isinstance(one, shapes.ChoiceShape)
+                for word in one.words
             ]
             mend = did_you_mean(node.text, words) or mend
         elif isinstance(node, Mapping):
             names = [
-                name for one in shape.alternatives if isinstance(one, shapes.Record) for name in one.by_name
+                name
+                for one in shape.alternatives
+                if isinstance(one, shapes.RecordShape)
+                for name in one.by_name
             ]
             close = [hint for key, _ in node.pairs if (hint := did_you_mean(key.text, names))]
             mend = close[0] if close else mend
@@ -278,15 +286,15 @@ class Reader:
 def takes(shape: Shape, node: Node) -> bool:
     """Whether an alternative is the one that is meant; what is wrong inside it is then its own error."""
     match shape, node:
-        case shapes.Choice(), Scalar():
+        case shapes.ChoiceShape(), Scalar():
             return node.text in shape.words
-        case shapes.Whole(), Scalar():
+        case shapes.IntegerShape(), Scalar():
             return node.plain and node.text[:1].isdigit()
-        case shapes.Record(), Mapping():
+        case shapes.RecordShape(), Mapping():
             return any(key.text in shape.by_name for key, _ in node.pairs)
-        case shapes.Table(), Mapping():
+        case shapes.MapShape(), Mapping():
             return True
-        case shapes.Text(), Scalar():
+        case shapes.TextShape(), Scalar():
             return not node.is_null
         case _:
             return False

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from planner.model.diagnostic import Diagnostic, Failure, Source, error
+from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error
 from planner.model.topology import Cluster, SecretRef, Setting, looks_secret
 from runtime.contract.client.redaction import SENSITIVE
 from runtime.contract.client.secrets import ClientSecrets, Value
@@ -93,5 +93,5 @@ def _masked(key: str, value: Setting) -> str:
 
 
 def _folder_of(cluster: Cluster) -> Path:
-    place: Source | None = cluster.source
+    place: SourceLocation | None = cluster.source
     return Path(place.file).parent if place is not None else Path()

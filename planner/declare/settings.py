@@ -6,7 +6,7 @@ from collections.abc import Callable
 from planner.declare import scalars
 from planner.declare.hints import prose, shown
 from planner.declare.nodes import Mapping, Node, Scalar, Sequence, kind_of
-from planner.declare.shapes import Settings
+from planner.declare.shapes import SettingsShape
 from planner.diff.values import BOOLEANS, NUMBERS
 from planner.model.topology import SecretRef, Setting, looks_secret
 from runtime.contract.client.keys import CREDENTIALS, refusal
@@ -17,7 +17,7 @@ NUMBER = re.compile(r"-?\d+(_\d+)*")
 WORDS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 
 
-def setting_value(shape: Settings, name: str, node: Node) -> Setting:
+def setting_value(shape: SettingsShape, name: str, node: Node) -> Setting:
     """The text that Kafka gets, or the reference to a secret. NotReadable where it is neither."""
     if isinstance(node, Mapping):
         return _reference(shape, name, node)
@@ -34,7 +34,7 @@ def setting_value(shape: Settings, name: str, node: Node) -> Setting:
     return text
 
 
-def check_name(shape: Settings, name: str) -> None:
+def check_name(shape: SettingsShape, name: str) -> None:
     """NotReadable where there is no setting of this name, or a topology may not give it."""
     if not name or any(sign.isspace() for sign in name):
         raise scalars.NotReadable("the name of a setting is empty or holds a space", "use Kafka's name of it")
@@ -46,7 +46,7 @@ def check_name(shape: Settings, name: str) -> None:
         raise scalars.NotReadable(f'"{name}" {refused.why}', refused.way_out)
 
 
-def _reference(shape: Settings, name: str, node: Mapping) -> SecretRef:
+def _reference(shape: SettingsShape, name: str, node: Mapping) -> SecretRef:
     if not shape.client:
         raise scalars.NotReadable(f'"{name}" is a map', "it takes text, a number, a duration or a size")
     keys = [key.text for key, _ in node.pairs]

@@ -17,7 +17,7 @@ Plain = str | int | bool | tuple["Plain", ...] | Absent
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextShape:
     """Text as written. `pattern` is for the whole of it; `placed` keeps its place, for references."""
 
     expected: str = "text"
@@ -27,19 +27,19 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Anything:
+class AnyShape:
     """Left as it stands; whoever uses it decides."""
 
     expected: str = "any value"
 
 
 @dataclass(frozen=True, slots=True)
-class TopicName:
+class TopicNameShape:
     expected: str = "a topic's name"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceShape:
     """One of a few words. `off` may be written `false`, which is how older YAML readers see it."""
 
     words: tuple[str, ...]
@@ -47,12 +47,12 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class BooleanShape:
     expected: str = "true or false"
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class IntegerShape:
     """`quoted`: quotes are no mistake, as around every key of JSON."""
 
     least: int = 0
@@ -61,27 +61,27 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Duration:
+class DurationShape:
     expected: str = "a duration such as 500ms, 30s or 7d"
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateShape:
     expected: str = "a rate such as 50MB/s"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimestampShape:
     expected: str = "a time with its zone such as 2026-01-01T00:00:00Z, or milliseconds since 1970"
 
 
 @dataclass(frozen=True, slots=True)
-class Regex:
+class RegexShape:
     expected: str = "a regular expression for whole names"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SettingsShape:
     """Kafka's settings by Kafka's names: durations and sizes are read under `….ms` and `….bytes`.
 
     `client` are those of a cluster's clients: an allow-list, and credentials may be references. `public` ones
@@ -95,7 +95,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListShape:
     """A list. With `lone`, one value may stand without brackets."""
 
     item: "Shape"
@@ -104,17 +104,17 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MapShape:
     """A map whose keys are names the user chooses."""
 
-    key: "Text | TopicName | Whole"
+    key: "TextShape | TopicNameShape | IntegerShape"
     value: "Shape"
     named: str
     least: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class RecordKeyShape:
     """One key of a record: everything that is said about it anywhere is said here."""
 
     name: str
@@ -127,21 +127,21 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordShape:
     """A map whose keys the language knows. `titled` names it in errors: "a flow"."""
 
     name: str
     titled: str
-    keys: tuple[Key, ...]
+    keys: tuple[RecordKeyShape, ...]
     doc: str = ""
-    by_name: dict[str, Key] = field(init=False, compare=False, hash=False, repr=False)
+    by_name: dict[str, RecordKeyShape] = field(init=False, compare=False, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {key.name: key for key in self.keys})
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class AlternativesShape:
     """The first alternative that can take the value does."""
 
     alternatives: tuple["Shape", ...]
@@ -149,11 +149,30 @@ class Either:
 
 
 @dataclass(frozen=True, slots=True)
-class OrOff:
+class OffOrShape:
     """`off`, or the shape."""
 
-    shape: "Record"
+    shape: "RecordShape"
 
 
-ScalarShape = Text | TopicName | Choice | Flag | Whole | Duration | Rate | Moment | Regex
-Shape = ScalarShape | Anything | Settings | Listing | Table | Record | Either | OrOff
+ScalarShape = (
+    TextShape
+    | TopicNameShape
+    | ChoiceShape
+    | BooleanShape
+    | IntegerShape
+    | DurationShape
+    | RateShape
+    | TimestampShape
+    | RegexShape
+)
+Shape = (
+    ScalarShape
+    | AnyShape
+    | SettingsShape
+    | ListShape
+    | MapShape
+    | RecordShape
+    | AlternativesShape
+    | OffOrShape
+)

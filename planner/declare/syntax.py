@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from planner.model.diagnostic import Diagnostic, Source, error
+from planner.model.diagnostic import Diagnostic, SourceLocation, error
 
 # Part of the scanner's words → what is wrong, and the way out.
 SENTENCES: tuple[tuple[str, str, str], ...] = (
@@ -102,7 +102,7 @@ def explain(wrong: Any, text: str, file: str) -> Diagnostic:
     what, mend = _words(problem, _line(text, line), column)
     if what == UNQUOTED_EXPRESSION[0]:
         column = _line(text, line).index("{{") + 1
-    return error(what, mend, source=Source(file, line, column), code="syntax")
+    return error(what, mend, source=SourceLocation(file, line, column), code="syntax")
 
 
 def _words(problem: str, line: str, column: int) -> tuple[str, str]:

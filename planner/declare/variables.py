@@ -14,9 +14,9 @@ from planner.declare import scalars
 from planner.declare.bounds import (
     MOST_NODES,
     MOST_RENDERED,
-    Exhausted,
-    Spent,
-    TooMuch,
+    BoundExceeded,
+    RemainingBound,
+    TopologyBoundExceeded,
     nodes,
     refuse_longer,
     refuse_more_mistakes,
@@ -50,8 +50,10 @@ class Variables:
         self.diagnostics: list[Diagnostic] = []
         self._expressions: Expressions | None = None
         self._computed: dict[str, Any] = {}
-        self._nodes = Spent(MOST_NODES, "all values that come out of variables are")
-        self._characters = Spent(MOST_RENDERED, "all texts that come out of variables have characters:")
+        self._nodes = RemainingBound(MOST_NODES, "all values that come out of variables are")
+        self._characters = RemainingBound(
+            MOST_RENDERED, "all texts that come out of variables have characters:"
+        )
         self._weights: dict[str, int] = {}
         self._exhausted = False
 
@@ -135,7 +137,7 @@ class Variables:
             self._weights[key] = nodes(value)
         try:
             self._nodes.take(self._weights[key])
-        except TooMuch as wrong:
+        except BoundExceeded as wrong:
             return self._too_much(node, wrong)
         return to_node(value, node)
 
@@ -146,11 +148,11 @@ class Variables:
         try:
             refuse_longer(length)
             self._characters.take(length)
-        except TooMuch as wrong:
+        except BoundExceeded as wrong:
             return self._too_much(node, wrong)
         return _scalar_of(NAME_ONLY.sub(lambda found: texts[found[1]], node.text), node)
 
-    def _too_much(self, node: Scalar, wrong: TooMuch) -> Scalar:
+    def _too_much(self, node: Scalar, wrong: BoundExceeded) -> Scalar:
         """Said once, at the first place that passes a bound; what comes behind it is not computed."""
         if self._exhausted:
             return dataclasses.replace(node, failed=True)
@@ -183,7 +185,7 @@ class Variables:
             self._characters.take(len(computed) if isinstance(computed, str) else 0)
         except NotComputable as wrong:
             return self._failed(node, *self._explained(wrong))
-        except Exhausted as wrong:
+        except TopologyBoundExceeded as wrong:
             return self._too_much(node, wrong)
         return self._placed(node.text, computed, node)
 

@@ -8,7 +8,7 @@ from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.observed import ObservedCluster
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 
 ACLS = "acls"  # the key of ObservedCluster.unreadable
 
@@ -16,7 +16,7 @@ ACLS = "acls"  # the key of ObservedCluster.unreadable
 def acl_changes(
     acls: Iterable[DesiredAcl],
     clusters: Mapping[str, ObservedCluster],
-    owned: Mapping[Address, Owned],
+    owned: Mapping[Address, RegistryEntry],
     topology: str,
 ) -> list[Change]:
     live = {name: frozenset(cluster.acls or ()) for name, cluster in clusters.items()}
@@ -27,7 +27,11 @@ def acl_changes(
 
 
 def _change(
-    acl: DesiredAcl, cluster: ObservedCluster, live: frozenset[object], entry: Owned | None, topology: str
+    acl: DesiredAcl,
+    cluster: ObservedCluster,
+    live: frozenset[object],
+    entry: RegistryEntry | None,
+    topology: str,
 ) -> Change:
     after = dict(acl_spec(acl.rule))
     if entry is not None and entry.topology != topology:

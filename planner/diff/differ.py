@@ -11,7 +11,7 @@ from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import ENDED, Topology
 
 
@@ -49,7 +49,7 @@ def declaring_nothing(topology: Topology) -> Topology:
     return replace(topology, topics=(), acls=(), flows={}, jobs={})
 
 
-def owned_by_address(observed: Observed) -> dict[Address, Owned]:
+def owned_by_address(observed: Observed) -> dict[Address, RegistryEntry]:
     """Every registry entry, of whichever topology, at the cluster that its object is in.
 
     Flows and jobs are not here: their names are each destination's own.

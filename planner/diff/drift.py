@@ -14,7 +14,7 @@ from planner.model.address import Address, Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import CONFIG, Owned
+from planner.model.owned import CONFIG, RegistryEntry
 
 
 def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
@@ -23,7 +23,7 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
     A mirror follows its source while the job runs, so a value of it is no drift where the source has it so or
     is to have it so by its declaration.
     """
-    mirrors = {one.address: Mirror(one, _source_of(one, observed)) for one in desired.topics}
+    mirrors = {one.address: MirrorDrift(one, _source_of(one, observed)) for one in desired.topics}
     changes = []
     for address, entry in sorted(owned_by_address(observed).items()):
         cluster = observed.reachable(address.cluster or "")
@@ -35,7 +35,7 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
+class MirrorDrift:
     """A topic as its flow asks for it, and the source that the job copies settings from."""
 
     wanted: DesiredTopic
@@ -53,7 +53,9 @@ def _source_of(topic: DesiredTopic, observed: Observed) -> ObservedTopic | None:
             assert_never(topic.origin)
 
 
-def _drifted(entry: Owned, cluster: ObservedCluster, desired: Mapping[Address, Mirror]) -> Change | None:
+def _drifted(
+    entry: RegistryEntry, cluster: ObservedCluster, desired: Mapping[Address, MirrorDrift]
+) -> Change | None:
     match entry.address.kind:
         case Kind.TOPIC:
             return _topic(entry, cluster, desired.get(entry.address) if flow_of(entry) else None)
@@ -63,7 +65,7 @@ def _drifted(entry: Owned, cluster: ObservedCluster, desired: Mapping[Address, M
             return None
 
 
-def _topic(entry: Owned, cluster: ObservedCluster, mirror: Mirror | None) -> Change:
+def _topic(entry: RegistryEntry, cluster: ObservedCluster, mirror: MirrorDrift | None) -> Change:
     name = entry.address.name
     if name in cluster.hidden:
         why = f"(unknown: not authorized to describe {cluster.name}/{name})"
@@ -114,7 +116,7 @@ def _same(key: str, applied: str, found: str | None) -> bool:
     return found == SENSITIVE or same_value(name, applied, found)
 
 
-def _follows(key: str, found: str | None, mirror: Mirror | None) -> bool:
+def _follows(key: str, found: str | None, mirror: MirrorDrift | None) -> bool:
     """A mirror's value that its source has or asks for, or that nobody asks for since it was promoted."""
     if mirror is None:
         return False
@@ -138,7 +140,7 @@ def _field(key: str, applied: str, found: str | None, live: ObservedTopic) -> Fi
     return FieldChange(path, applied, found, inherited=None if shown is None else shown.value)
 
 
-def _acl(entry: Owned, cluster: ObservedCluster) -> Change | None:
+def _acl(entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:
     if cluster.acls is None:
         return unreadable_acl(entry.address, cluster)
     rule = acl_rule(cluster.name, entry.spec)

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from planner.diff.jobs import last_heartbeat
 from planner.diff.record import STATE, recorded_flow
-from planner.diff.running import Standing, standings
+from planner.diff.running import DestinationJobs, standings
 from planner.diff.spec_fields import flow_fields, moved
 from planner.model.address import Kind
 from planner.model.change import Action, Change, FieldChange
 from planner.model.observed import Observed
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 
 AS_APPLIED = "as applied"
 OUTSIDE = "changed outside the topology"
@@ -28,7 +28,7 @@ def drifted_jobs(topology: str, observed: Observed) -> Iterator[Change]:
                 yield _flow(entry, standing)
 
 
-def _job(entry: Owned, standing: Standing) -> Change:
+def _job(entry: RegistryEntry, standing: DestinationJobs) -> Change:
     live = standing.job(entry.address.name)
     if live is not None and live.live:
         return Change(entry.address, Action.NO_OP, AS_APPLIED)
@@ -43,7 +43,7 @@ def _job(entry: Owned, standing: Standing) -> Change:
     )
 
 
-def _flow(entry: Owned, standing: Standing) -> Change:
+def _flow(entry: RegistryEntry, standing: DestinationJobs) -> Change:
     applied = recorded_flow(entry)
     known = standing.flow(entry.address.name, "")
     if applied is None or known is None:

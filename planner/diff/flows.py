@@ -7,7 +7,7 @@ from planner.diff.moving import forgotten_there, left_behind, moved_flow
 from planner.diff.promoted import promoted_notes, promoted_reason
 from planner.diff.record import flow_entry
 from planner.diff.running import (
-    Standing,
+    DestinationJobs,
     blocked,
     elsewhere,
     left_over,
@@ -20,7 +20,7 @@ from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import RUNNING
 from runtime.contract.spec.jobspec import AtOffsets, FlowSpec
 
@@ -60,7 +60,7 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
 def _wherever(
     flow: FlowSpec,
     job: DesiredJob,
-    found: Mapping[str, Standing],
+    found: Mapping[str, DestinationJobs],
     topology: str,
     wanted: DesiredFlow | None,
 ) -> Change:
@@ -76,7 +76,7 @@ def _wherever(
 
 
 def _change(
-    flow: FlowSpec, job: DesiredJob, standing: Standing, topology: str, wanted: DesiredFlow | None
+    flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, topology: str, wanted: DesiredFlow | None
 ) -> Change:
     address = flow_address(flow.name)
     entry = standing.flow_entry(flow.name)
@@ -103,7 +103,7 @@ def _change(
     )
 
 
-def _new(flow: FlowSpec, job: DesiredJob, standing: Standing, wanted: DesiredFlow | None) -> Change:
+def _new(flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, wanted: DesiredFlow | None) -> Change:
     return Change(
         flow_address(flow.name),
         Action.CREATE,
@@ -134,7 +134,7 @@ def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange
     return (*kept[:at], FieldChange(("topics",), None, names), *kept[at:])
 
 
-def _resuming(flow: FlowSpec, standing: Standing) -> tuple[str, ...]:
+def _resuming(flow: FlowSpec, standing: DestinationJobs) -> tuple[str, ...]:
     """It was copied before, by whomever: its ledger counts, and not its `start`."""
     known = standing.cluster.generations.get(flow.name)
     if known is None or flow.restart_from is not None:
@@ -143,7 +143,7 @@ def _resuming(flow: FlowSpec, standing: Standing) -> tuple[str, ...]:
     return (f"its ledger is there (generation {known.number}): {resumes}",)
 
 
-def _recorded(entry: Owned | None, wanted: Owned) -> tuple[FieldChange, ...]:
+def _recorded(entry: RegistryEntry | None, wanted: RegistryEntry) -> tuple[FieldChange, ...]:
     """It runs as wanted, and an apply that was cut short did not come to write that down."""
     if entry is None or entry.spec == wanted.spec:
         return ()
@@ -178,7 +178,7 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _removed(entry: Owned, standing: Standing) -> Change:
+def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:
     name = entry.address.name
     known = standing.flow(name, "")
     before = flow_fields(known[0]) if known is not None else None

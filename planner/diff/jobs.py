@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from planner.diff.moving import moved_job
 from planner.diff.record import LAUNCH, STATE, job_entry
-from planner.diff.running import Standing, blocked, elsewhere, left_over, standings, wanted_jobs
+from planner.diff.running import DestinationJobs, blocked, elsewhere, left_over, standings, wanted_jobs
 from planner.diff.spec_fields import (
     NOT_SET,
     job_fields,
@@ -21,7 +21,7 @@ from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredJob
 from planner.model.live import LiveJob
 from planner.model.observed import Observed
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from runtime.contract.spec.jobspec import JobSpec
 
 EXACTLY = "every partition resumes exactly where its ledger says"
@@ -47,7 +47,7 @@ def job_changes(desired: Desired, observed: Observed) -> list[Change]:
     return changes
 
 
-def _change(job: DesiredJob, standing: Standing, before: Sequence[Standing]) -> Change | None:
+def _change(job: DesiredJob, standing: DestinationJobs, before: Sequence[DestinationJobs]) -> Change | None:
     name = job.job.name
     if not job.needed:
         held = standing.job_entry(name) is not None or standing.runs(name)
@@ -58,7 +58,7 @@ def _change(job: DesiredJob, standing: Standing, before: Sequence[Standing]) -> 
     return moved_job(change, job, standing, before) if before else change
 
 
-def _wanted(job: DesiredJob, standing: Standing) -> Change:
+def _wanted(job: DesiredJob, standing: DestinationJobs) -> Change:
     spec, name = job.spec, job.job.name
     assert spec is not None
     entry, live = standing.job_entry(name), standing.job(name)
@@ -67,7 +67,7 @@ def _wanted(job: DesiredJob, standing: Standing) -> Change:
     return _running(job, spec, entry, live)
 
 
-def _started(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob | None) -> Change:
+def _started(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: LiveJob | None) -> Change:
     """A new one, or one that died outside of repl."""
     copies = ", ".join(f"flow.{name}" for name in job.flows)
     reason = f"copies {copies}"
@@ -100,7 +100,7 @@ def last_heartbeat(live: LiveJob | None) -> str:
     return f"last heartbeat {at}" + (", when it said that it stopped" if live.state == "stopped" else "")
 
 
-def _running(job: DesiredJob, spec: JobSpec, entry: Owned | None, live: LiveJob) -> Change:
+def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: LiveJob) -> Change:
     before = live.spec
     if before is None:
         forced: Sequence[FieldChange] = (FieldChange(("spec",), "another release's", "this release's"),)
@@ -179,7 +179,7 @@ def _without_restart(before: JobSpec | None, after: JobSpec) -> str:
     return f"reconfigured without a restart{about}"
 
 
-def _stopped(name: str, standing: Standing, why: str) -> Change:
+def _stopped(name: str, standing: DestinationJobs, why: str) -> Change:
     live = standing.job(name)
     runs = live is not None and live.live
     return Change(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from planner.diff.running import Standing, names_of
+from planner.diff.running import DestinationJobs, names_of
 from planner.diff.spec_fields import flow_fields, launch_fields, metrics_fields, moved
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import DesiredJob
@@ -12,7 +12,9 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 DESTINATION = "destination"
 
 
-def moved_job(change: Change, job: DesiredJob, here: Standing, before: Sequence[Standing]) -> Change:
+def moved_job(
+    change: Change, job: DesiredJob, here: DestinationJobs, before: Sequence[DestinationJobs]
+) -> Change:
     """`change` is what happens at its destination; `before` are the others that hold it."""
     spec, name = job.spec, job.job.name
     assert spec is not None
@@ -37,7 +39,7 @@ def moved_job(change: Change, job: DesiredJob, here: Standing, before: Sequence[
     )
 
 
-def moved_flow(change: Change, flow: FlowSpec, job: str, before: Sequence[Standing]) -> Change:
+def moved_flow(change: Change, flow: FlowSpec, job: str, before: Sequence[DestinationJobs]) -> Change:
     """`change` creates it at its destination."""
     old = before[0]
     known = old.flow(flow.name, job)
@@ -59,7 +61,7 @@ def moved_flow(change: Change, flow: FlowSpec, job: str, before: Sequence[Standi
 
 
 def _left_there(
-    flow: FlowSpec, known: tuple[FlowSpec, str] | None, before: Sequence[Standing]
+    flow: FlowSpec, known: tuple[FlowSpec, str] | None, before: Sequence[DestinationJobs]
 ) -> tuple[str, ...]:
     owner = known[1] if known is not None else ""
     notes = [
@@ -78,7 +80,7 @@ def _begins(change: Change, after: Mapping[str, Value], flow: FlowSpec) -> tuple
     return (f"nothing of it is at {flow.destination}: it begins there by its start, {after['start']}",)
 
 
-def forgotten_there(change: Change, before: Sequence[Standing], destination: str) -> Change:
+def forgotten_there(change: Change, before: Sequence[DestinationJobs], destination: str) -> Change:
     """An apply that was cut short after the start did not come to that."""
     note = f"no longer remembered at {names_of(before)}"
     field = FieldChange(("recorded", DESTINATION), names_of(before), destination, note=note)
@@ -91,7 +93,7 @@ def forgotten_there(change: Change, before: Sequence[Standing], destination: str
     )
 
 
-def left_behind(flow: str, job: str, standing: Standing) -> tuple[str, ...]:
+def left_behind(flow: str, job: str, standing: DestinationJobs) -> tuple[str, ...]:
     """What is not copied yet, and the groups that no longer follow."""
     notes = []
     live = standing.job(job)

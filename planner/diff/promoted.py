@@ -6,7 +6,7 @@ from planner.expand.say import few
 from planner.model.change import FieldChange
 from planner.model.desired import DesiredFlow
 from planner.model.topology import ENDED, RUNNING
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 
 PROMOTED = "promoted"
 _SHOWN = 5
@@ -35,7 +35,7 @@ def _patterns(value: object) -> Collection[str]:
 
 
 def newly_promoted(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
-    names = Names(new_patterns(fields))
+    names = NamePatterns(new_patterns(fields))
     return tuple(topic for topic in flow.promoted if names.match(topic)) if flow is not None else ()
 
 

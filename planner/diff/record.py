@@ -14,7 +14,7 @@ import msgspec
 
 from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared, DesiredAcl, DesiredTopic, MirroredBy
-from planner.model.owned import BEFORE, CONFIG, DECLARED, ID, MIRRORED, Owned
+from planner.model.owned import BEFORE, CONFIG, DECLARED, ID, MIRRORED, RegistryEntry
 from planner.model.topology import AclRule
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
@@ -47,8 +47,8 @@ def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
     return spec
 
 
-def topic_entry(topic: DesiredTopic, topology: str, topic_id: str | None, *, created: bool) -> Owned:
-    return Owned(
+def topic_entry(topic: DesiredTopic, topology: str, topic_id: str | None, *, created: bool) -> RegistryEntry:
+    return RegistryEntry(
         address=topic.address,
         topology=topology,
         spec=topic_spec(topic, topic_id),
@@ -59,8 +59,8 @@ def topic_entry(topic: DesiredTopic, topology: str, topic_id: str | None, *, cre
     )
 
 
-def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> Owned:
-    return Owned(
+def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> RegistryEntry:
+    return RegistryEntry(
         address=acl.address,
         topology=topology,
         spec=acl_spec(acl.rule),
@@ -72,12 +72,12 @@ def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> Owned:
 ANNOUNCED = "announced"
 
 
-def announced(entry: Owned) -> Owned:
+def announced(entry: RegistryEntry) -> RegistryEntry:
     """What is about to be made: an apply that is killed right after that leaves it known as ours."""
     return replace(entry, spec={**entry.spec, ANNOUNCED: "true"})
 
 
-def is_announced(entry: Owned | None) -> bool:
+def is_announced(entry: RegistryEntry | None) -> bool:
     """Whether it was ever made is told by the cluster alone."""
     return entry is not None and ANNOUNCED in entry.spec
 
@@ -92,7 +92,7 @@ def origin_text(origin: Declared | MirroredBy | str) -> str:
             return origin
 
 
-def flow_of(entry: Owned) -> str | None:
+def flow_of(entry: RegistryEntry) -> str | None:
     """The flow that this mirror belongs to; None for what stood in the YAML."""
     return entry.origin.removeprefix("flow.") if entry.origin.startswith("flow.") else None
 
@@ -115,20 +115,20 @@ SPEC = "spec"
 LAUNCH = "launch"
 
 
-def flow_entry(flow: FlowSpec, job: str, topology: str) -> Owned:
+def flow_entry(flow: FlowSpec, job: str, topology: str) -> RegistryEntry:
     """At its destination: the flow as it was applied last."""
     spec = {JOB: job, STATE: flow.state, SPEC: _json(flow)}
-    return Owned(flow_address(flow.name), topology, spec, created=True)
+    return RegistryEntry(flow_address(flow.name), topology, spec, created=True)
 
 
-def job_entry(spec: JobSpec, topology: str) -> Owned:
+def job_entry(spec: JobSpec, topology: str) -> RegistryEntry:
     """That it is to run, and how it was started."""
-    return Owned(
+    return RegistryEntry(
         job_address(spec.job), topology, {STATE: "running", LAUNCH: _json(spec.launch)}, created=True
     )
 
 
-def recorded_flow(entry: Owned | None) -> FlowSpec | None:
+def recorded_flow(entry: RegistryEntry | None) -> FlowSpec | None:
     """None also where a release wrote it that says more than this one understands."""
     if entry is None:
         return None

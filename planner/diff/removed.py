@@ -9,12 +9,12 @@ from planner.model.address import Address, Kind, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import ENDED, Flow, FlowState, OnRemove, OnSourceDelete
 
 
 def removed_changes(
-    entries: Iterable[Owned],
+    entries: Iterable[RegistryEntry],
     clusters: Mapping[str, ObservedCluster],
     observed: Observed,
     flows: Mapping[str, DesiredFlow],
@@ -37,7 +37,7 @@ def removed_changes(
     return changes
 
 
-def _goes(entry: Owned, observed: Observed) -> bool:
+def _goes(entry: RegistryEntry, observed: Observed) -> bool:
     """A declared topic that this very plan deletes."""
     cluster = observed.reachable(entry.address.cluster or "")
     live = cluster.topics.get(entry.address.name) if cluster is not None else None
@@ -46,7 +46,7 @@ def _goes(entry: Owned, observed: Observed) -> bool:
 
 
 def _topic(
-    entry: Owned,
+    entry: RegistryEntry,
     cluster: ObservedCluster,
     observed: Observed,
     flows: Mapping[str, DesiredFlow],
@@ -73,7 +73,7 @@ def _topic(
 
 
 def _mirror(
-    entry: Owned,
+    entry: RegistryEntry,
     live: ObservedTopic,
     cluster: ObservedCluster,
     observed: Observed,
@@ -95,7 +95,7 @@ def _mirror(
     return Change(entry.address, Action.FORGET, f"{source} was deleted; the mirror stays")
 
 
-def _unknown_selection(entry: Owned, flow: Flow) -> Change | None:
+def _unknown_selection(entry: RegistryEntry, flow: Flow) -> Change | None:
     """A flow that was promoted or failed over has its topics for itself: nothing about them is awaited."""
     if flow.state in ENDED:
         return None
@@ -103,7 +103,7 @@ def _unknown_selection(entry: Owned, flow: Flow) -> Change | None:
     return Change(entry.address, Action.UNKNOWN, why)
 
 
-def _source_is_gone(entry: Owned, observed: Observed, flow: Flow, doomed: frozenset[Address]) -> bool:
+def _source_is_gone(entry: RegistryEntry, observed: Observed, flow: Flow, doomed: frozenset[Address]) -> bool:
     """Or goes with this very plan."""
     name = entry.spec.get(SOURCE_TOPIC)
     source = observed.reachable(flow.source_cluster)
@@ -114,7 +114,7 @@ def _source_is_gone(entry: Owned, observed: Observed, flow: Flow, doomed: frozen
     return name not in source.topics and name not in source.hidden
 
 
-def _delete(entry: Owned, live: ObservedTopic, cluster: ObservedCluster, reason: str) -> Change:
+def _delete(entry: RegistryEntry, live: ObservedTopic, cluster: ObservedCluster, reason: str) -> Change:
     before: dict[str, object] = {
         "partitions": live.partitions,
         "replication": live.replication_told,
@@ -135,7 +135,7 @@ def _what_goes(name: str, cluster: ObservedCluster) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _acl(entry: Owned, cluster: ObservedCluster, flows: Mapping[str, DesiredFlow]) -> Change | None:
+def _acl(entry: RegistryEntry, cluster: ObservedCluster, flows: Mapping[str, DesiredFlow]) -> Change | None:
     flow_name = flow_of(entry)
     flow = flows.get(flow_name) if flow_name is not None else None
     if flow is not None and not flow.selection_known:

@@ -9,7 +9,7 @@ from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredJob
 from planner.model.live import LiveJob
 from planner.model.observed import Observed, ObservedCluster
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from runtime.contract.spec.jobspec import FlowSpec
 
 JOBS = "jobs"  # the key of ObservedCluster.unreadable
@@ -17,24 +17,26 @@ REGISTRY = "registry"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DestinationJobs:
     """One destination: its registry's entries of flows and jobs, and its jobs."""
 
     cluster: ObservedCluster
-    entries: Mapping[Address, Owned]
+    entries: Mapping[Address, RegistryEntry]
 
     @staticmethod
-    def at(cluster: ObservedCluster) -> "Standing":
+    def at(cluster: ObservedCluster) -> "DestinationJobs":
         kinds = (Kind.FLOW, Kind.JOB)
-        return Standing(cluster, {one.address: one for one in cluster.owned if one.address.kind in kinds})
+        return DestinationJobs(
+            cluster, {one.address: one for one in cluster.owned if one.address.kind in kinds}
+        )
 
     def job(self, name: str) -> LiveJob | None:
         return self.cluster.job(name)
 
-    def job_entry(self, name: str) -> Owned | None:
+    def job_entry(self, name: str) -> RegistryEntry | None:
         return self.entries.get(job_address(name))
 
-    def flow_entry(self, name: str) -> Owned | None:
+    def flow_entry(self, name: str) -> RegistryEntry | None:
         return self.entries.get(flow_address(name))
 
     def flow(self, name: str, job: str) -> tuple[FlowSpec, str] | None:
@@ -80,23 +82,27 @@ class Standing:
         return self.cluster.unreadable.get(JOBS) or self.cluster.unreadable.get(REGISTRY)
 
 
-def standings(observed: Observed) -> dict[str, Standing]:
+def standings(observed: Observed) -> dict[str, DestinationJobs]:
     """Of every cluster that could be read."""
-    return {name: Standing.at(one) for name in sorted(observed.clusters) if (one := observed.reachable(name))}
+    return {
+        name: DestinationJobs.at(one)
+        for name in sorted(observed.clusters)
+        if (one := observed.reachable(name))
+    }
 
 
 def elsewhere(
-    address: Address, destination: str, topology: str, found: Mapping[str, Standing]
-) -> tuple[Standing, ...]:
+    address: Address, destination: str, topology: str, found: Mapping[str, DestinationJobs]
+) -> tuple[DestinationJobs, ...]:
     """Other destinations that hold it: a job and its flows have one, so there it ends."""
     return tuple(one for name, one in found.items() if name != destination and one.holds(address, topology))
 
 
 def left_over(
-    kind: Kind, wanted: Collection[str], topology: str, found: Mapping[str, Standing]
-) -> Iterator[tuple[Address, Standing]]:
+    kind: Kind, wanted: Collection[str], topology: str, found: Mapping[str, DestinationJobs]
+) -> Iterator[tuple[Address, DestinationJobs]]:
     """What nothing names any more, each once: where it runs, if it does."""
-    places: dict[Address, list[Standing]] = {}
+    places: dict[Address, list[DestinationJobs]] = {}
     for standing in found.values():
         for address in standing.held(topology):
             if address.kind is kind and address.name not in wanted:
@@ -105,7 +111,7 @@ def left_over(
         yield address, next((one for one in some if one.runs(address.name)), some[0])
 
 
-def blocked(address: Address, standing: Standing, topology: str) -> Change | None:
+def blocked(address: Address, standing: DestinationJobs, topology: str) -> Change | None:
     """What keeps anything from being said of it there: somebody else's, or unreadable."""
     entry = standing.entries.get(address)
     if entry is not None and entry.topology != topology:
@@ -118,7 +124,7 @@ def blocked(address: Address, standing: Standing, topology: str) -> Change | Non
     return None
 
 
-def names_of(places: Iterable[Standing]) -> str:
+def names_of(places: Iterable[DestinationJobs]) -> str:
     return " and ".join(one.cluster.name for one in places)
 
 

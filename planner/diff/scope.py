@@ -8,14 +8,14 @@ from planner.diff.compare import Path
 from planner.diff.values import Normal, normal
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 
 PARTITIONS: Path = ("partitions",)
 REPLICATION: Path = ("replication",)
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ComparedValues:
     """The two sides, by path, in the form in which they are equal when they mean the same."""
 
     wanted: Mapping[Path, Normal | int]
@@ -26,7 +26,7 @@ def config_path(key: str) -> Path:
     return ("config", key)
 
 
-def given_back(topic: DesiredTopic, entry: Owned | None) -> frozenset[str]:
+def given_back(topic: DesiredTopic, entry: RegistryEntry | None) -> frozenset[str]:
     """Keys that return to the cluster's own value.
 
     A mirror's come from its source. A declared topic's are those that were applied and left the YAML.
@@ -41,7 +41,7 @@ def given_back(topic: DesiredTopic, entry: Owned | None) -> frozenset[str]:
             assert_never(topic.origin)
 
 
-def given_back_after(topic: DesiredTopic, entry: Owned | None) -> frozenset[str]:
+def given_back_after(topic: DesiredTopic, entry: RegistryEntry | None) -> frozenset[str]:
     """The limits that a failback had lifted and that this plan restores."""
     before = entry.before.keys() if entry is not None else frozenset[str]()
     return frozenset(before) - (topic.lifted.before.keys() if topic.lifted is not None else frozenset())
@@ -53,7 +53,7 @@ def explicit(live: ObservedTopic, key: str) -> ConfigValue | None:
     return value if value is not None and value.source is ConfigSource.TOPIC else None
 
 
-def topic_scope(topic: DesiredTopic, live: ObservedTopic, entry: Owned | None) -> Scope:
+def topic_scope(topic: DesiredTopic, live: ObservedTopic, entry: RegistryEntry | None) -> ComparedValues:
     wanted: dict[Path, Normal | int] = {}
     found: dict[Path, Normal | int] = {}
     if topic.partitions is not None:
@@ -70,7 +70,7 @@ def topic_scope(topic: DesiredTopic, live: ObservedTopic, entry: Owned | None) -
         path = config_path(key)
         wanted[path] = None
         found[path] = _live_config(key, live, entry)
-    return Scope(wanted, found)
+    return ComparedValues(wanted, found)
 
 
 def _wanted_partitions(topic: DesiredTopic, partitions: int, live: ObservedTopic) -> int:
@@ -84,7 +84,7 @@ def _wanted_partitions(topic: DesiredTopic, partitions: int, live: ObservedTopic
             assert_never(topic.origin)
 
 
-def _live_config(key: str, live: ObservedTopic, entry: Owned | None) -> Normal:
+def _live_config(key: str, live: ObservedTopic, entry: RegistryEntry | None) -> Normal:
     value = explicit(live, key)
     if value is None:
         return None

@@ -9,7 +9,7 @@ from planner.diff.record import topic_spec
 from planner.diff.scope import (
     PARTITIONS,
     REPLICATION,
-    Scope,
+    ComparedValues,
     config_path,
     explicit,
     given_back_after,
@@ -18,9 +18,9 @@ from planner.diff.scope import (
 from planner.diff.values import same_value
 from planner.model.address import Address
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
-from planner.model.desired import Declared, DesiredTopic, Lifted, MirroredBy
+from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy
 from planner.model.observed import ConfigSource, ObservedCluster, ObservedTopic
-from planner.model.owned import BEFORE, CONFIG, ID, MIRRORED, Owned
+from planner.model.owned import BEFORE, CONFIG, ID, MIRRORED, RegistryEntry
 from planner.model.topology import OnRemove
 
 OUTSIDE = "changed outside the topology"
@@ -30,25 +30,25 @@ ADOPTED = "exists, will be managed"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TopicPair:
     """A desired topic beside the live one that it is compared with."""
 
     topic: DesiredTopic
     live: ObservedTopic
-    entry: Owned | None
+    entry: RegistryEntry | None
     cluster: ObservedCluster
-    scope: Scope
+    scope: ComparedValues
 
 
 def topic_changes(
     topics: Iterable[DesiredTopic],
     clusters: Mapping[str, ObservedCluster],
-    owned: Mapping[Address, Owned],
+    owned: Mapping[Address, RegistryEntry],
     topology: str,
 ) -> list[Change]:
     """One change for each topic, whose cluster could be read."""
     changes: list[Change] = []
-    pairs: list[Pair] = []
+    pairs: list[TopicPair] = []
     for topic in topics:
         cluster = clusters[topic.cluster]
         entry = owned.get(topic.address)
@@ -61,13 +61,13 @@ def topic_changes(
         elif live is None:
             changes.append(_create(topic, entry, cluster))
         else:
-            pairs.append(Pair(topic, live, entry, cluster, topic_scope(topic, live, entry)))
+            pairs.append(TopicPair(topic, live, entry, cluster, topic_scope(topic, live, entry)))
     different = differing([(pair.scope.wanted, pair.scope.live) for pair in pairs])
     changes.extend(_compared(pair, paths) for pair, paths in zip(pairs, different, strict=True))
     return changes
 
 
-def _create(topic: DesiredTopic, entry: Owned | None, cluster: ObservedCluster) -> Change:
+def _create(topic: DesiredTopic, entry: RegistryEntry | None, cluster: ObservedCluster) -> Change:
     own = {PARTITIONS: cluster.default_partitions, REPLICATION: cluster.default_replication}
     sizes = ((PARTITIONS, topic.partitions), (REPLICATION, topic.replication))
     fields = [
@@ -91,7 +91,7 @@ def _guards(topic: DesiredTopic) -> dict[str, object]:
     return guards if topic.on_remove is OnRemove.KEEP else {**guards, "on_remove": topic.on_remove.value}
 
 
-def _compared(pair: Pair, paths: frozenset[Path]) -> Change:
+def _compared(pair: TopicPair, paths: frozenset[Path]) -> Change:
     topic, entry = pair.topic, pair.entry
     adopted = entry is None
     fields = [_field(pair, path) for path in _in_order(paths)]
@@ -121,7 +121,7 @@ def _in_order(paths: Iterable[Path]) -> list[Path]:
     return sorted(paths, key=lambda path: (path != PARTITIONS, path != REPLICATION, path))
 
 
-def _field(pair: Pair, path: Path) -> FieldChange:
+def _field(pair: TopicPair, path: Path) -> FieldChange:
     topic, live, entry = pair.topic, pair.live, pair.entry
     if path == PARTITIONS:
         return FieldChange(path, live.partitions, topic.partitions, note=_outside(entry, "partitions", topic))
@@ -143,7 +143,7 @@ def _field(pair: Pair, path: Path) -> FieldChange:
     )
 
 
-def _inherited(pair: Pair, key: str) -> str | None:
+def _inherited(pair: TopicPair, key: str) -> str | None:
     """The cluster's own value of the key, where it was read."""
     value = pair.live.config.get(key)
     if value is not None and value.source is not ConfigSource.TOPIC:
@@ -151,14 +151,14 @@ def _inherited(pair: Pair, key: str) -> str | None:
     return pair.cluster.defaults.get(key)
 
 
-def _outside(entry: Owned | None, key: str, topic: DesiredTopic) -> str:
+def _outside(entry: RegistryEntry | None, key: str, topic: DesiredTopic) -> str:
     """What was applied last is still wanted, so somebody else moved it."""
     if entry is None:
         return ""
     return OUTSIDE if entry.spec.get(key) == topic_spec(topic, None).get(key) else ""
 
 
-def _config_note(pair: Pair, key: str) -> str:
+def _config_note(pair: TopicPair, key: str) -> str:
     topic, entry = pair.topic, pair.entry
     if topic.lifted is not None and key in topic.lifted.before:
         return _lifted(topic.lifted)
@@ -179,11 +179,11 @@ def _config_note(pair: Pair, key: str) -> str:
     return OUTSIDE if same else ""
 
 
-def _lifted(lifted: Lifted) -> str:
+def _lifted(lifted: LiftedLimits) -> str:
     return f"lifted while flow.{lifted.flow} copies records back"
 
 
-def _notes(pair: Pair, paths: frozenset[Path]) -> tuple[str, ...]:
+def _notes(pair: TopicPair, paths: frozenset[Path]) -> tuple[str, ...]:
     """What follows from the change and is not seen in its fields."""
     topic, live, entry = pair.topic, pair.live, pair.entry
     notes = []
@@ -195,7 +195,7 @@ def _notes(pair: Pair, paths: frozenset[Path]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _recorded_fields(pair: Pair, entry: Owned, paths: frozenset[Path]) -> list[FieldChange]:
+def _recorded_fields(pair: TopicPair, entry: RegistryEntry, paths: frozenset[Path]) -> list[FieldChange]:
     """What only the registry has otherwise: the cluster is as wanted, what is remembered of it is not.
 
     A mirror's copied values are its source's and move without us; only its guards and its origin are kept.

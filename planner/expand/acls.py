@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.expand.graph import Edge
+from planner.expand.graph import CopyEdge
 from planner.expand.prefix import prefix_there
 from planner.expand.protect import protection
 from planner.expand.say import listed, of_flow
-from planner.expand.world import World
+from planner.expand.world import ReplicationGraph
 from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
@@ -26,12 +26,12 @@ EVERY = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Acls:
+class DesiredAcls:
     desired: tuple[DesiredAcl, ...]
     diagnostics: tuple[Diagnostic, ...]
 
 
-def acls_of(world: World, observed: Observed) -> Acls:
+def acls_of(world: ReplicationGraph, observed: Observed) -> DesiredAcls:
     wanted = {acl.rule: DesiredAcl(acl.rule, Declared(), acl.source) for acl in world.topology.acls}
     said: list[Diagnostic] = []
     edges = world.real.by_flow()
@@ -42,7 +42,7 @@ def acls_of(world: World, observed: Observed) -> Acls:
         if flow.protect is Protect.ACL:
             for acl in protection(flow, edges.get(flow.name, ()), world, observed, said):
                 wanted.setdefault(acl.rule, acl)
-    return Acls(tuple(wanted[rule] for rule in sorted(wanted)), tuple(said))
+    return DesiredAcls(tuple(wanted[rule] for rule in sorted(wanted)), tuple(said))
 
 
 def acls_known(flow: Flow, observed: Observed) -> bool:
@@ -58,8 +58,8 @@ def acls_known(flow: Flow, observed: Observed) -> bool:
 
 def _mirrored(
     flows: Sequence[Flow],
-    edges: Mapping[str, list[Edge]],
-    world: World,
+    edges: Mapping[str, list[CopyEdge]],
+    world: ReplicationGraph,
     observed: Observed,
     said: list[Diagnostic],
 ) -> list[DesiredAcl]:
@@ -83,7 +83,7 @@ def _mirrored(
     return list(found.values())
 
 
-def _own_rules(name: str, world: World, observed: Observed) -> set[AclRule]:
+def _own_rules(name: str, world: ReplicationGraph, observed: Observed) -> set[AclRule]:
     """The cluster's rules, live and declared, less those that a flow has made there."""
     cluster = observed.reachable(name)
     live: set[AclRule] = set()
@@ -108,7 +108,7 @@ def _operations(rule: AclRule) -> Iterable[str]:
 class _Mirror:
     """What a flow makes of the rules at its source."""
 
-    def __init__(self, flow: Flow, edges: Sequence[Edge], world: World) -> None:
+    def __init__(self, flow: Flow, edges: Sequence[CopyEdge], world: ReplicationGraph) -> None:
         self.flow = flow
         self._names = {edge.source.topic: edge.destination.topic for edge in edges}
         self._way = world.router.ways[flow.name]
@@ -117,7 +117,7 @@ class _Mirror:
         self._everywhere: set[str] = set()
         self._split: set[str] = set()
 
-    def _promoted(self, topic: str, world: World) -> bool:
+    def _promoted(self, topic: str, world: ReplicationGraph) -> bool:
         """On its own: it was the flow's, and its readers go on reading under the same rules."""
         name = self.flow.name
         return world.carried.promoted(name, topic) and world.router.name_there(name, topic) is not None

@@ -9,7 +9,7 @@ from runtime.contract.spec.mirror import BOUNDS, MirrorRule, TopicSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PlannedTopicSettings:
     """A topic's settings once the plan is done: what is set on it, over what it inherits."""
 
     explicit: Mapping[str, str]
@@ -23,17 +23,17 @@ class Settings:
         return None
 
 
-def settings_of(live: ObservedTopic | None, cluster: ObservedCluster | None) -> Settings:
+def settings_of(live: ObservedTopic | None, cluster: ObservedCluster | None) -> PlannedTopicSettings:
     """As they are now. A topic that is not there yet will inherit all that the cluster has."""
     defaults = cluster.defaults if cluster is not None else {}
     if live is None:
-        return Settings({}, defaults, defaults)
+        return PlannedTopicSettings({}, defaults, defaults)
     explicit: dict[str, str] = {}
     inherited: dict[str, str] = {}
     for key, one in live.config.items():
         if one.value is not None:
             (explicit if one.source is ConfigSource.TOPIC else inherited)[key] = one.value
-    return Settings(explicit, inherited, defaults)
+    return PlannedTopicSettings(explicit, inherited, defaults)
 
 
 class ConfigRule:
@@ -45,7 +45,7 @@ class ConfigRule:
             configs.sync.value, list(configs.exclude), headers=provenance is Provenance.HEADERS
         )
 
-    def mirrored(self, source: Settings) -> dict[str, str]:
+    def mirrored(self, source: PlannedTopicSettings) -> dict[str, str]:
         """What the flow sets on the mirror of a topic with these settings, less what every mirror has."""
         every = self.sync is ConfigSync.ALL
         inherited = source.inherited if every else {**source.defaults, **source.inherited}

@@ -9,12 +9,12 @@ from planner.expand.jobs import jobs_of
 from planner.expand.lints import loops, names, selection, states, topics
 from planner.expand.lints.jobs import jobs
 from planner.expand.lints.security import security
-from planner.expand.loops import Round, provenance_of, rounds_of
-from planner.expand.merges import Merges, merges_of
+from planner.expand.loops import ReplicationLoop, provenance_of, rounds_of
+from planner.expand.merges import TopicMerges, merges_of
 from planner.expand.partitions import partitions_of
 from planner.expand.promoted import kept_acls
-from planner.expand.topics import Topics, topics_of
-from planner.expand.world import World, world_of
+from planner.expand.topics import DesiredTopics, topics_of
+from planner.expand.world import ReplicationGraph, world_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
@@ -95,7 +95,9 @@ def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
     )
 
 
-def _without_clusters(world: World, rounds: Sequence[Round], merges: Merges) -> Iterable[Diagnostic]:
+def _without_clusters(
+    world: ReplicationGraph, rounds: Sequence[ReplicationLoop], merges: TopicMerges
+) -> Iterable[Diagnostic]:
     named = [*world.real.edges, *world.supposed.edges]
     certain = {*world.real.nodes, *world.supposed.nodes}
     yield from states.states(world.topology)
@@ -111,7 +113,9 @@ def _without_clusters(world: World, rounds: Sequence[Round], merges: Merges) -> 
     yield from loops.two_ways(world, merges.two_ways)
 
 
-def _with_clusters(world: World, wanted: Topics, observed: Observed) -> Iterable[Diagnostic]:
+def _with_clusters(
+    world: ReplicationGraph, wanted: DesiredTopics, observed: Observed
+) -> Iterable[Diagnostic]:
     yield from selection.selections(world)
     yield from selection.groups_without_data(world, observed)
     yield from selection.hidden_groups(world, observed)
@@ -127,7 +131,9 @@ def _unfiltered(topology: Topology) -> frozenset[str]:
     return frozenset(flow.name for flow in topology.flows.values() if flow.provenance is Provenance.OFF)
 
 
-def _with_held(acls: Sequence[DesiredAcl], world: World, observed: Observed) -> tuple[DesiredAcl, ...]:
+def _with_held(
+    acls: Sequence[DesiredAcl], world: ReplicationGraph, observed: Observed
+) -> tuple[DesiredAcl, ...]:
     """What was mirrored before is held, not taken away, where the source's rules could not be read, and of
     what was promoted or failed over.
     """
@@ -146,7 +152,7 @@ def _with_held(acls: Sequence[DesiredAcl], world: World, observed: Observed) -> 
     return tuple(wanted[rule] for rule in sorted(wanted))
 
 
-def _unknown(world: World, observed: Observed) -> dict[str, str]:
+def _unknown(world: ReplicationGraph, observed: Observed) -> dict[str, str]:
     unknown: dict[str, str] = {}
     readable = {flow.name for flow in world.flows}
     for flow in world.topology.flows.values():

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from planner.expand.routes import opposite_of, router_of
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 
 
 @dataclass(frozen=True, slots=True)
-class Homecoming:
+class Failback:
     """A flow that ended, and its way home where it is declared. `exclude`: what other flows bring home
     already, by its names at the flow's destination; `carried` where that is all of it. `job` is the one that
     copies into the cluster already, where that is not the one called like it.
@@ -27,12 +27,12 @@ class Homecoming:
         return self.back.name if self.back is not None else f"{self.flow.name}-back"
 
 
-def homecomings(topology: Topology, cluster: str) -> list[Homecoming]:
+def homecomings(topology: Topology, cluster: str) -> list[Failback]:
     """Of the flows out of a cluster that ended. What came home over a promoted way back is no news."""
     jobs = {flow.job for flow in topology.flows.values() if flow.destination_cluster == cluster}
     job = min(jobs) if jobs and cluster not in jobs else ""
     return [
-        Homecoming(flow, opposite_of(flow, topology), job=job)
+        Failback(flow, opposite_of(flow, topology), job=job)
         for _, flow in sorted(topology.flows.items())
         if flow.source_cluster == cluster
         and flow.state not in RUNNING
@@ -40,10 +40,10 @@ def homecomings(topology: Topology, cluster: str) -> list[Homecoming]:
     ]
 
 
-def came_home(topology: Topology, cluster: str) -> list[Homecoming]:
+def came_home(topology: Topology, cluster: str) -> list[Failback]:
     """Flows out of a cluster that run again over their way back: a switch that may have been cut."""
     return [
-        Homecoming(flow, back)
+        Failback(flow, back)
         for _, flow in sorted(topology.flows.items())
         if flow.source_cluster == cluster
         and flow.state in RUNNING
@@ -52,9 +52,7 @@ def came_home(topology: Topology, cluster: str) -> list[Homecoming]:
     ]
 
 
-def without_carried(
-    one: Homecoming, topology: Topology, here: Iterable[str], there: Iterable[str]
-) -> Homecoming:
+def without_carried(one: Failback, topology: Topology, here: Iterable[str], there: Iterable[str]) -> Failback:
     """`here` and `there` are the topics at both sides of the flow. Two flows must not bring home the same:
     what others do is left to them, with what they will find tomorrow where their rules can be said.
     """
@@ -78,7 +76,7 @@ def without_carried(
 
 
 def _matched(rules: Collection[str], names: Iterable[str]) -> set[str]:
-    selected = Names(rules)
+    selected = NamePatterns(rules)
     return {name for name in names if selected.match(name)}
 
 

@@ -2,23 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 
-from planner.expand.graph import Edge, Node
-from planner.expand.loops import Round
+from planner.expand.graph import CopyEdge, TopicNode
+from planner.expand.loops import ReplicationLoop
 from planner.expand.promoted import promoted_topics
 from planner.expand.topics import standing_mirrors
-from planner.expand.world import World
+from planner.expand.world import ReplicationGraph
 from planner.model.desired import DesiredFlow
 from planner.model.observed import Observed
 from planner.model.topology import Flow, Provenance
-from runtime.contract.spec.route import Verdict
+from runtime.contract.spec.route import RouteDecision
 
 
 def flows_of(
-    world: World,
+    world: ReplicationGraph,
     observed: Observed,
     provenance: Mapping[str, Provenance],
     native_only: frozenset[str],
-    rounds: Sequence[Round],
+    rounds: Sequence[ReplicationLoop],
 ) -> tuple[DesiredFlow, ...]:
     edges = world.real.by_flow()
     into = world.real.incoming()
@@ -36,7 +36,7 @@ def flows_of(
             DesiredFlow(
                 flow=flow,
                 topics=topics,
-                hidden=tuple(sorted(world.real.left_out.get((name, Verdict.DENIED), ()))),
+                hidden=tuple(sorted(world.real.left_out.get((name, RouteDecision.DENIED), ()))),
                 provenance=_filter(flow, provenance[name], native_only).value,
                 provenance_reason=_reason(flow, provenance[name], native_only, rounds),
                 selection_known=known,
@@ -56,7 +56,9 @@ def _filter(flow: Flow, chosen: Provenance, native_only: frozenset[str]) -> Prov
     return Provenance.BATCH if chosen is Provenance.OFF and knows else chosen
 
 
-def _reason(flow: Flow, chosen: Provenance, native_only: frozenset[str], rounds: Sequence[Round]) -> str:
+def _reason(
+    flow: Flow, chosen: Provenance, native_only: frozenset[str], rounds: Sequence[ReplicationLoop]
+) -> str:
     """Returns why `auto` came to this filter; nothing where the topology names one."""
     if flow.provenance is not Provenance.AUTO:
         return ""
@@ -76,5 +78,5 @@ def _reason(flow: Flow, chosen: Provenance, native_only: frozenset[str], rounds:
             return "a flow of the same loop needs headers"
 
 
-def _is_shared(edge: Edge, circling: set[Node], into: Mapping[Node, list[Edge]]) -> bool:
+def _is_shared(edge: CopyEdge, circling: set[TopicNode], into: Mapping[TopicNode, list[CopyEdge]]) -> bool:
     return edge.destination in circling or len(into[edge.destination]) > 1

@@ -6,10 +6,10 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from planner.model.topology import Flow
-from runtime.contract.spec.route import Router, Verdict
+from runtime.contract.spec.route import RouteDecision, Router
 
 
-class Node(NamedTuple):
+class TopicNode(NamedTuple):
     cluster: str
     topic: str
 
@@ -17,34 +17,34 @@ class Node(NamedTuple):
         return f"{self.cluster}/{self.topic}"
 
 
-class Edge(NamedTuple):
+class CopyEdge(NamedTuple):
     flow: str
-    source: Node
-    destination: Node
+    source: TopicNode
+    destination: TopicNode
 
 
 @dataclass(slots=True)
-class Graph:
+class CopyGraph:
     """`left_out` has what a flow includes and does not take, by flow and reason."""
 
-    nodes: set[Node] = field(default_factory=set)
-    edges: list[Edge] = field(default_factory=list)
-    left_out: dict[tuple[str, Verdict], list[str]] = field(default_factory=dict)
+    nodes: set[TopicNode] = field(default_factory=set)
+    edges: list[CopyEdge] = field(default_factory=list)
+    left_out: dict[tuple[str, RouteDecision], list[str]] = field(default_factory=dict)
 
-    def incoming(self) -> dict[Node, list[Edge]]:
-        into: dict[Node, list[Edge]] = {}
+    def incoming(self) -> dict[TopicNode, list[CopyEdge]]:
+        into: dict[TopicNode, list[CopyEdge]] = {}
         for edge in self.edges:
             into.setdefault(edge.destination, []).append(edge)
         return into
 
-    def outgoing(self) -> dict[Node, list[Edge]]:
-        out: dict[Node, list[Edge]] = {}
+    def outgoing(self) -> dict[TopicNode, list[CopyEdge]]:
+        out: dict[TopicNode, list[CopyEdge]] = {}
         for edge in self.edges:
             out.setdefault(edge.source, []).append(edge)
         return out
 
-    def by_flow(self) -> dict[str, list[Edge]]:
-        edges: dict[str, list[Edge]] = {}
+    def by_flow(self) -> dict[str, list[CopyEdge]]:
+        edges: dict[str, list[CopyEdge]] = {}
         for edge in self.edges:
             edges.setdefault(edge.flow, []).append(edge)
         return edges
@@ -53,10 +53,10 @@ class Graph:
 def reach(
     router: Router,
     flows: Iterable[Flow],
-    starts: Iterable[Node],
+    starts: Iterable[TopicNode],
     carries: Callable[[str, str], bool],
-    known: Iterable[Node] = (),
-) -> Graph:
+    known: Iterable[TopicNode] = (),
+) -> CopyGraph:
     """Everything that the flows make out of the topics in `starts`, step by step.
 
     `known` nodes were reached before and are not looked at again: a second graph adds to a first one.
@@ -66,7 +66,7 @@ def reach(
     for flow in sorted(flows, key=lambda one: one.name):
         leaving.setdefault(flow.source_cluster, []).append(flow.name)
     seen = set(known)
-    found = Graph()
+    found = CopyGraph()
     waiting = sorted(set(starts) - seen)
     seen.update(waiting)
     while waiting:
@@ -76,21 +76,21 @@ def reach(
             if not carries(name, node.topic):
                 continue
             verdict = router.verdict(name, node.topic)
-            if verdict is Verdict.TAKEN:
+            if verdict is RouteDecision.TAKEN:
                 named = router.ways[name].name_there(node.topic)
                 assert named is not None
-                there = Node(destination[name], named)
-                found.edges.append(Edge(name, node, there))
+                there = TopicNode(destination[name], named)
+                found.edges.append(CopyEdge(name, node, there))
                 if there not in seen:
                     seen.add(there)
                     waiting.append(there)
-            elif verdict is not Verdict.OUTSIDE:
+            elif verdict is not RouteDecision.OUTSIDE:
                 found.left_out.setdefault((name, verdict), []).append(node.topic)
     found.edges.sort()
     return found
 
 
-def circling_clusters(edges: Iterable[Edge]) -> bool:
+def circling_clusters(edges: Iterable[CopyEdge]) -> bool:
     """Whether the clusters themselves come round: only then can a topic."""
     return _order({(edge.source.cluster, edge.destination.cluster) for edge in edges}) is None
 
@@ -106,31 +106,31 @@ def _order(pairs: Iterable[tuple[str, str]]) -> list[str] | None:
         return None
 
 
-def rounds(edges: Collection[Edge]) -> list[list[Node]]:
+def rounds(edges: Collection[CopyEdge]) -> list[list[TopicNode]]:
     """The strongly connected components: sources before destinations, a lone topic as one of its own."""
     order = _order({(edge.source.cluster, edge.destination.cluster) for edge in edges})
     if order is not None:
         rank = {cluster: at for at, cluster in enumerate(order)}
         nodes = {node for edge in edges for node in (edge.source, edge.destination)}
         return [[node] for node in sorted(nodes, key=lambda node: (rank[node.cluster], node))]
-    out: dict[Node, list[Node]] = {}
+    out: dict[TopicNode, list[TopicNode]] = {}
     for edge in edges:
         out.setdefault(edge.source, []).append(edge.destination)
         out.setdefault(edge.destination, [])
     return _tarjan(out)[::-1]
 
 
-def _tarjan(out: dict[Node, list[Node]]) -> list[list[Node]]:
+def _tarjan(out: dict[TopicNode, list[TopicNode]]) -> list[list[TopicNode]]:
     """Tarjan's algorithm without recursion; destinations come first."""
-    index: dict[Node, int] = {}
-    low: dict[Node, int] = {}
-    stack: list[Node] = []
-    on_stack: set[Node] = set()
-    components: list[list[Node]] = []
+    index: dict[TopicNode, int] = {}
+    low: dict[TopicNode, int] = {}
+    stack: list[TopicNode] = []
+    on_stack: set[TopicNode] = set()
+    components: list[list[TopicNode]] = []
     for root in sorted(out):
         if root in index:
             continue
-        path: list[tuple[Node, Iterator[Node]]] = []
+        path: list[tuple[TopicNode, Iterator[TopicNode]]] = []
         _enter(root, index, low, stack, on_stack)
         path.append((root, iter(out[root])))
         while path:
@@ -152,15 +152,19 @@ def _tarjan(out: dict[Node, list[Node]]) -> list[list[Node]]:
 
 
 def _enter(
-    node: Node, index: dict[Node, int], low: dict[Node, int], stack: list[Node], on_stack: set[Node]
+    node: TopicNode,
+    index: dict[TopicNode, int],
+    low: dict[TopicNode, int],
+    stack: list[TopicNode],
+    on_stack: set[TopicNode],
 ) -> None:
     index[node] = low[node] = len(index)
     stack.append(node)
     on_stack.add(node)
 
 
-def _leave(node: Node, stack: list[Node], on_stack: set[Node]) -> list[Node]:
-    component: list[Node] = []
+def _leave(node: TopicNode, stack: list[TopicNode], on_stack: set[TopicNode]) -> list[TopicNode]:
+    component: list[TopicNode] = []
     while True:
         member = stack.pop()
         on_stack.discard(member)

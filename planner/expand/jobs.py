@@ -39,7 +39,7 @@ from runtime.contract.spec.jobspec import (
     TimestampsSpec,
 )
 from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import Rules
+from runtime.contract.spec.selection import SelectionRules
 
 
 def jobs_of(
@@ -177,7 +177,7 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> F
     )
 
 
-def _selection(rules: Rules) -> SelectionSpec:
+def _selection(rules: SelectionRules) -> SelectionSpec:
     return SelectionSpec(
         include=list(rules.include), exclude=list(rules.exclude), default_exclude=rules.default_exclude
     )

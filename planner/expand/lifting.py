@@ -6,14 +6,14 @@ refuse a record, or change its timestamp, is lifted. The registry remembers the 
 
 from collections.abc import Collection, Mapping
 
-from planner.expand.configs import Settings
+from planner.expand.configs import PlannedTopicSettings
 from runtime.contract.spec.mirror import BOUNDS
 
 LARGEST = "max.message.bytes"
 
 
 def lifted(
-    now: Settings, largest: int | None, before: Mapping[str, str], declared: Collection[str]
+    now: PlannedTopicSettings, largest: int | None, before: Mapping[str, str], declared: Collection[str]
 ) -> dict[str, str]:
     """Returns the limits to lift, with their new values.
 
@@ -27,7 +27,9 @@ def lifted(
     return {key: value for key, value in wanted.items() if key not in declared}
 
 
-def values_before(now: Settings, keys: Collection[str], before: Mapping[str, str]) -> dict[str, str]:
+def values_before(
+    now: PlannedTopicSettings, keys: Collection[str], before: Mapping[str, str]
+) -> dict[str, str]:
     """Returns what to restore of each lifted limit: "" where the topic has no value of its own."""
     return {key: before.get(key, now.explicit.get(key, "")) for key in keys}
 

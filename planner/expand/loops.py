@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from planner.expand.graph import Edge, Node, circling_clusters, reach, rounds
-from planner.expand.world import World
+from planner.expand.graph import CopyEdge, TopicNode, circling_clusters, reach, rounds
+from planner.expand.world import ReplicationGraph
 from planner.model.topology import Flow, Provenance
 from runtime.contract.spec.rename import Match, Table, Template
 
@@ -18,39 +18,39 @@ ANY = "*"  # stands for a topic that nobody has named; not a legal name, so no r
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ReplicationLoop:
     """Topics that come round to themselves, and the flows that carry them there."""
 
-    nodes: frozenset[Node]
+    nodes: frozenset[TopicNode]
     flows: frozenset[str]
     longer: bool  # than there and back between two clusters
 
 
-def rounds_of(edges: Sequence[Edge]) -> list[Round]:
+def rounds_of(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
     """Every strongly connected component of more than one topic."""
     if not circling_clusters(edges):
         return []
     components = [component for component in rounds(edges) if len(component) > 1]
     place = {node: at for at, component in enumerate(components) for node in component}
-    inside: dict[int, list[Edge]] = {}
+    inside: dict[int, list[CopyEdge]] = {}
     for edge in edges:
         at = place.get(edge.source)
         if at is not None and place.get(edge.destination) == at:
             inside.setdefault(at, []).append(edge)
     return [
-        Round(frozenset(components[at]), frozenset(edge.flow for edge in found), _longer(found))
+        ReplicationLoop(frozenset(components[at]), frozenset(edge.flow for edge in found), _longer(found))
         for at, found in sorted(inside.items())
     ]
 
 
-def _longer(edges: Iterable[Edge]) -> bool:
+def _longer(edges: Iterable[CopyEdge]) -> bool:
     """There-and-back pairs that form a tree hold no longer loop; any further pair closes one."""
     pairs = {frozenset((edge.source, edge.destination)) for edge in edges}
     nodes = {node for pair in pairs for node in pair}
     return len(pairs) >= len(nodes)
 
 
-def provenance_of(world: World) -> dict[str, Provenance]:
+def provenance_of(world: ReplicationGraph) -> dict[str, Provenance]:
     """What the provenance of each flow comes to, whatever its state: a failover must not change it."""
     edges = possible_edges(world)
     found = rounds_of(edges)
@@ -72,7 +72,7 @@ def provenance_of(world: World) -> dict[str, Provenance]:
     return chosen
 
 
-def _mode(found: Sequence[Round], group: frozenset[str], world: World) -> Provenance:
+def _mode(found: Sequence[ReplicationLoop], group: frozenset[str], world: ReplicationGraph) -> Provenance:
     if not found:
         return Provenance.OFF
     asked = {world.flow(name).provenance for name in group}
@@ -81,29 +81,29 @@ def _mode(found: Sequence[Round], group: frozenset[str], world: World) -> Proven
     return Provenance.BATCH
 
 
-def possible_edges(world: World) -> list[Edge]:
+def possible_edges(world: ReplicationGraph) -> list[CopyEdge]:
     """All that may be copied, by flows in any state, and by those whose source cannot be read."""
     flows = world.topology.flows.values()
     edges = world.every_edge if world.all_carried else _reached_by_all(world)
     return edges + [
-        Edge(flow.name, Node(flow.source_cluster, ANY), Node(flow.destination_cluster, ANY))
+        CopyEdge(flow.name, TopicNode(flow.source_cluster, ANY), TopicNode(flow.destination_cluster, ANY))
         for flow in flows
         if world.router.ways[flow.name].open_ended and keeps_some_names(flow, world)
     ]
 
 
-def _reached_by_all(world: World) -> list[Edge]:
+def _reached_by_all(world: ReplicationGraph) -> list[CopyEdge]:
     flows = world.topology.flows.values()
     starts = {*world.real.nodes, *world.supposed.nodes, *world.imagined.nodes}
     starts |= {
-        Node(flow.source_cluster, topic)
+        TopicNode(flow.source_cluster, topic)
         for flow in flows
         for topic in world.router.ways[flow.name].written_out
     }
     return reach(world.router, flows, starts, lambda _flow, _topic: True).edges
 
 
-def keeps_some_names(flow: Flow, world: World) -> bool:
+def keeps_some_names(flow: Flow, world: ReplicationGraph) -> bool:
     """Whether a topic that nobody has named may keep its name."""
     match world.router.ways[flow.name].route.rename:
         case Template(text):
@@ -114,7 +114,7 @@ def keeps_some_names(flow: Flow, world: World) -> bool:
             assert_never(rename)
 
 
-def _components(world: World, edges: Iterable[Edge]) -> list[frozenset[str]]:
+def _components(world: ReplicationGraph, edges: Iterable[CopyEdge]) -> list[frozenset[str]]:
     """Flows that meet at a topic belong together."""
     parent = {name: name for name in world.topology.flows}
 
@@ -124,7 +124,7 @@ def _components(world: World, edges: Iterable[Edge]) -> list[frozenset[str]]:
             name = parent[name]
         return name
 
-    at: dict[Node, str] = {}
+    at: dict[TopicNode, str] = {}
     for edge in edges:
         for node in (edge.source, edge.destination):
             parent[root(edge.flow)] = root(at.setdefault(node, edge.flow))

@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from planner.expand.graph import Edge, Node
-from planner.expand.loops import Round
+from planner.expand.graph import CopyEdge, TopicNode
+from planner.expand.loops import ReplicationLoop
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class TopicMerge:
     """Two copies that end in one topic."""
 
-    node: Node
-    one: Edge
-    other: Edge
+    node: TopicNode
+    one: CopyEdge
+    other: CopyEdge
 
     @property
     def flows(self) -> tuple[str, str]:
@@ -22,28 +22,30 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Merges:
+class TopicMerges:
     """`collisions`: different records under one name. `two_ways`: the same record, twice."""
 
-    collisions: tuple[Merge, ...]
-    two_ways: tuple[Merge, ...]
+    collisions: tuple[TopicMerge, ...]
+    two_ways: tuple[TopicMerge, ...]
     native_only: frozenset[str]  # flows that leave to the direct flows what those bring
 
 
-def merges_of(edges: Sequence[Edge], rounds: Sequence[Round], unfiltered: frozenset[str]) -> Merges:
+def merges_of(
+    edges: Sequence[CopyEdge], rounds: Sequence[ReplicationLoop], unfiltered: frozenset[str]
+) -> TopicMerges:
     """`unfiltered` flows cannot tell a native record from a copied one: their provenance is off by wish."""
-    into: dict[Node, list[Edge]] = {}
+    into: dict[TopicNode, list[CopyEdge]] = {}
     for edge in edges:
         into.setdefault(edge.destination, []).append(edge)
     crowded = {node: found for node, found in into.items() if len(found) > 1}
     if not crowded:
-        return Merges((), (), frozenset())
+        return TopicMerges((), (), frozenset())
     place = {node: at for at, one in enumerate(rounds) for node in one.nodes}
     collisions, twice = [], []
     for node, found in sorted(crowded.items()):
         ancestors = {edge.source: _ancestors(edge.source, node, into) for edge in found}
         for one, other in combinations(found, 2):
-            merge = Merge(node, one, other)
+            merge = TopicMerge(node, one, other)
             if one.source == other.source:
                 collisions.append(merge)
             elif ancestors[one.source] & ancestors[other.source]:
@@ -52,16 +54,18 @@ def merges_of(edges: Sequence[Edge], rounds: Sequence[Round], unfiltered: frozen
                 collisions.append(merge)
     native = _native_only(edges, into, twice) - unfiltered
     left = [merge for merge in twice if not set(merge.flows) <= native]
-    return Merges(tuple(collisions), tuple(left), native)
+    return TopicMerges(tuple(collisions), tuple(left), native)
 
 
-def _one_round(place: Mapping[Node, int], *nodes: Node) -> bool:
+def _one_round(place: Mapping[TopicNode, int], *nodes: TopicNode) -> bool:
     """Whether all of them come round to each other: one topic, held at several clusters."""
     rounds = {place.get(node) for node in nodes}
     return len(rounds) == 1 and None not in rounds
 
 
-def _ancestors(node: Node, without: Node, into: Mapping[Node, Sequence[Edge]]) -> frozenset[Node]:
+def _ancestors(
+    node: TopicNode, without: TopicNode, into: Mapping[TopicNode, Sequence[CopyEdge]]
+) -> frozenset[TopicNode]:
     """The node itself, and all that reaches it on ways that avoid `without`."""
     seen = {node}
     waiting = [node]
@@ -74,7 +78,7 @@ def _ancestors(node: Node, without: Node, into: Mapping[Node, Sequence[Edge]]) -
 
 
 def _native_only(
-    edges: Sequence[Edge], into: Mapping[Node, Sequence[Edge]], twice: Sequence[Merge]
+    edges: Sequence[CopyEdge], into: Mapping[TopicNode, Sequence[CopyEdge]], twice: Sequence[TopicMerge]
 ) -> frozenset[str]:
     """Flows into a topic that a record reaches over two ways, where a direct flow brings every record.
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from planner.expand.graph import Node
-from planner.expand.world import World
+from planner.expand.graph import TopicNode
+from planner.expand.world import ReplicationGraph
 from planner.model.observed import Observed
 
 
-def partitions_of(world: World, observed: Observed) -> Mapping[Node, int | None]:
+def partitions_of(world: ReplicationGraph, observed: Observed) -> Mapping[TopicNode, int | None]:
     """By topic, along chains and rounds. None where nothing tells. What is declared stays as declared."""
     wanted = {node: _own(node, world, observed) for node in sorted(world.real.nodes)}
     out = world.real.outgoing()
@@ -27,7 +27,7 @@ def partitions_of(world: World, observed: Observed) -> Mapping[Node, int | None]
     return wanted
 
 
-def _own(node: Node, world: World, observed: Observed) -> int | None:
+def _own(node: TopicNode, world: ReplicationGraph, observed: Observed) -> int | None:
     topic = world.declared.get(node)
     if topic is not None and topic.partitions is not None:
         return topic.partitions

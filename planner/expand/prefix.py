@@ -4,10 +4,10 @@ from typing import assert_never
 
 from runtime.contract.spec import rename_match
 from runtime.contract.spec.rename import SAME_NAME, Match, Table, Template
-from runtime.contract.spec.route import Way
+from runtime.contract.spec.route import CompiledRoute
 
 
-def prefix_there(way: Way, prefix: str) -> str | None:
+def prefix_there(way: CompiledRoute, prefix: str) -> str | None:
     """The prefix that covers exactly the renamed topics; None where none does, or it can't be told."""
     rename = way.route.rename
     if way.route.undoes is not None:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from planner.expand.topics import standing_mirrors
-from planner.expand.world import World
+from planner.expand.world import ReplicationGraph
 from planner.model.address import Kind
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.observed import Observed
 from planner.model.topology import AclRule, Flow
 
 
-def promoted_topics(world: World, observed: Observed, flow: Flow) -> tuple[str, ...]:
+def promoted_topics(world: ReplicationGraph, observed: Observed, flow: Flow) -> tuple[str, ...]:
     """By their names at the source: of what is there, else of the mirrors that the flow made."""
     if not flow.promoted:
         return ()
@@ -22,7 +22,7 @@ def promoted_topics(world: World, observed: Observed, flow: Flow) -> tuple[str, 
     return tuple(sorted(topic for topic in there if world.carried.promoted(flow.name, topic)))
 
 
-def kept_acls(world: World, observed: Observed) -> Iterator[DesiredAcl]:
+def kept_acls(world: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
     """Who may read a mirror may go on reading it. What kept writers off goes: it is theirs now."""
     for _, flow in sorted(world.topology.flows.items()):
         there = observed.reachable(flow.destination_cluster)
@@ -42,7 +42,7 @@ def kept_acls(world: World, observed: Observed) -> Iterator[DesiredAcl]:
                 yield DesiredAcl(rule, origin, flow.source)
 
 
-def _promoted_mirrors(world: World, observed: Observed, flow: Flow) -> list[str]:
+def _promoted_mirrors(world: ReplicationGraph, observed: Observed, flow: Flow) -> list[str]:
     return [
         there
         for here, there in standing_mirrors(world, observed, flow, declared=True)

@@ -10,10 +10,10 @@ whom no rule speaks of, and then the first rule on a topic would shut out its re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from planner.expand.graph import Edge
+from planner.expand.graph import CopyEdge
 from planner.expand.loops import rounds_of
 from planner.expand.say import counted, listed, of_flow
-from planner.expand.world import World
+from planner.expand.world import ReplicationGraph
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
@@ -23,7 +23,7 @@ EVERYONE = "User:*"
 
 
 def protection(
-    flow: Flow, edges: Sequence[Edge], world: World, observed: Observed, said: list[Diagnostic]
+    flow: Flow, edges: Sequence[CopyEdge], world: ReplicationGraph, observed: Observed, said: list[Diagnostic]
 ) -> Iterator[DesiredAcl]:
     cluster = observed.reachable(flow.destination_cluster)
     if cluster is None or cluster.acls is None:

@@ -2,7 +2,13 @@
 
 from planner.model.topology import RUNNING, Flow, Selection, Topology
 from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import GROUP_DENIALS, Answer, Names, Rules, Selector
+from runtime.contract.spec.selection import (
+    GROUP_DENIALS,
+    NamePatterns,
+    SelectionResult,
+    SelectionRules,
+    Selector,
+)
 
 
 def router_of(topology: Topology) -> Router:
@@ -16,7 +22,7 @@ def route_of(flow: Flow, topology: Topology) -> Route:
         return Route(
             flow.name, flow.source_cluster, flow.destination_cluster, _rules(flow.topics), flow.rename
         )
-    own = Rules(flow.topics.include, flow.topics.exclude, default_exclude=False)
+    own = SelectionRules(flow.topics.include, flow.topics.exclude, default_exclude=False)
     return Route(
         flow.name,
         flow.source_cluster,
@@ -37,7 +43,7 @@ def opposite_of(flow: Flow, topology: Topology) -> Flow | None:
 def group_selector(flow: Flow) -> Selector:
     """Which groups the flow syncs."""
     select = flow.groups.select
-    return Selector(Rules(select.include, select.exclude, select.default_exclude, GROUP_DENIALS))
+    return Selector(SelectionRules(select.include, select.exclude, select.default_exclude, GROUP_DENIALS))
 
 
 def unsynced(flow: Flow, group: str) -> str:
@@ -45,26 +51,26 @@ def unsynced(flow: Flow, group: str) -> str:
     if not flow.groups.sync:
         return "groups.sync is off for this flow"
     match group_selector(flow).answer(group):
-        case Answer.NAMED | Answer.MATCHED:
+        case SelectionResult.NAMED | SelectionResult.MATCHED:
             return ""
-        case Answer.DENIED:
+        case SelectionResult.DENIED:
             return "the default denials keep this group out of groups, unless its name is written out there"
-        case Answer.EXCLUDED:
+        case SelectionResult.EXCLUDED:
             return "groups.exclude takes this group out"
-        case Answer.OUTSIDE:
+        case SelectionResult.OUTSIDE:
             return "groups.include does not match this group"
 
 
-def _rules(selection: Selection) -> Rules:
-    return Rules(selection.include, selection.exclude, selection.default_exclude)
+def _rules(selection: Selection) -> SelectionRules:
+    return SelectionRules(selection.include, selection.exclude, selection.default_exclude)
 
 
-class Carried:
+class CopiedTopics:
     """What the flows copy now: none that was promoted or failed over, no topic promoted on its own."""
 
     def __init__(self, topology: Topology) -> None:
         self._promoted = {
-            flow.name: Names(flow.promoted) for flow in topology.flows.values() if flow.promoted
+            flow.name: NamePatterns(flow.promoted) for flow in topology.flows.values() if flow.promoted
         }
         self._running = {flow.name for flow in topology.flows.values() if flow.state in RUNNING}
 

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Protocol
 
 from planner.model.address import flow_address
-from planner.model.diagnostic import Diagnostic, Source
+from planner.model.diagnostic import Diagnostic, SourceLocation
 from planner.model.topology import Flow
 
 SHOWN = 3
@@ -47,13 +47,19 @@ def nearest(text: str, names: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-class Build(Protocol):
+class DiagnosticBuilder(Protocol):
     """`error`, `warning` or `note`."""
 
     def __call__(
-        self, summary: str, way_out: str = "", *, address: str | None, source: Source | None, code: str
+        self,
+        summary: str,
+        way_out: str = "",
+        *,
+        address: str | None,
+        source: SourceLocation | None,
+        code: str,
     ) -> Diagnostic: ...
 
 
-def of_flow(build: Build, flow: Flow, summary: str, way_out: str, code: str) -> Diagnostic:
+def of_flow(build: DiagnosticBuilder, flow: Flow, summary: str, way_out: str, code: str) -> Diagnostic:
     return build(summary, way_out, address=str(flow_address(flow.name)), source=flow.source, code=code)

@@ -3,30 +3,32 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from planner.expand.configs import ConfigRule, Settings, settings_of
-from planner.expand.graph import Edge, Node, rounds
+from planner.expand.configs import ConfigRule, PlannedTopicSettings, settings_of
+from planner.expand.graph import CopyEdge, TopicNode, rounds
 from planner.expand.lifting import LARGEST, lifted, own_again, values_before
 from planner.expand.partitions import partitions_of
-from planner.expand.world import World
+from planner.expand.world import ReplicationGraph
 from planner.model.address import Address, Kind, topic_address
-from planner.model.desired import Declared, DesiredTopic, Lifted, MirroredBy
+from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy
 from planner.model.observed import Observed
-from planner.model.owned import DECLARED, Owned
+from planner.model.owned import DECLARED, RegistryEntry
 from planner.model.topology import Flow, Provenance, Topic
 from runtime.contract.spec.mirror import BOUNDS
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class DesiredTopics:
     """`settings`: of every topic once the plan is done. `mirrored`: what its flow asks of each mirror."""
 
     desired: tuple[DesiredTopic, ...]
-    partitions: Mapping[Node, int | None]
-    settings: Mapping[Node, Settings]
-    mirrored: Mapping[Node, Mapping[str, str]]
+    partitions: Mapping[TopicNode, int | None]
+    settings: Mapping[TopicNode, PlannedTopicSettings]
+    mirrored: Mapping[TopicNode, Mapping[str, str]]
 
 
-def topics_of(world: World, observed: Observed, provenance: Mapping[str, Provenance]) -> Topics:
+def topics_of(
+    world: ReplicationGraph, observed: Observed, provenance: Mapping[str, Provenance]
+) -> DesiredTopics:
     maker = _Maker(world, observed, provenance)
     for component in rounds(world.real.edges):
         maker.make(component)
@@ -34,7 +36,7 @@ def topics_of(world: World, observed: Observed, provenance: Mapping[str, Provena
         maker.make([node])
     kept = kept_topics(world, observed, maker.owned, set(maker.desired))
     desired = {**maker.desired, **kept}
-    return Topics(
+    return DesiredTopics(
         tuple(desired[node] for node in sorted(desired)), maker.partitions, maker.settings, maker.mirrored
     )
 
@@ -42,7 +44,9 @@ def topics_of(world: World, observed: Observed, provenance: Mapping[str, Provena
 class _Maker:
     """Goes from sources to destinations, so that a chain of flows is one plan."""
 
-    def __init__(self, world: World, observed: Observed, provenance: Mapping[str, Provenance]) -> None:
+    def __init__(
+        self, world: ReplicationGraph, observed: Observed, provenance: Mapping[str, Provenance]
+    ) -> None:
         self.world = world
         self.observed = observed
         self.rules = {flow.name: ConfigRule(flow.configs, provenance[flow.name]) for flow in world.flows}
@@ -55,11 +59,11 @@ class _Maker:
             for entry in cluster.owned
             if entry.topology == world.topology.name
         }
-        self.settings: dict[Node, Settings] = {}
-        self.mirrored: dict[Node, Mapping[str, str]] = {}
-        self.desired: dict[Node, DesiredTopic] = {}
+        self.settings: dict[TopicNode, PlannedTopicSettings] = {}
+        self.mirrored: dict[TopicNode, Mapping[str, str]] = {}
+        self.desired: dict[TopicNode, DesiredTopic] = {}
 
-    def make(self, component: list[Node]) -> None:
+    def make(self, component: list[TopicNode]) -> None:
         """Topics that come round to each other: those that exist first, then what is made of them."""
         ready = [node for node in component if len(component) == 1 or self._stands(node)]
         for node in ready:
@@ -73,17 +77,17 @@ class _Maker:
             self._one(node, edge)
             rest.remove(node)
 
-    def _stands(self, node: Node) -> bool:
+    def _stands(self, node: TopicNode) -> bool:
         return self.world.exists(node) or node in self.world.declared
 
-    def _copies(self, node: Node) -> list[Edge]:
+    def _copies(self, node: TopicNode) -> list[CopyEdge]:
         """The copies that make the topic a mirror. A failback makes none of a topic that is there already."""
         return [edge for edge in self.into.get(node, ()) if not self._brings_back(edge)]
 
-    def _brings_back(self, edge: Edge) -> bool:
+    def _brings_back(self, edge: CopyEdge) -> bool:
         return self.world.flow(edge.flow).reverse_of is not None and self._stands(edge.destination)
 
-    def _one(self, node: Node, parent: Edge | None) -> None:
+    def _one(self, node: TopicNode, parent: CopyEdge | None) -> None:
         """`parent` is the copy whose source the settings follow. A topic that comes round follows none."""
         cluster = self.observed.reachable(node.cluster)
         now = settings_of(cluster.topics.get(node.topic) if cluster is not None else None, cluster)
@@ -109,7 +113,7 @@ class _Maker:
             )
             self.desired[node] = replace(
                 made,
-                lifted=Lifted(backs[0].flow, values_before(now, lifting, before)) if lifting else None,
+                lifted=LiftedLimits(backs[0].flow, values_before(now, lifting, before)) if lifting else None,
                 restored=own_again(restored),
             )
         left = {key: value for key, value in now.explicit.items() if key not in unset}
@@ -118,7 +122,7 @@ class _Maker:
         self.settings[node] = replace(now, explicit=explicit, inherited={**now.inherited, **own})
 
     def _mirrored(
-        self, node: Node, parent: Edge | None, now: Settings
+        self, node: TopicNode, parent: CopyEdge | None, now: PlannedTopicSettings
     ) -> tuple[dict[str, str], frozenset[str]]:
         """What the flows give a mirror, and what they take back."""
         if parent is None or self.world.is_dim(parent.source):
@@ -128,7 +132,7 @@ class _Maker:
         config = {**BOUNDS, **self.mirrored[node]}
         return config, rule.taken_back(now.explicit, config)
 
-    def _lifting(self, node: Node, backs: list[Edge], now: Settings) -> dict[str, str]:
+    def _lifting(self, node: TopicNode, backs: list[CopyEdge], now: PlannedTopicSettings) -> dict[str, str]:
         largest = [self._largest(edge) for edge in backs if edge.source in self.settings]
         declared = self.world.declared.get(node)
         return lifted(
@@ -138,18 +142,18 @@ class _Maker:
             declared.config.keys() if declared is not None else (),
         )
 
-    def _largest(self, edge: Edge) -> int | None:
+    def _largest(self, edge: CopyEdge) -> int | None:
         value = self.rules[edge.flow].mirrored(self.settings[edge.source]).get(LARGEST, "")
         return int(value) if value.isdecimal() else None
 
-    def _before(self, node: Node) -> Mapping[str, str]:
+    def _before(self, node: TopicNode) -> Mapping[str, str]:
         entry = self._entry(node)
         return entry.before if entry is not None else {}
 
-    def _entry(self, node: Node) -> Owned | None:
+    def _entry(self, node: TopicNode) -> RegistryEntry | None:
         return self.owned.get(topic_address(node.cluster, node.topic))
 
-    def _left(self, node: Node) -> Mapping[str, str]:
+    def _left(self, node: TopicNode) -> Mapping[str, str]:
         """What a flow that was promoted or failed over gave to a declared topic: it stays as it is.
 
         An entry of an earlier release does not tell what the flow gave: then all of it stays.
@@ -163,18 +167,18 @@ class _Maker:
         given = entry.mirrored
         return entry.config if given is None else {key: entry.config[key] for key in given}
 
-    def _ended(self, flow: Flow, node: Node) -> bool:
+    def _ended(self, flow: Flow, node: TopicNode) -> bool:
         way = self.world.router.ways[flow.name]
         here = way.topic_here(node.topic) if flow.destination_cluster == node.cluster else None
         return here is not None and way.answer(here).taken and not self.world.carried.carries(flow.name, here)
 
-    def _applied(self, node: Node) -> frozenset[str]:
+    def _applied(self, node: TopicNode) -> frozenset[str]:
         """The settings of a declared topic that the registry says this topology gave it."""
         entry = self._entry(node)
         return frozenset() if entry is None else frozenset(entry.config)
 
     def _declared(
-        self, node: Node, topic: Topic, config: Mapping[str, str], mirrored: frozenset[str]
+        self, node: TopicNode, topic: Topic, config: Mapping[str, str], mirrored: frozenset[str]
     ) -> DesiredTopic:
         partitions = self.partitions.get(node) if node in self.into else None
         return DesiredTopic(
@@ -191,7 +195,7 @@ class _Maker:
         )
 
     def _mirror(
-        self, node: Node, edge: Edge, config: Mapping[str, str], unset: frozenset[str]
+        self, node: TopicNode, edge: CopyEdge, config: Mapping[str, str], unset: frozenset[str]
     ) -> DesiredTopic:
         return DesiredTopic(
             cluster=node.cluster,
@@ -205,8 +209,8 @@ class _Maker:
 
 
 def kept_topics(
-    world: World, observed: Observed, owned: Mapping[Address, Owned], made: set[Node]
-) -> dict[Node, DesiredTopic]:
+    world: ReplicationGraph, observed: Observed, owned: Mapping[Address, RegistryEntry], made: set[TopicNode]
+) -> dict[TopicNode, DesiredTopic]:
     """Mirrors of promoted and failed-over flows: still this topology's, and left as they are.
 
     What a failback lifted is restored.
@@ -214,7 +218,7 @@ def kept_topics(
     kept = {}
     for _, flow in sorted(world.topology.flows.items()):
         for here, there in standing_mirrors(world, observed, flow):
-            node = Node(flow.destination_cluster, there)
+            node = TopicNode(flow.destination_cluster, there)
             if node not in made and not world.carried.carries(flow.name, here):
                 origin = MirroredBy(flow.name, flow.source_cluster, here)
                 before = owned[topic_address(*node)].before
@@ -230,7 +234,7 @@ def kept_topics(
 
 
 def standing_mirrors(
-    world: World, observed: Observed, flow: Flow, *, declared: bool = False
+    world: ReplicationGraph, observed: Observed, flow: Flow, *, declared: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Source topic and mirror, of those that the registry says the flow has made and that are there; with
     `declared`, of those that have its names and that the topology has declared since, too.

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from planner.expand.routes import group_selector
-from planner.expand.world import World, world_of
+from planner.expand.world import ReplicationGraph, world_of
 from planner.model.topology import ConfigSync, Protect, Topology
 from runtime.contract.spec.mirror import ALWAYS
 from runtime.contract.spec.route import is_reserved
@@ -14,7 +14,7 @@ EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.r
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterWants:
+class ClusterReadRequest:
     """`topics`: to be described, asked for by name where no listing shows them (we may lack the right).
 
     Of these, what is set explicitly is always read, of `keys` also what is inherited, and of the topics in
@@ -31,7 +31,7 @@ class ClusterWants:
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class ReadRequest:
     """`clusters`: all whose names, registry and brokers are read first; `details` then tells the rest."""
 
     topology: Topology
@@ -40,17 +40,17 @@ class Wants:
     def clusters(self) -> tuple[str, ...]:
         return tuple(sorted(self.topology.clusters))
 
-    def details(self, names: Mapping[str, Collection[str]]) -> dict[str, ClusterWants]:
+    def details(self, names: Mapping[str, Collection[str]]) -> dict[str, ClusterReadRequest]:
         """`names`: the topics of each cluster that could be read."""
         world = world_of(self.topology, names)
         return {name: _cluster(name, world) for name in sorted(names) if name in self.topology.clusters}
 
 
-def wants(topology: Topology) -> Wants:
-    return Wants(topology)
+def wants(topology: Topology) -> ReadRequest:
+    return ReadRequest(topology)
 
 
-def _cluster(name: str, world: World) -> ClusterWants:
+def _cluster(name: str, world: ReplicationGraph) -> ClusterReadRequest:
     flows = world.topology.flows.values()
     topics = {topic.name for topic in world.topology.topics if topic.cluster == name}
     every_key = set()
@@ -66,7 +66,7 @@ def _cluster(name: str, world: World) -> ClusterWants:
         for flow in flows
     )
     declared = {key for topic in world.topology.topics if topic.cluster == name for key in topic.config}
-    return ClusterWants(
+    return ClusterReadRequest(
         topics=frozenset(topic for topic in topics if not is_reserved(topic)),
         keys=EFFECTIVE | declared,
         every_key=frozenset(every_key),
@@ -80,7 +80,7 @@ def _cluster(name: str, world: World) -> ClusterWants:
     )
 
 
-def _groups(name: str, world: World) -> set[str]:
+def _groups(name: str, world: ReplicationGraph) -> set[str]:
     """Groups that a flow from here names: whether they read what it copies is a lint."""
     groups: set[str] = set()
     for flow in world.flows:

@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from planner.expand.graph import Edge, Graph, Node, reach
-from planner.expand.routes import Carried, router_of
+from planner.expand.graph import CopyEdge, CopyGraph, TopicNode, reach
+from planner.expand.routes import CopiedTopics, router_of
 from planner.expand.sample import sample
 from planner.model.topology import Flow, Topic, Topology
 from runtime.contract.spec.route import Router, is_reserved
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ReplicationGraph:
     """`names` are the live topics of each cluster that could be read. A cluster that could not has no entry.
 
     `real` holds what exists or will after this plan; `supposed` adds to it what the flows name and is not
@@ -21,17 +21,17 @@ class World:
 
     topology: Topology
     router: Router
-    carried: Carried
+    carried: CopiedTopics
     names: Mapping[str, Collection[str]]
     dim: Mapping[str, Collection[str]]
-    declared: Mapping[Node, Topic]
+    declared: Mapping[TopicNode, Topic]
     flows: tuple[Flow, ...]  # those whose source could be read
-    real: Graph
-    supposed: Graph
-    imagined: Graph
+    real: CopyGraph
+    supposed: CopyGraph
+    imagined: CopyGraph
 
     @property
-    def every_edge(self) -> list[Edge]:
+    def every_edge(self) -> list[CopyEdge]:
         return [*self.real.edges, *self.supposed.edges, *self.imagined.edges]
 
     @property
@@ -41,10 +41,10 @@ class World:
         running = all(self.carried.running(flow.name) and not flow.promoted for flow in flows)
         return running and len(self.flows) == len(flows) and not any(self.dim.values())
 
-    def exists(self, node: Node) -> bool:
+    def exists(self, node: TopicNode) -> bool:
         return node.topic in self.names.get(node.cluster, ())
 
-    def is_dim(self, node: Node) -> bool:
+    def is_dim(self, node: TopicNode) -> bool:
         return node.topic in self.dim.get(node.cluster, ())
 
     def flow(self, name: str) -> Flow:
@@ -57,12 +57,12 @@ def world_of(
     dim: Mapping[str, Collection[str]] | None = None,
     *,
     offline: bool = False,
-) -> World:
+) -> ReplicationGraph:
     """Offline, every cluster counts as readable and holds what is declared."""
     router = router_of(topology)
-    carried = Carried(topology)
+    carried = CopiedTopics(topology)
     dim = dim or {}
-    declared = {Node(topic.cluster, topic.name): topic for topic in topology.topics}
+    declared = {TopicNode(topic.cluster, topic.name): topic for topic in topology.topics}
     by_name = [flow for _, flow in sorted(topology.flows.items())]
     flows = tuple(flow for flow in by_name if offline or flow.source_cluster in names)
 
@@ -75,21 +75,21 @@ def world_of(
         # Nothing is made out of a topic that we may not see; a mirror that is there stays one.
         return router.ways[flow].name_there(topic) in names.get(route.destination, ())
 
-    live = (Node(cluster, name) for cluster in names for name in names[cluster] if not is_reserved(name))
+    live = (TopicNode(cluster, name) for cluster in names for name in names[cluster] if not is_reserved(name))
     real = reach(router, flows, [*live, *declared], carries)
     supposed = reach(router, flows, list(_written_out(router, flows)), carries, real.nodes)
     known = real.nodes | supposed.nodes
     imagined = reach(router, flows, list(_samples(topology, flows)), carries, known)
-    return World(topology, router, carried, names, dim, declared, flows, real, supposed, imagined)
+    return ReplicationGraph(topology, router, carried, names, dim, declared, flows, real, supposed, imagined)
 
 
-def _written_out(router: Router, flows: Iterable[Flow]) -> Iterator[Node]:
+def _written_out(router: Router, flows: Iterable[Flow]) -> Iterator[TopicNode]:
     for flow in flows:
         for name in router.ways[flow.name].written_out:
-            yield Node(flow.source_cluster, name)
+            yield TopicNode(flow.source_cluster, name)
 
 
-def _samples(topology: Topology, flows: Iterable[Flow]) -> Iterator[Node]:
+def _samples(topology: Topology, flows: Iterable[Flow]) -> Iterator[TopicNode]:
     """One name for each regex at its flow's source. A failback flow's are those of its original."""
     for flow in flows:
         if flow.reverse_of in topology.flows:
@@ -97,4 +97,4 @@ def _samples(topology: Topology, flows: Iterable[Flow]) -> Iterator[Node]:
         for pattern in flow.topics.include:
             name = sample(pattern)
             if name is not None and not is_reserved(name):
-                yield Node(flow.source_cluster, name)
+                yield TopicNode(flow.source_cluster, name)

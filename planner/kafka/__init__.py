@@ -1,12 +1,12 @@
 """The control plane's clients: resolved settings in, quiet clients out. The one place that opens one."""
 
 from planner.kafka.clients import admin, consumer, producer, topic_id_text
-from planner.kafka.endpoint import Endpoint
+from planner.kafka.endpoint import ClusterEndpoint
 from planner.kafka.errors import Transient, explain, is_transient
 from planner.kafka.reassign import ReassignmentFailure, move_replicas
 
 __all__ = [
-    "Endpoint",
+    "ClusterEndpoint",
     "ReassignmentFailure",
     "Transient",
     "admin",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka.endpoint import Endpoint
+from planner.kafka.endpoint import ClusterEndpoint
 from planner.kafka.token_command import run_token_command
 from planner.model.diagnostic import Failure, error
 from runtime.contract.client.redaction import without_quoted_value
@@ -25,7 +25,9 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
-def _made(kind: Callable[[dict[str, Any]], Client], endpoint: Endpoint, more: Mapping[str, Any]) -> Client:
+def _made(
+    kind: Callable[[dict[str, Any]], Client], endpoint: ClusterEndpoint, more: Mapping[str, Any]
+) -> Client:
     """Failure for settings that are not allowed, or that librdkafka does not take; it quotes no value."""
     try:
         settings = confluent_config(endpoint.bootstrap, endpoint.settings)
@@ -37,7 +39,7 @@ def _made(kind: Callable[[dict[str, Any]], Client], endpoint: Endpoint, more: Ma
     return client
 
 
-def _login(endpoint: Endpoint) -> dict[str, Any]:
+def _login(endpoint: ClusterEndpoint) -> dict[str, Any]:
     command = endpoint.token_command
     if command is None or not speaks_bearer(endpoint.settings):
         return {}
@@ -50,7 +52,7 @@ def _token(command: str) -> tuple[str, float]:
     return token.text, time.time() + token.lifetime_s
 
 
-def _failure(endpoint: Endpoint, why: str, way_out: str) -> Failure:
+def _failure(endpoint: ClusterEndpoint, why: str, way_out: str) -> Failure:
     return Failure(
         error(
             f"no client for {endpoint.cluster} can be made: {why}",
@@ -60,7 +62,7 @@ def _failure(endpoint: Endpoint, why: str, way_out: str) -> Failure:
     )
 
 
-def admin(endpoint: Endpoint, **more: Any) -> AdminClient:
+def admin(endpoint: ClusterEndpoint, **more: Any) -> AdminClient:
     named = {key.replace("_", "."): value for key, value in more.items()}
     client = _made(AdminClient, endpoint, named)
     if endpoint.token_command is not None:
@@ -68,7 +70,7 @@ def admin(endpoint: Endpoint, **more: Any) -> AdminClient:
     return client
 
 
-def producer(endpoint: Endpoint) -> Producer:
+def producer(endpoint: ClusterEndpoint) -> Producer:
     """Every record it acknowledges is on all in-sync replicas, once and in order."""
     return _made(
         Producer,
@@ -77,7 +79,7 @@ def producer(endpoint: Endpoint) -> Producer:
     )
 
 
-def consumer(endpoint: Endpoint) -> Consumer:
+def consumer(endpoint: ClusterEndpoint) -> Consumer:
     """Reads by assignment; it never joins a group and never commits."""
     return _made(
         Consumer,

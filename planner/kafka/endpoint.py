@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ClusterEndpoint:
     """Resolved: `settings` hold secrets, so they never appear in a representation of this value.
 
     `token_command` is the operator's command that prints OAUTHBEARER tokens.

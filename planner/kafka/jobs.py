@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from planner.kafka.log import Record
+from planner.kafka.log import TopicRecord
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SpecKey
 from runtime.contract.records.record_values import UnreadableValue
@@ -12,14 +12,14 @@ from runtime.contract.spec.jobspec import JobSpec
 
 
 @dataclass(slots=True)
-class Board:
+class JobStatusTable:
     """`specs` has None for a job whose spec this release can't read."""
 
     jobs: dict[str, JobStatus] = field(default_factory=dict)
     specs: dict[str, JobSpec | None] = field(default_factory=dict)
     slots: dict[tuple[str, int], SlotReport] = field(default_factory=dict)
 
-    def take(self, records: Iterable[Record]) -> None:
+    def take(self, records: Iterable[TopicRecord]) -> None:
         """Only the newest of each key is worth decoding."""
         newest = {record.key: record.value for record in records}
         for key, value in newest.items():

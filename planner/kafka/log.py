@@ -8,7 +8,7 @@ from types import TracebackType
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from planner.kafka.clients import consumer
-from planner.kafka.endpoint import Endpoint
+from planner.kafka.endpoint import ClusterEndpoint
 from planner.kafka.errors import explain, is_transient
 from planner.model.diagnostic import Failure, error
 from runtime.contract.spec import naming
@@ -22,30 +22,30 @@ _HARMLESS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TopicRecord:
     key: bytes
     value: bytes | None
     at_ms: int
     offset: int
 
 
-def read(endpoint: Endpoint, topic: str, partition: int = 0) -> list[Record]:
+def read(endpoint: ClusterEndpoint, topic: str, partition: int = 0) -> list[TopicRecord]:
     """All of the log, up to the end that it has when it is asked for. An absent topic is an empty log."""
-    with Tail(endpoint, topic, partition) as tail:
+    with CommittedLogReader(endpoint, topic, partition) as tail:
         return tail.to_end()
 
 
-class Tail:
+class CommittedLogReader:
     """Reads what is committed, from the beginning, and goes on from where it stands."""
 
-    def __init__(self, endpoint: Endpoint, topic: str, partition: int = 0) -> None:
+    def __init__(self, endpoint: ClusterEndpoint, topic: str, partition: int = 0) -> None:
         self._endpoint = endpoint
         self._topic = topic
         self._partition = partition
         self._reader: Consumer = consumer(endpoint)
         self._assigned = False
 
-    def __enter__(self) -> "Tail":
+    def __enter__(self) -> "CommittedLogReader":
         return self
 
     def __exit__(
@@ -53,12 +53,12 @@ class Tail:
     ) -> None:
         self._reader.close()
 
-    def to_end(self) -> list[Record]:
+    def to_end(self) -> list[TopicRecord]:
         """What came since, up to the end. The first time that is all of it."""
         try:
             if not self._begun():
                 return []
-            records: list[Record] = []
+            records: list[TopicRecord] = []
             deadline = time.monotonic() + READ_SECONDS
             while not self._take(records, READ_SECONDS):
                 if time.monotonic() > deadline:
@@ -67,10 +67,10 @@ class Tail:
             raise unusable(self._endpoint, self._topic, failure) from failure
         return records
 
-    def more(self, seconds: float) -> list[Record]:
+    def more(self, seconds: float) -> list[TopicRecord]:
         """What comes within some time; returns as soon as there is something."""
         try:
-            records: list[Record] = []
+            records: list[TopicRecord] = []
             deadline = time.monotonic() + seconds
             if not self._begun():
                 time.sleep(seconds)
@@ -103,7 +103,7 @@ class Tail:
             else:
                 return int(low)
 
-    def _take(self, records: list[Record], seconds: float) -> bool:
+    def _take(self, records: list[TopicRecord], seconds: float) -> bool:
         """Adds what is there; whether that was the end."""
         first = self._reader.poll(seconds)
         if first is None:
@@ -130,15 +130,15 @@ class Tail:
         )
 
 
-def _record(message: Message) -> Record:
+def _record(message: Message) -> TopicRecord:
     offset = message.offset()
     assert offset is not None
-    return Record(message.key() or b"", message.value(), message.timestamp()[1], offset)
+    return TopicRecord(message.key() or b"", message.value(), message.timestamp()[1], offset)
 
 
-def latest(records: Iterable[Record]) -> Mapping[bytes, Record]:
+def latest(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
     """What a compacted log says now: the last record of each key, tombstones gone."""
-    last: dict[bytes, Record] = {}
+    last: dict[bytes, TopicRecord] = {}
     for record in records:
         if record.value is None:
             last.pop(record.key, None)
@@ -179,7 +179,7 @@ def append(
     return [at_ms for _, at_ms in outcomes]
 
 
-def unusable(endpoint: Endpoint, what: str, failure: KafkaException) -> Failure:
+def unusable(endpoint: ClusterEndpoint, what: str, failure: KafkaException) -> Failure:
     return Failure(
         error(
             f"{what} at {endpoint.cluster} cannot be used: {explain(failure)}",

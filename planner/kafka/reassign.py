@@ -10,7 +10,7 @@ from planner.kafka.connections.failure import (
     meaning,
 )
 from planner.kafka.connections.session import Session
-from planner.kafka.endpoint import Endpoint
+from planner.kafka.endpoint import ClusterEndpoint
 from runtime.contract.client.redaction import redacted
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
@@ -30,7 +30,7 @@ class ReassignmentFailure(Exception):
 
 
 def move_replicas(
-    endpoint: Endpoint, replicas: Mapping[tuple[str, int], Sequence[int]], timeout_s: float = TIMEOUT_S
+    endpoint: ClusterEndpoint, replicas: Mapping[tuple[str, int], Sequence[int]], timeout_s: float = TIMEOUT_S
 ) -> None:
     """Returns when the controller took the request; the brokers then copy. Raises ReassignmentFailure.
 

@@ -8,7 +8,7 @@ from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.oauthbearer import Token, parse_printed
 
 
-class NoToken(Exception):
+class TokenCommandFailed(Exception):
     """Why the command gave no token. What it printed is never repeated."""
 
 
@@ -17,21 +17,21 @@ def run_token_command(command: str, timeout_s: float) -> Token:
     try:
         words = shlex.split(command)
     except ValueError as wrong:
-        raise NoToken(f"the token command can't be split into words ({wrong})") from None
+        raise TokenCommandFailed(f"the token command can't be split into words ({wrong})") from None
     where = f"the token command {words[0]}"
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_s, check=True)
     except subprocess.CalledProcessError as failed:
-        raise NoToken(f"{where} failed with exit code {failed.returncode}") from None
+        raise TokenCommandFailed(f"{where} failed with exit code {failed.returncode}") from None
     except subprocess.TimeoutExpired:
-        raise NoToken(f"{where} printed nothing within {timeout_s:g} s") from None
+        raise TokenCommandFailed(f"{where} printed nothing within {timeout_s:g} s") from None
     except UnicodeDecodeError:
-        raise NoToken(f"{where} printed no text") from None
+        raise TokenCommandFailed(f"{where} printed no text") from None
     except OSError as wrong:
-        raise NoToken(f"{where} can't be run ({wrong.strerror})") from None
+        raise TokenCommandFailed(f"{where} can't be run ({wrong.strerror})") from None
     try:
         token = parse_printed(done.stdout, where)
     except LoginError as failed:
-        raise NoToken(failed.why) from None
+        raise TokenCommandFailed(failed.why) from None
     remember(token.text)
     return token

@@ -16,7 +16,7 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class ApplyRecord:
     """`result` is done, failed or interrupted; None where the apply never said how it ended."""
 
     id: str
@@ -35,7 +35,7 @@ class Applied:
     steps: tuple[Step, ...] = ()
     outcomes: Mapping[str, StepResult] = field(default_factory=dict)
 
-    def merged(self, other: "Applied") -> "Applied":
+    def merged(self, other: "ApplyRecord") -> "ApplyRecord":
         """The same apply as another cluster's history tells it: each knows its own steps."""
         known = {step.id: step for step in (*self.steps, *other.steps)}
         return replace(

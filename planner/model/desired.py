@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.model.address import Address, Kind, job_address, topic_address
-from planner.model.diagnostic import Diagnostic, Source
+from planner.model.diagnostic import Diagnostic, SourceLocation
 from planner.model.topology import RUNNING, AclRule, Flow, Job, OnRemove
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -24,7 +24,7 @@ class MirroredBy:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class LiftedLimits:
     """Limits of a topic that are lifted while `flow`, a failback, copies into it.
 
     `before`: the value of each to restore afterwards; "" where the topic had none of its own.
@@ -52,9 +52,9 @@ class DesiredTopic:
     unset: frozenset[str] = frozenset()
     protect: bool = False
     on_remove: OnRemove = OnRemove.KEEP
-    source: Source | None = None
+    source: SourceLocation | None = None
     mirrored: frozenset[str] = frozenset()
-    lifted: Lifted | None = None
+    lifted: LiftedLimits | None = None
     restored: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -66,7 +66,7 @@ class DesiredTopic:
 class DesiredAcl:
     rule: AclRule
     origin: Declared | MirroredBy | str  # a text: why it is wanted otherwise ("protect: acl of flow.x")
-    source: Source | None = None
+    source: SourceLocation | None = None
 
     @property
     def address(self) -> Address:
@@ -95,7 +95,7 @@ class DesiredJob:
     job: Job
     flows: tuple[str, ...]
     spec: JobSpec | None = None
-    source: Source | None = None
+    source: SourceLocation | None = None
 
     @property
     def address(self) -> Address:

@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Source:
+class SourceLocation:
     """A place in a file the user wrote."""
 
     file: str
@@ -42,7 +42,7 @@ class Diagnostic:
     summary: str
     way_out: str = ""
     address: str | None = None
-    source: Source | None = None
+    source: SourceLocation | None = None
     code: str = ""
     exit: ExitCode = ExitCode.ERROR
 
@@ -57,7 +57,7 @@ def error(
     way_out: str = "",
     *,
     address: str | None = None,
-    source: Source | None = None,
+    source: SourceLocation | None = None,
     code: str = "",
     exit: ExitCode = ExitCode.ERROR,  # noqa: A002  the word of the contract
 ) -> Diagnostic:
@@ -69,7 +69,7 @@ def warning(
     way_out: str = "",
     *,
     address: str | None = None,
-    source: Source | None = None,
+    source: SourceLocation | None = None,
     code: str = "",
 ) -> Diagnostic:
     return Diagnostic(Severity.WARNING, summary, way_out, address, source, code, ExitCode.DONE)
@@ -80,7 +80,7 @@ def note(
     way_out: str = "",
     *,
     address: str | None = None,
-    source: Source | None = None,
+    source: SourceLocation | None = None,
     code: str = "",
 ) -> Diagnostic:
     return Diagnostic(Severity.NOTE, summary, way_out, address, source, code, ExitCode.DONE)

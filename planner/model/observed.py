@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from planner.model.diagnostic import Diagnostic
 from planner.model.live import LiveJob
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import AclRule
 from runtime.contract.records.ledger import Generation
 
@@ -77,7 +77,7 @@ class ObservedTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class ObservedBroker:
     id: int
     host: str
     port: int
@@ -98,7 +98,7 @@ class ObservedCluster:
 
     name: str
     id: str
-    brokers: tuple[Broker, ...]
+    brokers: tuple[ObservedBroker, ...]
     topics: Mapping[str, ObservedTopic]
     internal_topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class ObservedCluster:
     hidden: frozenset[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
-    owned: tuple[Owned, ...] = ()
+    owned: tuple[RegistryEntry, ...] = ()
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
     jobs: tuple[LiveJob, ...] = ()
@@ -151,7 +151,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigsWanted:
+class TopicConfigsRequest:
     """Of one topic: the effective value of each of `keys`; of `explicit`, all that is set on the topic
     itself besides; of `effective`, every value it has. Asking for keys alone is far cheaper.
     """
@@ -162,7 +162,7 @@ class ConfigsWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClusterDetailsRequest:
     """What a plan needs of one cluster besides its topics' names, ids, partitions and replicas.
 
     `configs` by topic; a topic that is not there is asked for by its name, so that one that we may not
@@ -171,7 +171,7 @@ class Wanted:
     `denied_groups`.
     """
 
-    configs: Mapping[str, ConfigsWanted] = field(default_factory=dict)
+    configs: Mapping[str, TopicConfigsRequest] = field(default_factory=dict)
     acls: bool = False
     sizes: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -179,4 +179,4 @@ class Wanted:
     denied_groups: bool = False
 
 
-Request = Mapping[str, Wanted]
+Request = Mapping[str, ClusterDetailsRequest]

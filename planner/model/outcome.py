@@ -15,22 +15,22 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RequestResult:
     """What became of one step's request."""
 
     result: Result
     why: str = ""
 
 
-DONE = Verdict(Result.DONE)
+DONE = RequestResult(Result.DONE)
 
 
-def failed(why: str) -> Verdict:
-    return Verdict(Result.FAILED, why)
+def failed(why: str) -> RequestResult:
+    return RequestResult(Result.FAILED, why)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StepOutcome:
     step: Step
     result: Result
     why: str = ""
@@ -38,7 +38,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class StepsSent:
     """The requests of these steps are on their way to the cluster."""
 
     cluster: str
@@ -46,24 +46,24 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class StepsEnded:
     """These steps are over, one way or another."""
 
     cluster: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[StepOutcome, ...]
 
 
-Event = Sent | Ended
+Event = StepsSent | StepsEnded
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    outcomes: Mapping[str, Outcome]
+class ApplySummary:
+    outcomes: Mapping[str, StepOutcome]
     interrupted: bool
     seconds: float
     requests: int = 0
 
-    def of(self, *results: Result) -> Sequence[Outcome]:
+    def of(self, *results: Result) -> Sequence[StepOutcome]:
         return [outcome for outcome in self.outcomes.values() if outcome.result in results]
 
     @property
@@ -71,4 +71,4 @@ class Summary:
         return all(outcome.result is Result.DONE for outcome in self.outcomes.values())
 
 
-NOTHING_DONE = Summary({}, interrupted=False, seconds=0.0)
+NOTHING_DONE = ApplySummary({}, interrupted=False, seconds=0.0)

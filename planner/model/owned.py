@@ -14,7 +14,7 @@ DECLARED = "declared"  # the origin of what stands in the YAML; a mirror's is fl
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class RegistryEntry:
     """One entry. `spec` is what was applied (configs, partitions, …); protection is remembered here."""
 
     address: Address

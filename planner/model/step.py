@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.model.address import Address
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import AclRule
 
 
@@ -102,7 +102,7 @@ class Own:
     id: str
     address: Address
     cluster: str
-    entry: Owned
+    entry: RegistryEntry
     needs: tuple[str, ...] = ()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from planner.model.diagnostic import Source
+from planner.model.diagnostic import SourceLocation
 from runtime.contract.client.secret_words import SECRET_WORDS as SECRET_WORDS
 from runtime.contract.client.secret_words import looks_secret as looks_secret
 from runtime.contract.spec.rename import SAME_NAME, Rename
@@ -23,7 +23,7 @@ class SecretRef:
 
     kind: Literal["env", "file"]
     name: str
-    source: Source | None = field(default=None, compare=False)
+    source: SourceLocation | None = field(default=None, compare=False)
 
 
 Setting = str | SecretRef
@@ -35,7 +35,7 @@ class Cluster:
     bootstrap: str
     id: str | None = None
     client: Mapping[str, Setting] = field(default_factory=dict, repr=False)  # may hold a literal password
-    source: Source | None = None
+    source: SourceLocation | None = None
 
 
 class OnRemove(StrEnum):
@@ -54,7 +54,7 @@ class Topic:
     config: Mapping[str, str] = field(default_factory=dict)
     protect: bool = False
     on_remove: OnRemove = OnRemove.KEEP
-    source: Source | None = None
+    source: SourceLocation | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,7 +86,7 @@ class Acl:
     """A declared binding with its place in the file."""
 
     rule: AclRule
-    source: Source | None = None
+    source: SourceLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Flow:
     origin_commits: OriginCommits | None = None
     on_source_delete: OnSourceDelete = OnSourceDelete.KEEP
     on_data_loss: OnDataLoss = OnDataLoss.STOP
-    source: Source | None = None
+    source: SourceLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Job:
     metrics_partitions: int = 2_000
     conf: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
-    source: Source | None = None
+    source: SourceLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class Requirement:
     subject: str
     operator: Literal[">=", "<=", ">", "<", "==", "!="]
     value: str
-    source: Source | None = None
+    source: SourceLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)

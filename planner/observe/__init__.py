@@ -2,6 +2,6 @@
 
 from planner.observe.named import named_topics
 from planner.observe.observer import TIMEOUT_S, Observer
-from planner.observe.progress import Progress
+from planner.observe.progress import ProgressCallback
 
-__all__ = ["TIMEOUT_S", "Observer", "Progress", "named_topics"]
+__all__ = ["TIMEOUT_S", "Observer", "ProgressCallback", "named_topics"]

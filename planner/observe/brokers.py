@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from planner.kafka.connections import BlockingConnection, WireFailure
 from planner.kafka.connections.session import Session
-from planner.model.observed import Broker
+from planner.model.observed import ObservedBroker
 from planner.observe.parallel import for_each
 
 
 @dataclass(slots=True)
-class Brokers:
+class BrokerConnections:
     """`silent` says of each broker that could not be reached why; the cluster itself lists it as alive."""
 
     open: dict[int, BlockingConnection] = field(default_factory=dict)
@@ -22,10 +22,10 @@ class Brokers:
         self.open.clear()
 
 
-def reach_each(session: Session, brokers: Iterable[Broker], timeout_s: float) -> Brokers:
+def reach_each(session: Session, brokers: Iterable[ObservedBroker], timeout_s: float) -> BrokerConnections:
     """Dial all of them at once."""
 
-    def dialling(broker: Broker) -> Callable[[], BlockingConnection | WireFailure]:
+    def dialling(broker: ObservedBroker) -> Callable[[], BlockingConnection | WireFailure]:
         def dial() -> BlockingConnection | WireFailure:
             try:
                 return session.dial((broker.host, broker.port), timeout_s)
@@ -34,7 +34,7 @@ def reach_each(session: Session, brokers: Iterable[Broker], timeout_s: float) ->
 
         return dial
 
-    reached = Brokers()
+    reached = BrokerConnections()
     for key, outcome in for_each({str(broker.id): dialling(broker) for broker in brokers}).items():
         if isinstance(outcome, BlockingConnection):
             reached.open[int(key)] = outcome

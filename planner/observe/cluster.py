@@ -4,37 +4,43 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.kafka.connections import BlockingConnection, Refused, Unreadable, WireFailure
 from planner.kafka.connections.failure import meaning
 from planner.kafka.connections.session import Session
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.live import LiveJob
-from planner.model.observed import ConfigsWanted, ConfigValue, ObservedCluster, ObservedTopic, Wanted
-from planner.model.owned import Owned
+from planner.model.observed import (
+    ClusterDetailsRequest,
+    ConfigValue,
+    ObservedCluster,
+    ObservedTopic,
+    TopicConfigsRequest,
+)
+from planner.model.owned import RegistryEntry
 from planner.observe.acls import read_acls
-from planner.observe.brokers import Brokers, reach_each
+from planner.observe.brokers import BrokerConnections, reach_each
 from planner.observe.configs import describe_broker, read_configs
-from planner.observe.defaults import Defaults, defaults_of
+from planner.observe.defaults import BrokerDefaults, defaults_of
 from planner.observe.features import BrokerVersions, common_features, too_old
 from planner.observe.groups import read_groups
 from planner.observe.jobs import read_generations, read_jobs
-from planner.observe.listing import Identity, Listing, identify, list_topics, look_up
-from planner.observe.progress import Progress
+from planner.observe.listing import ClusterIdentity, TopicListing, identify, list_topics, look_up
+from planner.observe.progress import ProgressCallback
 from planner.observe.sizes import read_sizes
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
-from runtime.contract.spec.selection import GROUP_DENIALS, Names
+from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
 
 Found = TypeVar("Found")
-ReadRegistry = Callable[[Endpoint], tuple[Owned, ...]]
+ReadRegistry = Callable[[ClusterEndpoint], tuple[RegistryEntry, ...]]
 
 # A broker that the cluster lists and that does not answer must not hold up the plan.
 _BROKER_PATIENCE_S = 5.0
-_NO_DEFAULTS = Defaults({}, None, None)
+_NO_DEFAULTS = BrokerDefaults({}, None, None)
 
 
 class ClusterReader:
@@ -42,9 +48,9 @@ class ClusterReader:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: ClusterEndpoint,
         timeout_s: float,
-        progress: Progress,
+        progress: ProgressCallback,
         read_registry: ReadRegistry | None,
         jobs_of: str | None = None,
         flows: Collection[str] = (),
@@ -59,11 +65,11 @@ class ClusterReader:
         self._jobs_of = jobs_of
         self._flows = flows
         self._turning = turning
-        self._identity = Identity("", ())
-        self._brokers = Brokers()
+        self._identity = ClusterIdentity("", ())
+        self._brokers = BrokerConnections()
         self._session: Session | None = None
 
-    def identify(self) -> Identity:
+    def identify(self) -> ClusterIdentity:
         """Who answers there. Nothing else is asked, for it may be the wrong cluster."""
         self._progress(self.name, "connecting", 0, 1)
         self._identity = self._opened().ask(identify)
@@ -99,10 +105,10 @@ class ClusterReader:
             unreadable=unreadable,
         )
 
-    def details(self, cluster: ObservedCluster, wanted: Wanted) -> ObservedCluster:
+    def details(self, cluster: ObservedCluster, wanted: ClusterDetailsRequest) -> ObservedCluster:
         """The same cluster with what is wanted of it."""
         session = self._opened()
-        listing = Listing(dict(cluster.topics), dict(cluster.internal_topics), set(cluster.hidden))
+        listing = TopicListing(dict(cluster.topics), dict(cluster.internal_topics), set(cluster.hidden))
         unreadable = dict(cluster.unreadable)
         self._ask_for(listing, wanted.configs)
         self._configs(listing, wanted.configs, unreadable)
@@ -117,7 +123,7 @@ class ClusterReader:
             asked = {name: listing.topics[name] for name in wanted.sizes if name in listing.topics}
             sizes = self._of_all(unreadable, "sizes", lambda brokers: read_sizes(brokers, asked))
         if wanted.groups or wanted.every_group or wanted.denied_groups:
-            denied = Names(GROUP_DENIALS if wanted.denied_groups else ())
+            denied = NamePatterns(GROUP_DENIALS if wanted.denied_groups else ())
 
             def chosen(group: str) -> bool:
                 return wanted.every_group or group in wanted.groups or denied.match(group)
@@ -150,14 +156,14 @@ class ClusterReader:
             self._session = Session(settings, self._timeout_s)
         return self._session
 
-    def _ask_for(self, listing: Listing, names: Collection[str]) -> None:
+    def _ask_for(self, listing: TopicListing, names: Collection[str]) -> None:
         """A listing leaves out what we may not see: by name, the broker says that it is so."""
         missing = [name for name in names if not listing.knows(name) and name not in listing.hidden]
         if missing:
             self._opened().ask(lambda connection: look_up(connection, missing, listing))
 
     def _configs(
-        self, listing: Listing, wanted: Mapping[str, ConfigsWanted], unreadable: dict[str, str]
+        self, listing: TopicListing, wanted: Mapping[str, TopicConfigsRequest], unreadable: dict[str, str]
     ) -> None:
         known = {name: want for name, want in wanted.items() if listing.knows(name)}
         if not known:
@@ -175,7 +181,7 @@ class ClusterReader:
             unreadable[f"topic.{name}"] = why
             listing.hidden.add(name)
 
-    def _defaults(self, unreadable: dict[str, str]) -> Defaults:
+    def _defaults(self, unreadable: dict[str, str]) -> BrokerDefaults:
         """Of the broker with the lowest number that answers; the cluster's dynamic defaults are in it."""
         if not self._brokers.open:
             unreadable["defaults"] = "no broker answers at the address that it gives"
@@ -213,7 +219,7 @@ class ClusterReader:
         connection = self._opened().connection()
         return common_features([BrokerVersions(connection.where, connection.versions)])
 
-    def _owned(self, listing: Listing, unreadable: dict[str, str]) -> tuple[Owned, ...]:
+    def _owned(self, listing: TopicListing, unreadable: dict[str, str]) -> tuple[RegistryEntry, ...]:
         if REGISTRY in listing.hidden:
             unreadable["registry"] = f"not authorized to describe {REGISTRY}"
             # No error: who only reads a source needs no right to the product's own topics there.
@@ -229,7 +235,7 @@ class ClusterReader:
             return ()
         return self._read_registry(self._endpoint)
 
-    def _jobs(self, listing: Listing, unreadable: dict[str, str]) -> tuple[LiveJob, ...]:
+    def _jobs(self, listing: TopicListing, unreadable: dict[str, str]) -> tuple[LiveJob, ...]:
         if self._jobs_of is None or STATUS not in listing.internal:
             return ()
         try:
@@ -239,7 +245,7 @@ class ClusterReader:
             return ()
 
     def _generations(
-        self, listing: Listing, owned: Iterable[Owned], unreadable: dict[str, str]
+        self, listing: TopicListing, owned: Iterable[RegistryEntry], unreadable: dict[str, str]
     ) -> dict[str, Generation]:
         known = {entry.address.name for entry in owned if entry.address.kind is Kind.FLOW}
         asked = set(self._flows) - (known - set(self._turning))

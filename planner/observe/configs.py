@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from planner.kafka.connections import BlockingConnection
 from planner.kafka.connections.failure import meaning
 from planner.kafka.connections.session import Session
-from planner.model.observed import ConfigSource, ConfigsWanted, ConfigValue
+from planner.model.observed import ConfigSource, ConfigValue, TopicConfigsRequest
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.config_entries import (
     BROKER,
@@ -27,7 +27,7 @@ Done = Callable[[int], None]
 
 
 @dataclass(slots=True)
-class Configs:
+class ObservedConfigs:
     """`gone` vanished since they were listed; `refused` says of the others why there is nothing."""
 
     found: dict[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
@@ -35,8 +35,8 @@ class Configs:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def read_configs(session: Session, wanted: Mapping[str, ConfigsWanted], done: Done) -> Configs:
-    configs, decoder, count = Configs(), _decoder(), 0
+def read_configs(session: Session, wanted: Mapping[str, TopicConfigsRequest], done: Done) -> ObservedConfigs:
+    configs, decoder, count = ObservedConfigs(), _decoder(), 0
     for keys, names in _alike(wanted):
         size = _BATCH_OF_ALL if keys is None else _BATCH_OF_KEYS
         for start in range(0, len(names), size):
@@ -63,10 +63,10 @@ def _config_value(text: str | None, source: int, sensitive: bool, read_only: boo
     return ConfigValue(text, _SOURCES.get(source, ConfigSource.BROKER), sensitive, read_only)
 
 
-def _alike(wanted: Mapping[str, ConfigsWanted]) -> Iterator[tuple[tuple[str, ...] | None, list[str]]]:
+def _alike(wanted: Mapping[str, TopicConfigsRequest]) -> Iterator[tuple[tuple[str, ...] | None, list[str]]]:
     """Topics of which the same is asked for: these keys, or (None) all of them."""
     groups: dict[tuple[str, ...] | None, list[str]] = {}
-    keys_of: dict[ConfigsWanted, tuple[str, ...] | None] = {}
+    keys_of: dict[TopicConfigsRequest, tuple[str, ...] | None] = {}
     for name in sorted(wanted):
         want = wanted[name]
         if want not in keys_of:
@@ -78,14 +78,14 @@ def _alike(wanted: Mapping[str, ConfigsWanted]) -> Iterator[tuple[tuple[str, ...
 def _question(
     names: list[str],
     keys: tuple[str, ...] | None,
-    wanted: Mapping[str, ConfigsWanted],
+    wanted: Mapping[str, TopicConfigsRequest],
     decoder: Decoder[ConfigValue],
 ) -> Callable[[BlockingConnection], tuple[Described[ConfigValue], ...]]:
     request = DescribeConfigsRequest(TOPIC, names, keys, lambda name: _filter(wanted[name]), decoder)
     return lambda connection: connection.call(request).resources
 
 
-def _filter(want: ConfigsWanted) -> Wants:
+def _filter(want: TopicConfigsRequest) -> Wants:
     if want.effective:
         return _everything
     keys = want.keys
@@ -98,7 +98,7 @@ def _everything(key: str, explicit: bool) -> bool:
     return True
 
 
-def _take(one: Described[ConfigValue], configs: Configs) -> None:
+def _take(one: Described[ConfigValue], configs: ObservedConfigs) -> None:
     if not one.error:
         configs.found[one.name] = one.config
     elif one.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -45,19 +45,21 @@ _BROKER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
+class BrokerDefaults:
     config: Mapping[str, str]
     partitions: int | None
     replication: int | None
 
 
-def defaults_of(broker: Mapping[str, ConfigValue]) -> Defaults:
+def defaults_of(broker: Mapping[str, ConfigValue]) -> BrokerDefaults:
     config = {}
     for key, sources in _BROKER_KEYS.items():
         value = next((found for one in sources if (found := _value(broker, *one)) is not None), None)
         if value is not None:
             config[key] = value
-    return Defaults(config, _number(broker, "num.partitions"), _number(broker, "default.replication.factor"))
+    return BrokerDefaults(
+        config, _number(broker, "num.partitions"), _number(broker, "default.replication.factor")
+    )
 
 
 def _value(broker: Mapping[str, ConfigValue], key: str, unit: int) -> str | None:

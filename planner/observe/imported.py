@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from planner.expand.say import few
 from planner.model.diagnostic import Diagnostic, note, warning
-from planner.model.observed import ConfigSource, ConfigsWanted, ObservedCluster, ObservedTopic, Wanted
+from planner.model.observed import (
+    ClusterDetailsRequest,
+    ConfigSource,
+    ObservedCluster,
+    ObservedTopic,
+    TopicConfigsRequest,
+)
 from planner.model.topology import Acl, Cluster, Topic, Topology
 from runtime.contract.spec.regex import regex
 
@@ -19,15 +25,15 @@ _UNKNOWN_OPERATIONS = frozenset({"TWO_PHASE_COMMIT"})
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedTopology:
     topology: Topology
     diagnostics: tuple[Diagnostic, ...]
 
 
-def wanted_of(cluster: ObservedCluster, pattern: str | None) -> Wanted:
+def wanted_of(cluster: ObservedCluster, pattern: str | None) -> ClusterDetailsRequest:
     """What an import has to read."""
-    return Wanted(
-        configs={name: ConfigsWanted(explicit=True) for name in _chosen(cluster.topics, pattern)},
+    return ClusterDetailsRequest(
+        configs={name: TopicConfigsRequest(explicit=True) for name in _chosen(cluster.topics, pattern)},
         acls=pattern is None,
     )
 
@@ -37,7 +43,7 @@ def imported(
     declared: Mapping[str, Cluster],
     clusters: Iterable[ObservedCluster],
     pattern: str | None = None,
-) -> Imported:
+) -> ImportedTopology:
     """Only what is set explicitly, so that planning it changes nothing."""
     topics: list[Topic] = []
     acls: list[Acl] = []
@@ -53,7 +59,7 @@ def imported(
         known = declared[cluster.name]
         pinned[cluster.name] = Cluster(known.name, known.bootstrap, cluster.id or None, known.client)
     topology = Topology(name, pinned, tuple(topics), tuple(acls))
-    return Imported(topology, tuple(diagnostics))
+    return ImportedTopology(topology, tuple(diagnostics))
 
 
 def _chosen(names: Iterable[str], pattern: str | None) -> list[str]:

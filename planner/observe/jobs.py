@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Iterable
 
-from planner.kafka import Endpoint
-from planner.kafka.jobs import Board
-from planner.kafka.log import Record, Tail, read
+from planner.kafka import ClusterEndpoint
+from planner.kafka.jobs import JobStatusTable
+from planner.kafka.log import CommittedLogReader, TopicRecord, read
 from planner.model.live import FRESH_MS, LiveJob
 from runtime.contract.records import ledger
 from runtime.contract.records.job_status import JobStatus
@@ -20,11 +20,11 @@ SECOND_LOOK_S = 3.0
 
 
 def read_jobs(
-    endpoint: Endpoint, topology: str, now_ms: Callable[[], int] | None = None
+    endpoint: ClusterEndpoint, topology: str, now_ms: Callable[[], int] | None = None
 ) -> tuple[LiveJob, ...]:
     """Every job that ever told of itself there, by name. Only those of `topology` are worth a second look."""
-    with Tail(endpoint, STATUS) as tail:
-        board = Board()
+    with CommittedLogReader(endpoint, STATUS) as tail:
+        board = JobStatusTable()
         board.take(tail.to_end())
         now = (now_ms or _now_ms)()
         age = {name: abs(now - one.at_ms) for name, one in board.jobs.items() if _runs(one)}
@@ -40,15 +40,15 @@ def read_jobs(
     return tuple(_live_job(one, endpoint.cluster, board, live) for _, one in sorted(board.jobs.items()))
 
 
-def read_specs(endpoint: Endpoint) -> dict[str, JobSpec]:
+def read_specs(endpoint: ClusterEndpoint) -> dict[str, JobSpec]:
     """Returns what each job there runs by; one whose spec this release can't read is left out."""
-    board = Board()
+    board = JobStatusTable()
     board.take(read(endpoint, STATUS))
     return {name: spec for name, spec in board.specs.items() if spec is not None}
 
 
 def read_generations(
-    endpoint: Endpoint, flows: Iterable[str], partitions: int
+    endpoint: ClusterEndpoint, flows: Iterable[str], partitions: int
 ) -> dict[str, ledger.Generation]:
     """Of flows that were copied here before: their newest generation in the ledger."""
     found: dict[str, ledger.Generation] = {}
@@ -63,7 +63,7 @@ def read_generations(
     return found
 
 
-def _generation(record: Record) -> tuple[str, ledger.Generation | None]:
+def _generation(record: TopicRecord) -> tuple[str, ledger.Generation | None]:
     try:
         key = ledger.decode_key(record.key)
         if isinstance(key, ledger.GenerationKey) and record.value is not None:
@@ -81,7 +81,9 @@ def _runs(status: JobStatus) -> bool:
     return status.state != "stopped"
 
 
-def _heard_of(silent: dict[str, int], board: Board, tail: Tail, seconds: float) -> set[str]:
+def _heard_of(
+    silent: dict[str, int], board: JobStatusTable, tail: CommittedLogReader, seconds: float
+) -> set[str]:
     """Those that beat while we look: whatever their clock says, they live."""
     heard: set[str] = set()
     deadline = time.monotonic() + seconds
@@ -92,7 +94,7 @@ def _heard_of(silent: dict[str, int], board: Board, tail: Tail, seconds: float) 
     return heard
 
 
-def _live_job(status: JobStatus, cluster: str, board: Board, live: set[str]) -> LiveJob:
+def _live_job(status: JobStatus, cluster: str, board: JobStatusTable, live: set[str]) -> LiveJob:
     return LiveJob(
         name=status.job,
         cluster=cluster,

@@ -5,23 +5,23 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from planner.kafka.connections import BlockingConnection
-from planner.model.observed import Broker, ObservedTopic
+from planner.model.observed import ObservedBroker, ObservedTopic
 from runtime.contract.spec.naming import is_internal
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fields import NO_TOPIC_ID
-from runtime.kafka.protocol.metadata import AnyMetadataRequest, Topic
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
 
 _BATCH = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ClusterIdentity:
     id: str
-    brokers: tuple[Broker, ...]
+    brokers: tuple[ObservedBroker, ...]
 
 
 @dataclass(slots=True)
-class Listing:
+class TopicListing:
     """`hidden` are names that were asked for, and that the broker would not talk about."""
 
     topics: dict[str, ObservedTopic] = field(default_factory=dict)
@@ -32,27 +32,27 @@ class Listing:
         return name in self.topics or name in self.internal
 
 
-def identify(connection: BlockingConnection) -> Identity:
+def identify(connection: BlockingConnection) -> ClusterIdentity:
     """The least that can be asked: no topic at all."""
     answer = connection.call(AnyMetadataRequest(()))
-    brokers = (Broker(one.node_id, one.host, one.port, one.rack or None) for one in answer.brokers)
-    return Identity(answer.cluster_id, tuple(sorted(brokers, key=lambda broker: broker.id)))
+    brokers = (ObservedBroker(one.node_id, one.host, one.port, one.rack or None) for one in answer.brokers)
+    return ClusterIdentity(answer.cluster_id, tuple(sorted(brokers, key=lambda broker: broker.id)))
 
 
-def list_topics(connection: BlockingConnection) -> Listing:
+def list_topics(connection: BlockingConnection) -> TopicListing:
     """Every topic that we may see."""
-    listing = Listing()
+    listing = TopicListing()
     _take(connection.call(AnyMetadataRequest(None)).topics, listing)
     return listing
 
 
-def look_up(connection: BlockingConnection, names: Collection[str], listing: Listing) -> None:
+def look_up(connection: BlockingConnection, names: Collection[str], listing: TopicListing) -> None:
     """Ask for these by name and add what is there: no listing shows what we may not describe."""
     for batch in _batches(sorted(names)):
         _take(connection.call(AnyMetadataRequest(batch)).topics, listing)
 
 
-def _take(topics: Iterable[Topic], listing: Listing) -> None:
+def _take(topics: Iterable[TopicMetadata], listing: TopicListing) -> None:
     shared: dict[tuple[int, ...], tuple[int, ...]] = {}
     for topic in topics:
         if topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -64,7 +64,7 @@ def _take(topics: Iterable[Topic], listing: Listing) -> None:
             target[topic.name] = _observed(topic, shared)
 
 
-def _observed(topic: Topic, shared: dict[tuple[int, ...], tuple[int, ...]]) -> ObservedTopic:
+def _observed(topic: TopicMetadata, shared: dict[tuple[int, ...], tuple[int, ...]]) -> ObservedTopic:
     replicas = []
     for _, partition in sorted(topic.partitions.items()):
         replicas.append(shared.setdefault(partition.replicas, partition.replicas))

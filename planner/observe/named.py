@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from planner.model.topology import Topology
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 
 
 def named_topics(topology: Topology) -> dict[str, frozenset[str]]:
@@ -12,5 +12,5 @@ def named_topics(topology: Topology) -> dict[str, frozenset[str]]:
     for topic in topology.topics:
         names[topic.cluster].add(topic.name)
     for flow in topology.flows.values():
-        names[flow.source_cluster] |= Names(flow.topics.include).written_out
+        names[flow.source_cluster] |= NamePatterns(flow.topics.include).written_out
     return {cluster: frozenset(found) for cluster, found in names.items()}

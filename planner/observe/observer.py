@@ -8,18 +8,18 @@ with Observer(topology.clusters, endpoints, read_registry=read_registry) as obse
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.kafka.connections import WireFailure
 from planner.model.diagnostic import Diagnostic, Failure
-from planner.model.observed import Observed, ObservedCluster, Request, Unreachable, Wanted
+from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Request, Unreachable
 from planner.model.topology import Cluster
 from planner.observe.cluster import ClusterReader, ReadRegistry
 from planner.observe.parallel import for_each
 from planner.observe.pins import same_cluster, wrong_clusters
-from planner.observe.progress import Progress, silent
+from planner.observe.progress import ProgressCallback, silent
 
 TIMEOUT_S = 10.0
-_NOTHING = Wanted()
+_NOTHING = ClusterDetailsRequest()
 NO_FLOWS: Mapping[str, Collection[str]] = {}
 NO_LIMITS: Mapping[str, float] = {}
 
@@ -39,11 +39,11 @@ class Observer:
     def __init__(
         self,
         clusters: Mapping[str, Cluster],
-        endpoints: Mapping[str, Endpoint],
+        endpoints: Mapping[str, ClusterEndpoint],
         *,
         timeout_s: float = TIMEOUT_S,
         sooner_s: Mapping[str, float] = NO_LIMITS,
-        progress: Progress = silent,
+        progress: ProgressCallback = silent,
         read_registry: ReadRegistry | None = None,
         jobs_of: str | None = None,
         flows: Mapping[str, Collection[str]] = NO_FLOWS,
@@ -115,7 +115,7 @@ class Observer:
         return self._guarded(name, lambda: self._readers[name].names(asked))
 
     def _detailed(
-        self, name: str, cluster: ObservedCluster, wanted: Wanted
+        self, name: str, cluster: ObservedCluster, wanted: ClusterDetailsRequest
     ) -> Callable[[], ObservedCluster | Unreachable]:
         return self._guarded(name, lambda: self._readers[name].details(cluster, wanted))
 

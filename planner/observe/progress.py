@@ -3,7 +3,7 @@
 from typing import Protocol
 
 
-class Progress(Protocol):
+class ProgressCallback(Protocol):
     def __call__(self, cluster: str, what: str, done: int, total: int) -> None:
         """`done` of `total` parts of one kind of reading are there. Called from several threads."""
 

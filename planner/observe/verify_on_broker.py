@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from planner.diff.values import TOPIC_SETTINGS
 from planner.expand.say import few
-from planner.kafka import Endpoint, admin, explain, is_transient
+from planner.kafka import ClusterEndpoint, admin, explain, is_transient
 from planner.kafka.errors import error_of
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Step
@@ -55,7 +55,7 @@ Refusal = tuple[Checkable, BaseException]
 
 
 def verify_on_broker(
-    steps: Iterable[Step], endpoints: Mapping[str, Endpoint], timeout_s: float
+    steps: Iterable[Step], endpoints: Mapping[str, ClusterEndpoint], timeout_s: float
 ) -> tuple[Diagnostic, ...]:
     """What the brokers have to say against these steps, all clusters asked at once."""
     checkable: dict[str, list[Checkable]] = {}
@@ -69,7 +69,7 @@ def verify_on_broker(
 
 
 def _checking(
-    endpoint: Endpoint, steps: Sequence[Checkable], timeout_s: float
+    endpoint: ClusterEndpoint, steps: Sequence[Checkable], timeout_s: float
 ) -> Callable[[], list[Refusal]]:
     def check() -> list[Refusal]:
         client = admin(endpoint, socket_timeout_ms=int(timeout_s * 1000))

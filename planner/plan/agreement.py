@@ -17,7 +17,7 @@ from planner.diff.values import normal
 from planner.model.address import Address, Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.owned import ID, Owned
+from planner.model.owned import ID, RegistryEntry
 from planner.model.plan import Fingerprint, Mode, Plan
 from planner.model.step import (
     AlterConfigs,
@@ -44,7 +44,7 @@ PARTITIONS, REPLICATION = ("partitions",), ("replication",)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownChange:
     """What a plan shows of one object, beside the step that is compared with it."""
 
     plan: Plan
@@ -152,14 +152,14 @@ def _of(
         return
     if fingerprint.owner not in (None, plan.topology):
         yield f"the topology {fingerprint.owner!r} owns it"
-    shown = Shown(plan, change, fingerprint)
+    shown = ShownChange(plan, change, fingerprint)
     if not _belongs(step, shown):
         yield f"the change that is shown is {change.action.value}{', adopted' if change.adopted else ''}"
         return
     yield from _content(step, shown)
 
 
-def _belongs(step: Step, shown: Shown) -> bool:
+def _belongs(step: Step, shown: ShownChange) -> bool:
     """Whether a change of this action has a step of this kind."""
     action, kind = shown.change.action, step.address.kind
     match step:
@@ -189,7 +189,7 @@ def _belongs(step: Step, shown: Shown) -> bool:
             assert_never(step)
 
 
-def _content(step: Step, shown: Shown) -> Iterator[str]:
+def _content(step: Step, shown: ShownChange) -> Iterator[str]:
     """What the step does beside what the fields and the fingerprint say."""
     match step:
         case CreateTopic():
@@ -225,12 +225,12 @@ def _named(topic: str, step: Step) -> Iterator[str]:
         yield f"it names the topic {topic!r}"
 
 
-def _existed(shown: Shown) -> Iterator[str]:
+def _existed(shown: ShownChange) -> Iterator[str]:
     if not shown.fingerprint.exists:
         yield "the plan saw that it is not there"
 
 
-def _created(step: CreateTopic, shown: Shown) -> Iterator[str]:
+def _created(step: CreateTopic, shown: ShownChange) -> Iterator[str]:
     yield from _named(step.topic, step)
     if shown.fingerprint.exists:
         yield "the plan saw that it is there already"
@@ -248,7 +248,7 @@ def _first_difference(one: Mapping[Any, object], other: Mapping[Any, object]) ->
     return next((str(key[-1]) for key in keys), "")
 
 
-def _grown(step: GrowPartitions, shown: Shown) -> Iterator[str]:
+def _grown(step: GrowPartitions, shown: ShownChange) -> Iterator[str]:
     yield from _named(step.topic, step)
     field = shown.field(*PARTITIONS)
     if field is None or (field.old, field.new) != (step.old, step.new) or step.new <= step.old:
@@ -257,7 +257,7 @@ def _grown(step: GrowPartitions, shown: Shown) -> Iterator[str]:
         yield "the plan saw another number of partitions"
 
 
-def _altered(step: AlterConfigs, shown: Shown) -> Iterator[str]:
+def _altered(step: AlterConfigs, shown: ShownChange) -> Iterator[str]:
     yield from _named(step.topic, step)
     yield from _existed(shown)
     keys = [*step.set, *step.unset]
@@ -281,7 +281,7 @@ def _same(key: str, one: object, other: object) -> bool:
     )
 
 
-def _reassigned(step: Reassign, shown: Shown) -> Iterator[str]:
+def _reassigned(step: Reassign, shown: ShownChange) -> Iterator[str]:
     yield from _named(step.topic, step)
     yield from _existed(shown)
     field, seen = shown.field(*REPLICATION), shown.fingerprint
@@ -302,7 +302,7 @@ def _replicas(replicas: Iterable[Iterable[int]]) -> str:
     return ";".join(",".join(str(broker) for broker in partition) for partition in replicas)
 
 
-def _rule(step: CreateAcl | DeleteAcl, shown: Shown) -> Iterator[str]:
+def _rule(step: CreateAcl | DeleteAcl, shown: ShownChange) -> Iterator[str]:
     if step.rule.cluster != step.cluster or step.rule.name != step.address.name:
         yield f"its rule is {step.rule.name} at {step.rule.cluster}"
     makes = isinstance(step, CreateAcl)
@@ -316,7 +316,7 @@ def _rule(step: CreateAcl | DeleteAcl, shown: Shown) -> Iterator[str]:
         yield "the plan saw that it is there already"
 
 
-def _recorded(step: Own, shown: Shown) -> Iterator[str]:
+def _recorded(step: Own, shown: ShownChange) -> Iterator[str]:
     """What is remembered decides what later plans may delete."""
     entry = step.entry
     if entry.address != step.address or entry.topology != shown.plan.topology:
@@ -333,7 +333,7 @@ def _recorded(step: Own, shown: Shown) -> Iterator[str]:
             yield from recorded_problems(step, shown.plan, shown.change)
 
 
-def _topic_entry(entry: Owned, shown: Shown) -> Iterator[str]:
+def _topic_entry(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
     then, after = shown.fingerprint, shown.change.after or {}
     if then.exists and entry.spec.get(ID, then.topic_id) != then.topic_id:
         yield "it remembers another topic id than the one that was seen"
@@ -352,7 +352,7 @@ def _topic_entry(entry: Owned, shown: Shown) -> Iterator[str]:
     yield from _guarded(entry, shown)
 
 
-def _guarded(entry: Owned, shown: Shown) -> Iterator[str]:
+def _guarded(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
     """Protection and on_remove change only where that is shown."""
     told = {key: shown.field("recorded", key) for key in ("protect", "on_remove")}
     now = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from planner.diff.running import Standing
+from planner.diff.running import DestinationJobs
 from planner.expand.say import few
 from planner.model.address import flow_address, job_address
 from planner.model.change import Action, Change
@@ -62,7 +62,7 @@ def _perhaps_elsewhere(
     for cluster in sorted(observed.clusters):
         live = observed.reachable(cluster)
         some = [one for one in named if at[one] != cluster]
-        if some and (cluster in unknown or (live is not None and Standing.at(live).unreadable)):
+        if some and (cluster in unknown or (live is not None and DestinationJobs.at(live).unreadable)):
             yield warning(
                 f"{cluster} could not be read: if {few(some)} is at work there too, nobody ends it now",
                 f"an apply that reads {cluster} ends it there; meanwhile nothing is lost or copied twice",

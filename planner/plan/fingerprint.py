@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from planner.diff.differ import owned_by_address
 from planner.diff.record import SPEC, STATE, digest
-from planner.diff.running import Standing
+from planner.diff.running import DestinationJobs
 from planner.diff.scope import explicit
 from planner.diff.values import readable, same_value
 from planner.model.address import Address, Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.plan import Fingerprint, Plan
 from planner.model.step import AlterConfigs, LaunchJob, Reassign, ReconfigureJob, Step, StopJob
 
@@ -51,7 +51,7 @@ class _Look:
     """The clusters as they are now, indexed."""
 
     observed: Observed
-    owned: Mapping[Address, Owned]
+    owned: Mapping[Address, RegistryEntry]
     acls: Mapping[str, frozenset[str]]
 
     @staticmethod
@@ -79,7 +79,7 @@ class _Look:
         live = self.observed.reachable(cluster)
         if live is None:
             return None
-        standing = Standing.at(live)
+        standing = DestinationJobs.at(live)
         entry = standing.entries.get(address)
         owner = _owned_by(entry)
         if address.kind is not Kind.JOB:
@@ -96,7 +96,7 @@ def _of_a_topic(
     address: Address,
     cluster: ObservedCluster,
     keys: Iterable[str],
-    entry: Owned | None,
+    entry: RegistryEntry | None,
     *,
     with_replicas: bool,
 ) -> Fingerprint:
@@ -116,11 +116,11 @@ def _of_a_topic(
     )
 
 
-def _owned_by(entry: Owned | None) -> str | None:
+def _owned_by(entry: RegistryEntry | None) -> str | None:
     return None if entry is None else entry.topology
 
 
-def _removal(entry: Owned | None) -> str | None:
+def _removal(entry: RegistryEntry | None) -> str | None:
     if entry is None:
         return None
     return "protected" if entry.protect else entry.on_remove.value

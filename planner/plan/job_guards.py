@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner.diff.running import Standing, standings, wanted_jobs
+from planner.diff.running import DestinationJobs, standings, wanted_jobs
 from planner.model.address import Address, job_address
 from planner.model.change import SENSITIVE, Change
 from planner.model.desired import Desired, DesiredJob
@@ -46,7 +46,7 @@ def _written_out(job: DesiredJob) -> Iterator[Diagnostic]:
             )
 
 
-def _others(job: DesiredJob, topology: str, standing: Standing) -> Iterator[Diagnostic]:
+def _others(job: DesiredJob, topology: str, standing: DestinationJobs) -> Iterator[Diagnostic]:
     live = standing.job(job.job.name)
     if live is not None and live.live and live.topology != topology:
         yield _refused(job_address(live.name), live.topology, job, "run by")

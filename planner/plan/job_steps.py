@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 
 from planner.diff.record import flow_entry, job_entry
-from planner.diff.running import Standing, standings
+from planner.diff.running import DestinationJobs, standings
 from planner.diff.spec_fields import with_files_of
 from planner.model.address import Address, flow_address, topic_address
 from planner.model.change import Action, Change
@@ -62,7 +62,7 @@ def _of_wanted(
     job: DesiredJob,
     spec: JobSpec,
     change: Change,
-    standing: Standing,
+    standing: DestinationJobs,
     desired: Desired,
     others: Sequence[Step],
     flow_changes: Mapping[Address, Change],
@@ -103,7 +103,7 @@ def _of_wanted(
             pass
 
 
-def _as_reached(spec: JobSpec, standing: Standing) -> JobSpec:
+def _as_reached(spec: JobSpec, standing: DestinationJobs) -> JobSpec:
     """The spec with clusters as the running job reaches them, which is all that it takes over before it ends.
 
     A flow from a cluster that it does not know was never copied by it: nothing of that flow is to be ended.
@@ -126,19 +126,19 @@ def _ends(change: Change | None) -> bool:
     )
 
 
-def _stop_by(before: Sequence[JobStep], spec: JobSpec, standing: Standing, job: str) -> str:
+def _stop_by(before: Sequence[JobStep], spec: JobSpec, standing: DestinationJobs, job: str) -> str:
     """The launcher that the job to stop was started by."""
     if any(isinstance(one, LaunchJob) for one in before):
         return msgspec.json.encode(spec.launch).decode()
     return launch_of(standing, job)
 
 
-def _is_told(spec: JobSpec, standing: Standing) -> bool:
+def _is_told(spec: JobSpec, standing: DestinationJobs) -> bool:
     live = standing.job(spec.job)
     return live is not None and live.spec != with_files_of(live.spec, spec)
 
 
-def _told(spec: JobSpec, standing: Standing) -> str:
+def _told(spec: JobSpec, standing: DestinationJobs) -> str:
     """Returns the spec for a job that runs: it keeps the paths that exist on its machine."""
     live = standing.job(spec.job)
     return jobspec.encode(with_files_of(live.spec if live is not None else None, spec)).decode()
@@ -174,7 +174,7 @@ def _book(
     spec: JobSpec,
     change: Change,
     own: Sequence[JobStep],
-    standing: Standing,
+    standing: DestinationJobs,
     topology: str,
 ) -> Iterator[Step]:
     needs = tuple(step.id for step in own if change.action is not Action.CREATE)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 
 from planner.diff.record import JOB, LAUNCH
-from planner.diff.running import Standing, elsewhere
+from planner.diff.running import DestinationJobs, elsewhere
 from planner.model.address import Address, Kind, flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
@@ -16,7 +16,7 @@ JobStep = LaunchJob | ReconfigureJob | StopJob
 IDLE = (Action.NO_OP, Action.UNKNOWN)
 
 
-def launch_of(standing: Standing, job: str) -> str:
+def launch_of(standing: DestinationJobs, job: str) -> str:
     """How the job that runs was started: as it says, else as it was recorded."""
     live = standing.job(job)
     if live is not None and live.spec is not None:
@@ -26,7 +26,7 @@ def launch_of(standing: Standing, job: str) -> str:
 
 
 def leaving(
-    by_address: Mapping[Address, Change], desired: Desired, found: Mapping[str, Standing]
+    by_address: Mapping[Address, Change], desired: Desired, found: Mapping[str, DestinationJobs]
 ) -> tuple[list[StopJob], list[Step]]:
     """Also those that only move: they have another destination now, or several held them."""
     wanted = _destinations(desired)
@@ -62,7 +62,7 @@ def _destinations(desired: Desired) -> dict[Address, str]:
     return found
 
 
-def _lets_go(address: Address, standing: Standing) -> Iterator[str]:
+def _lets_go(address: Address, standing: DestinationJobs) -> Iterator[str]:
     """The steps after which the flow's job has it no more; one that is not planned is no need."""
     entry = standing.entries.get(address)
     job = entry.spec.get(JOB, "") if entry is not None else ""
@@ -71,7 +71,7 @@ def _lets_go(address: Address, standing: Standing) -> Iterator[str]:
 
 
 def losing_first(
-    steps: Sequence[JobStep], stops: Sequence[StopJob], desired: Desired, found: Mapping[str, Standing]
+    steps: Sequence[JobStep], stops: Sequence[StopJob], desired: Desired, found: Mapping[str, DestinationJobs]
 ) -> Iterator[JobStep]:
     """A flow that moves leaves its old job before another one takes it over (R3), and a job that moves ends
     where it was before it begins elsewhere.
@@ -96,7 +96,7 @@ def _waits(step: JobStep) -> bool:
     )
 
 
-def _moving(desired: Desired, found: Mapping[str, Standing]) -> dict[str, set[tuple[str, str]]]:
+def _moving(desired: Desired, found: Mapping[str, DestinationJobs]) -> dict[str, set[tuple[str, str]]]:
     """For each job those that it or its flows come from, each with its destination."""
     moving: dict[str, set[tuple[str, str]]] = {}
     for job in desired.jobs:

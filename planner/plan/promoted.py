@@ -10,10 +10,10 @@ from planner.model.address import Address, Kind, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.step import RESTORE, AlterConfigs, DeleteAcl, Own, Step
 from planner.model.topology import RUNNING, Flow, FlowState
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 
 
 def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnostic]:
@@ -66,7 +66,7 @@ def _asked_for(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
         return
     here = [topic for topic, _ in known.topics]
     for pattern in new:
-        if not any(map(Names([pattern]).match, known.promoted)):
+        if not any(map(NamePatterns([pattern]).match, known.promoted)):
             yield error(
                 f"promoted: {pattern!r} matches none of its topics",
                 matches_nothing(pattern, [*here, *known.promoted]),
@@ -101,7 +101,7 @@ def matches_nothing(pattern: str, topics: Sequence[str]) -> str:
     return f"it copies {listed(topics)}" if topics else "it copies no topic yet"
 
 
-def lifted_last(steps: Sequence[Step], owned: Mapping[Address, Owned]) -> list[Step]:
+def lifted_last(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
     """What keeps writers off a mirror goes once its flow has let go of it; not if that fails."""
     told = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
     return [_after(step, _flow_step(owned.get(step.address)), told) for step in steps]
@@ -121,7 +121,7 @@ def restored_last(steps: Sequence[Step]) -> list[Step]:
     ]
 
 
-def _flow_step(entry: Owned | None) -> str:
+def _flow_step(entry: RegistryEntry | None) -> str:
     flow = flow_of(entry) if entry is not None else None
     return f"own:{flow_address(flow)}" if flow is not None else ""
 

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from planner.model.observed import Broker
+from planner.model.observed import ObservedBroker
 
 
 def wanted_replicas(
-    replicas: Sequence[tuple[int, ...]], replication: int, brokers: Sequence[Broker]
+    replicas: Sequence[tuple[int, ...]], replication: int, brokers: Sequence[ObservedBroker]
 ) -> tuple[tuple[int, ...], ...] | None:
     """None where there are fewer live brokers than replicas wanted.
 

@@ -6,14 +6,14 @@ was made before an object was protected, is refused all the same.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from planner.diff.running import Standing, standings
+from planner.diff.running import DestinationJobs, standings
 from planner.diff.spec_fields import flow_fields, job_fields
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Value
 from planner.model.desired import Declared, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import AlterConfigs, LaunchJob, Own, ReconfigureJob, Step, StopJob
 from planner.model.topology import ENDED, Policies
@@ -70,7 +70,7 @@ def _topics_after(steps: Iterable[Step]) -> Iterator[DesiredTopic]:
             )
 
 
-def _number(entry: Owned, key: str) -> int | None:
+def _number(entry: RegistryEntry, key: str) -> int | None:
     text = entry.spec.get(key, "")
     return int(text) if text.isascii() and text.isdecimal() else None
 
@@ -95,7 +95,7 @@ def _jobs_of_others(topology: str, steps: Iterable[Step], observed: Observed) ->
             )
 
 
-def _owner(address: Address, standing: Standing) -> str | None:
+def _owner(address: Address, standing: DestinationJobs) -> str | None:
     entry = standing.entries.get(address)
     if entry is not None:
         return entry.topology

@@ -14,12 +14,12 @@ from planner.diff.running import standings
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
-from planner.model.applied import Applied
+from planner.model.applied import ApplyRecord
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.live import LiveJob
 from planner.model.observed import Observed, ObservedTopic, replication_told
-from planner.model.owned import CONFIG, ID, Owned
+from planner.model.owned import CONFIG, ID, RegistryEntry
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
@@ -55,7 +55,7 @@ class _Undone:
     way_out: str = ""
 
 
-def roll_back(applied: Applied, observed: Observed) -> Rollback:
+def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
     owned = {**owned_by_address(observed), **_jobs_and_flows(observed, applied.topology)}
     created = {step.address for step in _done(applied) if isinstance(step, CreateTopic | CreateAcl)}
     changes: list[Change] = []
@@ -74,7 +74,7 @@ def roll_back(applied: Applied, observed: Observed) -> Rollback:
     return Rollback(_joined(changes), in_order(_jobs_first(steps)), tuple(problems))
 
 
-def _jobs_and_flows(observed: Observed, topology: str) -> dict[Address, Owned]:
+def _jobs_and_flows(observed: Observed, topology: str) -> dict[Address, RegistryEntry]:
     return {
         address: entry
         for standing in standings(observed).values()
@@ -92,7 +92,7 @@ def _jobs_first(steps: Sequence[Step]) -> list[Step]:
     ]
 
 
-def _done(applied: Applied) -> list[Step]:
+def _done(applied: ApplyRecord) -> list[Step]:
     return [
         step
         for step in applied.steps
@@ -111,7 +111,7 @@ def _joined(changes: Sequence[Change]) -> tuple[Change, ...]:
     return tuple(joined[address] for address in sorted(joined))
 
 
-def _undo(step: Step, observed: Observed, entry: Owned | None, applied: Applied) -> _Undone:
+def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: ApplyRecord) -> _Undone:
     cluster = observed.reachable(step.cluster)
     if cluster is None:
         return _Undone(why_not=f"{step.cluster} does not answer", way_out="bring it back and plan again")
@@ -165,7 +165,7 @@ def _undo_launch(step: LaunchJob, live: LiveJob | None, reason: str) -> _Undone:
     return _Undone(Change(step.address, Action.DELETE, reason), (stop,))
 
 
-def _undo_own_flow(step: Own, entry: Owned | None, applied: Applied, reason: str) -> _Undone:
+def _undo_own_flow(step: Own, entry: RegistryEntry | None, applied: ApplyRecord, reason: str) -> _Undone:
     """A flow or a job that came with that apply; one that was there before keeps its entry."""
     launches = [one for one in applied.steps if isinstance(one, LaunchJob)]
     came = any(one.address == step.address or one.id in step.needs for one in launches)
@@ -176,7 +176,9 @@ def _undo_own_flow(step: Own, entry: Owned | None, applied: Applied, reason: str
     return _Undone(Change(step.address, Action.DELETE, reason), (_disown(step, entry.topology),))
 
 
-def _undo_create(step: CreateTopic, live: ObservedTopic | None, entry: Owned | None, reason: str) -> _Undone:
+def _undo_create(
+    step: CreateTopic, live: ObservedTopic | None, entry: RegistryEntry | None, reason: str
+) -> _Undone:
     if live is None:
         return _Undone(why_not="it is gone already")
     if entry is None or entry.spec.get(ID) != live.id:
@@ -196,7 +198,9 @@ def _disown(step: Step, topology: str, *needs: str) -> Disown:
     return Disown(f"disown:{step.address}", step.address, step.cluster, topology, needs)
 
 
-def _undo_alter(step: AlterConfigs, live: ObservedTopic | None, entry: Owned | None, reason: str) -> _Undone:
+def _undo_alter(
+    step: AlterConfigs, live: ObservedTopic | None, entry: RegistryEntry | None, reason: str
+) -> _Undone:
     if live is None:
         return _Undone(why_not="the topic is gone")
     wanted: Mapping[str, str | None] = {**step.set, **dict.fromkeys(step.unset)}
@@ -227,7 +231,7 @@ def _undo_alter(step: AlterConfigs, live: ObservedTopic | None, entry: Owned | N
     return _Undone(Change(step.address, Action.UPDATE, reason, fields), steps, why_not)
 
 
-def _own_again(step: Step, entry: Owned, values: Mapping[str, str | None], *needs: str) -> Own:
+def _own_again(step: Step, entry: RegistryEntry, values: Mapping[str, str | None], *needs: str) -> Own:
     spec = dict(entry.spec)
     for key, value in values.items():
         spec.pop(CONFIG + key, None)
@@ -259,7 +263,7 @@ def _undo_create_acl(step: CreateAcl, acls: Sequence[object] | None, topology: s
     return _Undone(change, (delete, _disown(step, topology, delete.id)))
 
 
-def _undo_own(step: Own, entry: Owned | None, reason: str) -> _Undone:
+def _undo_own(step: Own, entry: RegistryEntry | None, reason: str) -> _Undone:
     """An object that was only adopted is forgotten again; one that was changed keeps its entry."""
     if step.needs or entry is None or entry.spec != dict(step.entry.spec):
         return _Undone()

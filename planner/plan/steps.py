@@ -9,7 +9,7 @@ from planner.model.address import Address, Kind
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import ID, Owned
+from planner.model.owned import ID, RegistryEntry
 from planner.model.step import (
     RESTORE,
     AlterConfigs,
@@ -53,7 +53,7 @@ RANK: Mapping[type, int] = {
 
 
 def make_steps(
-    changes: Sequence[Change], desired: Desired, observed: Observed, owned: Mapping[Address, Owned]
+    changes: Sequence[Change], desired: Desired, observed: Observed, owned: Mapping[Address, RegistryEntry]
 ) -> tuple[Step, ...]:
     topics = {one.address: one for one in desired.topics}
     acls = {one.address: one for one in desired.acls}
@@ -96,7 +96,7 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _topic_steps(
-    change: Change, topic: DesiredTopic, cluster: ObservedCluster, entry: Owned | None, topology: str
+    change: Change, topic: DesiredTopic, cluster: ObservedCluster, entry: RegistryEntry | None, topology: str
 ) -> list[Step]:
     live = cluster.topics.get(topic.name)
     created = live is None or (entry is not None and entry.created)
@@ -127,7 +127,11 @@ def _create(topic: DesiredTopic) -> CreateTopic:
 
 
 def _update(
-    change: Change, topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster, entry: Owned | None
+    change: Change,
+    topic: DesiredTopic,
+    live: ObservedTopic,
+    cluster: ObservedCluster,
+    entry: RegistryEntry | None,
 ) -> list[Step]:
     moving = {one.path for one in change.fields}
     alter = _alter(change, topic, entry)
@@ -170,7 +174,7 @@ def _reassign(topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster
     return [Reassign(step_id, topic.address, topic.cluster, topic.name, wanted, live.replicas)]
 
 
-def _alter(change: Change, topic: DesiredTopic, entry: Owned | None) -> list[AlterConfigs]:
+def _alter(change: Change, topic: DesiredTopic, entry: RegistryEntry | None) -> list[AlterConfigs]:
     """One step for all settings. Where it restores what a failback had lifted, its id says so."""
     configs = [one for one in change.fields if one.path[0] == "config"]
     if not configs:
@@ -194,7 +198,7 @@ def _readable_old(one: FieldChange) -> str | None:
     return None if one.old is None or one.sensitive else str(one.old)
 
 
-def _acl_steps(change: Change, acl: DesiredAcl, entry: Owned | None, topology: str) -> list[Step]:
+def _acl_steps(change: Change, acl: DesiredAcl, entry: RegistryEntry | None, topology: str) -> list[Step]:
     cluster, address = acl.rule.cluster, acl.address
     makes = change.action is Action.CREATE
     ours = entry is not None and entry.created
@@ -209,7 +213,7 @@ def _acl_steps(change: Change, acl: DesiredAcl, entry: Owned | None, topology: s
     return [*steps, Own(f"own:{address}", address, cluster, own, tuple(one.id for one in steps[-1:]))]
 
 
-def _removal_steps(change: Change, entry: Owned, cluster: ObservedCluster) -> list[Step]:
+def _removal_steps(change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
     address = entry.address
     steps: list[Step] = []
     live = cluster.topics.get(address.name)

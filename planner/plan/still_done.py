@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.diff.differ import owned_by_address
-from planner.diff.running import Standing
+from planner.diff.running import DestinationJobs
 from planner.diff.scope import explicit
 from planner.diff.values import readable, same_value
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic
 from planner.model.live import LiveJob
 from planner.model.observed import Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
@@ -45,7 +45,7 @@ def undone(steps: Sequence[Step], done: Collection[str], observed: Observed) -> 
         cluster = observed.reachable(step.cluster)
         if cluster is None:
             continue
-        look = _Look(cluster, Standing.at(cluster), entries)
+        look = _Look(cluster, DestinationJobs.at(cluster), entries)
         if (difference := next(look.differences(step), "")) != "":
             found[step.address] = difference
     return tuple(outdated(str(address), difference) for address, difference in sorted(found.items()))
@@ -77,8 +77,8 @@ class _Look:
     """One cluster as it is now."""
 
     cluster: ObservedCluster
-    standing: Standing
-    entries: Mapping[Address, Owned]
+    standing: DestinationJobs
+    entries: Mapping[Address, RegistryEntry]
 
     def differences(self, step: Step) -> Iterator[str]:
         match step:
@@ -97,7 +97,7 @@ class _Look:
             case LaunchJob() | ReconfigureJob() | StopJob():
                 yield from _of_a_job(step, self.standing.job(step.job))
 
-    def _entry(self, address: Address) -> Owned | None:
+    def _entry(self, address: Address) -> RegistryEntry | None:
         """Flows and jobs are entries of their destination alone."""
         known = self.entries if address.cluster is not None else self.standing.entries
         return known.get(address)
@@ -139,7 +139,7 @@ def _shown(key: str, value: str | None) -> str:
     return "not set" if value is None else readable(key, value)
 
 
-def _of_an_entry(step: Own | Disown, entry: Owned | None) -> Iterator[str]:
+def _of_an_entry(step: Own | Disown, entry: RegistryEntry | None) -> Iterator[str]:
     match step:
         case Disown() if entry is not None and entry.topology == step.topology:
             yield "is managed again since"
@@ -155,7 +155,7 @@ def _of_an_entry(step: Own | Disown, entry: Owned | None) -> Iterator[str]:
             pass
 
 
-def _applied(entry: Owned) -> tuple[object, ...]:
+def _applied(entry: RegistryEntry) -> tuple[object, ...]:
     return (entry.protect, entry.on_remove, entry.origin)
 
 

@@ -8,7 +8,7 @@ from planner.model.address import Address, Kind, flow_address, job_address, topi
 from planner.model.change import Change
 from planner.model.desired import Desired, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, note
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import Topology
 
 
@@ -16,7 +16,7 @@ def select(
     changes: Sequence[Change],
     targets: Sequence[str],
     desired: Desired,
-    owned: Mapping[Address, Owned],
+    owned: Mapping[Address, RegistryEntry],
     topology: Topology,
 ) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
     """All of them where nothing is targeted; else the targeted ones, with a note that the plan is partial."""
@@ -63,7 +63,7 @@ def _closure(address: Address, needs: Mapping[Address, frozenset[Address]]) -> s
 
 
 def _needs(
-    desired: Desired, owned: Mapping[Address, Owned], topology: Topology, changes: Iterable[Change]
+    desired: Desired, owned: Mapping[Address, RegistryEntry], topology: Topology, changes: Iterable[Change]
 ) -> dict[Address, frozenset[Address]]:
     """A job and its flows need each other, for it has one spec; a flow also the job that it leaves. A flow
     needs its mirror topics and ACLs, a mirror topic its source if that is ours.

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.status_words import UNKNOWN, count, per_second, plural, span
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.views.clients_view import ClientsSeen, ConsumerSeen, ProducerSeen, TopicClients
+from runtime.contract.views.clients_view import ClientsView, ConsumerGroupView, ProducerView, TopicClients
 
 MOST_PRODUCERS = 10  # of one topic; all of them with --json
 LIMITS = (
@@ -34,7 +34,7 @@ _PRODUCERS = (
 )
 
 
-def screen(seen: ClientsSeen, width: int | None) -> Iterator[Text]:
+def screen(seen: ClientsView, width: int | None) -> Iterator[Text]:
     yield Text.assemble((seen.cluster, "bold"), f": cluster id {seen.cluster_id}")
     consumers = [_consumer(topic, one) for topic in seen.topics for one in topic.consumers]
     producers = [row for topic in seen.topics for row in _producers(topic, seen.at_ms)]
@@ -54,7 +54,7 @@ def screen(seen: ClientsSeen, width: int | None) -> Iterator[Text]:
     yield Text(LIMITS, "dim")
 
 
-def _consumer(topic: TopicClients, one: ConsumerSeen) -> Row:
+def _consumer(topic: TopicClients, one: ConsumerGroupView) -> Row:
     return (
         Cell(topic.topic, "bold"),
         one.group,
@@ -68,8 +68,8 @@ def _consumer(topic: TopicClients, one: ConsumerSeen) -> Row:
 
 def _producers(topic: TopicClients, now_ms: int) -> Iterator[Row]:
     """A flow writes with several ids: they are one line."""
-    flows: dict[str, list[ProducerSeen]] = {}
-    others: list[ProducerSeen] = []
+    flows: dict[str, list[ProducerView]] = {}
+    others: list[ProducerView] = []
     for one in topic.producers:
         if one.flow is not None:
             flows.setdefault(one.flow, []).append(one)
@@ -85,7 +85,7 @@ def _producers(topic: TopicClients, now_ms: int) -> Iterator[Row]:
         yield (topic.topic, more, "", "", "")
 
 
-def _producer(topic: str, name: Cell, some: Sequence[ProducerSeen], now_ms: int) -> Row:
+def _producer(topic: str, name: Cell, some: Sequence[ProducerView], now_ms: int) -> Row:
     latest = max((one.last_timestamp_ms for one in some if one.last_timestamp_ms is not None), default=None)
     opened = {number for one in some for number in one.open_since}
     return (
@@ -105,6 +105,6 @@ def _few(numbers: Sequence[int], most: int = 6) -> str:
     return ", ".join(str(one) for one in numbers[:most]) + more
 
 
-def as_json(seen: ClientsSeen) -> dict[str, Any]:
+def as_json(seen: ClientsView) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(seen, str_keys=True)
     return {**found, "limits": [LIMITS]}

@@ -11,7 +11,7 @@ ARROW = "→"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ChangeGroup:
     """Changes with the same action, of the same kind in the same cluster, with the same fields and reason."""
 
     action: Action
@@ -42,7 +42,7 @@ class Group:
         return f"{value_text(field, field.old)} {ARROW} {value_text(field, field.new)}"
 
 
-def grouped(changes: Iterable[Change]) -> list[Group]:
+def grouped(changes: Iterable[Change]) -> list[ChangeGroup]:
     """Destructive first, then the largest; what is alone comes by its address."""
     alike: dict[tuple[object, ...], list[Change]] = {}
     for one in changes:
@@ -51,7 +51,7 @@ def grouped(changes: Iterable[Change]) -> list[Group]:
         key = (one.action, one.address.kind, one.address.cluster, one.reason, one.fields, one.notes, own)
         alike.setdefault(key, []).append(one)
     groups = [
-        Group(
+        ChangeGroup(
             one[0].action,
             one[0].address.kind,
             one[0].address.cluster,

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from planner.model.applied import Applied, StepResult
+from planner.model.applied import ApplyRecord, StepResult
 from planner.model.step import Step, describe
 from planner.render.escape import one_line
 
@@ -16,12 +16,12 @@ def when(at_ms: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
 
 
-def ended(applied: Applied) -> str:
+def ended(applied: ApplyRecord) -> str:
     """An apply without an end is running, or was killed; the clusters do not know which."""
     return applied.result or "not finished"
 
 
-def counts(applied: Applied) -> dict[str, int]:
+def counts(applied: ApplyRecord) -> dict[str, int]:
     """Steps by their result; those nobody heard of again were not started."""
     told = Counter(outcome.result for outcome in applied.outcomes.values())
     if unknown := applied.total - sum(told.values()):
@@ -29,7 +29,7 @@ def counts(applied: Applied) -> dict[str, int]:
     return dict(sorted(told.items()))
 
 
-def rows(history: Sequence[Applied]) -> list[tuple[str, ...]]:
+def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
     """The newest first: id, when, who, topology, result, steps, commit."""
     return [
         tuple(
@@ -51,7 +51,7 @@ def rows(history: Sequence[Applied]) -> list[tuple[str, ...]]:
     ]
 
 
-def one_text(applied: Applied) -> str:
+def one_text(applied: ApplyRecord) -> str:
     lines = [
         f"{applied.id}  {ended(applied)}",
         f"  topology  {applied.topology} ({applied.mode})",
@@ -68,7 +68,7 @@ def one_text(applied: Applied) -> str:
     return "\n".join(map(one_line, lines))
 
 
-def _steps(applied: Applied) -> list[str]:
+def _steps(applied: ApplyRecord) -> list[str]:
     lines = []
     for step in applied.steps:
         told = applied.outcomes.get(step.id)
@@ -78,14 +78,14 @@ def _steps(applied: Applied) -> list[str]:
     return lines
 
 
-def as_json(history: Sequence[Applied], *, with_steps: bool) -> dict[str, Any]:
+def as_json(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "applies": [_one(one, with_steps=with_steps) for one in history],
     }
 
 
-def _one(applied: Applied, *, with_steps: bool) -> dict[str, Any]:
+def _one(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
     told: dict[str, Any] = {
         "id": applied.id,
         "topology": applied.topology,
@@ -106,7 +106,7 @@ def _one(applied: Applied, *, with_steps: bool) -> dict[str, Any]:
     return told
 
 
-def _step(applied: Applied, step: Step) -> dict[str, Any]:
+def _step(applied: ApplyRecord, step: Step) -> dict[str, Any]:
     outcome = applied.outcomes.get(step.id, StepResult("not started"))
     return {
         "step": step.id,

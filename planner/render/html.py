@@ -13,8 +13,8 @@ from planner.model.plan import Mode, Plan
 from planner.plan.digest import digest
 from planner.render.escape import one_line
 from planner.render.graph import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
-from planner.render.groups import Group, grouped
-from planner.render.words import LEGEND, SYMBOL, Summary, has, shown_changes, summary_line, will
+from planner.render.groups import ChangeGroup, grouped
+from planner.render.words import LEGEND, SYMBOL, ChangeSummary, has, shown_changes, summary_line, will
 
 LABEL = {
     Action.CREATE: "create",
@@ -29,7 +29,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ChangeFilter:
     """A button above the changes: one action, how many objects it is about."""
 
     name: str
@@ -61,7 +61,7 @@ def html(plan: Plan) -> str:
         plan=plan,
         title=summary_line(plan),
         digest="" if plan.mode is Mode.DRIFT else digest(plan),
-        summary=Summary.of(plan.changes),
+        summary=ChangeSummary.of(plan.changes),
         filters=_filters(plan),
         groups=grouped(changes),
         drawings=_drawings(plan),
@@ -83,14 +83,14 @@ def _showable(value: object) -> object:
     return one_line(value) if isinstance(value, str) else value
 
 
-def _verb(group: Group, mode: Mode) -> str:
+def _verb(group: ChangeGroup, mode: Mode) -> str:
     return has(group.action) if mode is Mode.DRIFT else will(group.action)
 
 
-def _filters(plan: Plan) -> list[Filter]:
+def _filters(plan: Plan) -> list[ChangeFilter]:
     counted = Counter(one.action for one in shown_changes(plan))
     return [
-        Filter(LABEL[action], SYMBOL[action].strip() or "=", counted[action])
+        ChangeFilter(LABEL[action], SYMBOL[action].strip() or "=", counted[action])
         for action in LABEL
         if counted[action]
     ]

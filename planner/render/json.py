@@ -13,7 +13,7 @@ from planner.model.plan import Mode, Plan
 from planner.model.step import Step
 from planner.plan.digest import digest
 from planner.plan.plain import plain
-from planner.render.words import Summary
+from planner.render.words import ChangeSummary
 
 FORMAT_VERSION = "1.0"
 
@@ -61,7 +61,7 @@ def json_tree(plan: Plan) -> dict[str, Any]:
         "steps": [_step(step, by_address.get(step.address)) for step in plan.steps],
         "unknown": dict(plan.unknown),
         "diagnostics": [diagnostic_tree(one) for one in plan.diagnostics],
-        "summary": asdict(Summary.of(plan.changes)),
+        "summary": asdict(ChangeSummary.of(plan.changes)),
     }
 
 

@@ -6,55 +6,55 @@ from typing import Any, assert_never
 
 import msgspec
 
-from runtime.contract.views.groups_view import Found, Located
+from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 
 
-def as_text(located: Located) -> str:
+def as_text(located: LocatedRecord) -> str:
     here = f"{located.topic}-{located.partition} at {located.cluster}"
     there = f"{located.other_topic}-{located.partition} at {located.other_cluster}"
     record = f"offset {located.offset} of {here}"
     match located.found:
-        case Found.EXACT:
+        case LocateResult.EXACT:
             return f"{record} is offset {located.other_offset} of {there}."
-        case Found.NEXT if located.reverse:
+        case LocateResult.NEXT if located.reverse:
             return (
                 f"{record} did not come over {located.flow}; the first one behind it that did came from "
                 f"offset {located.other_offset} of {there}."
             )
-        case Found.NEXT:
+        case LocateResult.NEXT:
             return (
                 f"{record} was not copied (it is no record, was aborted, compacted away, or not to be "
                 f"copied); the first one behind it that was is offset {located.other_offset} of {there}."
             )
-        case Found.END:
+        case LocateResult.END:
             return (
                 f"{record} was not copied, and nothing behind it either; what comes next will be at offset "
                 f"{located.other_offset} of {there} or behind."
             )
-        case Found.NOT_YET:
+        case LocateResult.NOT_YET:
             return f"not yet: {record} is not copied; {_through(located)}."
-        case Found.UNMAPPED:
+        case LocateResult.UNMAPPED:
             begins = f"which begins at {located.low}"
             return f"unmapped: {record} is below what {located.flow} keeps a map of, {begins}."
-        case Found.REPLAYED if located.reverse:
+        case LocateResult.REPLAYED if located.reverse:
             return f"{record} was replayed by salvage from offset {located.other_offset} of {there}."
-        case Found.REPLAYED if located.other_offset is None:
+        case LocateResult.REPLAYED if located.other_offset is None:
             return (
                 f"{record} was replayed by salvage into {there}; a longer --timeout finds the offset there."
             )
-        case Found.REPLAYED:
+        case LocateResult.REPLAYED:
             return f"{record} was replayed by salvage to offset {located.other_offset} of {there}."
-        case Found.NO_RECORD:
+        case LocateResult.NO_RECORD:
             return f"No record of {here} is as late as that."
         case other:
             assert_never(other)
 
 
-def as_json(located: Located) -> dict[str, Any]:
+def as_json(located: LocatedRecord) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(located)
     return document
 
 
-def _through(located: Located) -> str:
+def _through(located: LocatedRecord) -> str:
     side = located.other_cluster if located.reverse else located.cluster
     return f"{located.flow} has replicated up to offset {located.replicated_through} at {side}"

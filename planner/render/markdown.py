@@ -8,7 +8,7 @@ from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.plan import Mode, Plan
 from planner.plan.digest import digest
 from planner.render.escape import one_line
-from planner.render.groups import Group, grouped
+from planner.render.groups import ChangeGroup, grouped
 from planner.render.words import SYMBOL, has, plural, shown_changes, summary_line, will
 
 LIMIT = 65_000  # a comment on GitHub holds 65,536 characters
@@ -87,7 +87,7 @@ def _blocks(plan: Plan) -> list[str]:
     return blocks
 
 
-def _block(group: Group, mode: Mode) -> str:
+def _block(group: ChangeGroup, mode: Mode) -> str:
     moved = ", ".join(f"{code(name)} {_text(value)}" for name, value in group.moved())
     title = code(group.title) if len(group.changes) == 1 else f"**{_text(group.title)}**"
     about = f": {_cut_text(moved)}" if moved else ""
@@ -100,7 +100,7 @@ def _block(group: Group, mode: Mode) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _names(group: Group) -> str:
+def _names(group: ChangeGroup) -> str:
     """As many as there is room for; the rest is counted."""
     shown: list[str] = []
     length = 0

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.history import when
 from planner.render.table import Cell, Column, table
-from runtime.contract.views.groups_view import BY_TIME, GroupSeen, OffsetSeen
+from runtime.contract.views.groups_view import BY_TIME, GroupOffsetsView, GroupOffsetView
 
 _STYLES = {
     "translated": "green",
@@ -33,7 +33,7 @@ _COLUMNS = (
 NO_MEMBERS = ("", "Empty", "Dead")
 
 
-def screen(seen: GroupSeen, width: int | None) -> Iterator[Text]:
+def screen(seen: GroupOffsetsView, width: int | None) -> Iterator[Text]:
     """`width` of None is as wide as it takes."""
     yield Text(
         f"{seen.group} over {seen.flow}: {seen.source_cluster} → {seen.destination_cluster}", style="bold"
@@ -49,12 +49,12 @@ def screen(seen: GroupSeen, width: int | None) -> Iterator[Text]:
     yield from table(_COLUMNS, [_row(one) for one in seen.partitions], width)
 
 
-def as_json(seen: GroupSeen) -> dict[str, Any]:
+def as_json(seen: GroupOffsetsView) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(seen)
     return document
 
 
-def _there(seen: GroupSeen) -> str:
+def _there(seen: GroupOffsetsView) -> str:
     if seen.source_answers:
         return _group(seen.state_there)
     return f"does not answer ({seen.source_why}); its offsets are from the checkpoints"
@@ -66,7 +66,7 @@ def _group(state: str) -> str:
     return "no member is connected" if state in NO_MEMBERS else f"members are connected ({state})"
 
 
-def _row(one: OffsetSeen) -> list[Cell | str]:
+def _row(one: GroupOffsetView) -> list[Cell | str]:
     why = [one.why] if one.why else []
     if one.clamped:
         why.append("clamped to what the destination still holds")

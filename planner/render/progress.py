@@ -9,7 +9,7 @@ import msgspec
 from planner.expand.say import few
 from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
-from planner.model.outcome import Outcome, Result, Summary
+from planner.model.outcome import ApplySummary, Result, StepOutcome
 from planner.model.plan import Plan
 from planner.model.step import Disown, LaunchJob, Own, Reassign, Step, StopJob, verb
 from planner.plan.waiting import by_step
@@ -52,7 +52,7 @@ def begun(step: Step) -> str:
             return f"{step.address}: being told ..."
 
 
-def line(outcome: Outcome) -> str:
+def line(outcome: StepOutcome) -> str:
     """`topic.dc2.orders: created (0.4 s)`."""
     word = verb(outcome.step)
     match outcome.result:
@@ -66,7 +66,7 @@ def line(outcome: Outcome) -> str:
             return f"{outcome.step.address}: {word} not started: {outcome.why}"
 
 
-def event(outcome: Outcome) -> dict[str, Any]:
+def event(outcome: StepOutcome) -> dict[str, Any]:
     return {
         "version": EVENT_VERSION,
         "event": "step",
@@ -79,13 +79,13 @@ def event(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def complete(plan: Plan, summary: Summary, waits: Sequence[PartitionWaits] = ()) -> bool:
+def complete(plan: Plan, summary: ApplySummary, waits: Sequence[PartitionWaits] = ()) -> bool:
     """Every step is done, none is missing because something could not be read, and no partition waits."""
     return summary.complete and plan.complete and not waits
 
 
 def finished_event(
-    plan: Plan, summary: Summary, apply_id: str | None, waits: Sequence[PartitionWaits] = ()
+    plan: Plan, summary: ApplySummary, apply_id: str | None, waits: Sequence[PartitionWaits] = ()
 ) -> dict[str, Any]:
     counts = counted(plan, summary)
     results = Counter(outcome.result.value.replace(" ", "_") for outcome in summary.outcomes.values())
@@ -115,7 +115,7 @@ _COUNTED_AS = {
 }
 
 
-def counted(plan: Plan, summary: Summary) -> Mapping[str, int]:
+def counted(plan: Plan, summary: ApplySummary) -> Mapping[str, int]:
     """Objects whose every step is done, by what happened to them."""
     done = _done(summary.outcomes.values())
     counts: Counter[str] = Counter()
@@ -134,7 +134,7 @@ def _words(change: Change) -> tuple[str, ...]:
     return ("adopted",) if change.adopted else ()
 
 
-def _done(outcomes: Iterable[Outcome]) -> dict[Address, bool]:
+def _done(outcomes: Iterable[StepOutcome]) -> dict[Address, bool]:
     done: dict[Address, bool] = {}
     for outcome in outcomes:
         address = outcome.step.address
@@ -142,7 +142,7 @@ def _done(outcomes: Iterable[Outcome]) -> dict[Address, bool]:
     return done
 
 
-def closing(plan: Plan, summary: Summary, command: str, waits: Sequence[PartitionWaits] = ()) -> str:
+def closing(plan: Plan, summary: ApplySummary, command: str, waits: Sequence[PartitionWaits] = ()) -> str:
     """The last screen: what was done, and otherwise what was not, why, and the command that finishes it."""
     counts = counted(plan, summary)
     resources = (
@@ -182,7 +182,7 @@ def _waiting(waits: Sequence[PartitionWaits]) -> list[str]:
     return lines
 
 
-def _listed(title: str, outcomes: Iterable[Outcome], most: int = 20) -> list[str]:
+def _listed(title: str, outcomes: Iterable[StepOutcome], most: int = 20) -> list[str]:
     found = list(outcomes)
     if not found:
         return []

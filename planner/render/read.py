@@ -12,7 +12,13 @@ from rich.text import Text
 from planner.render.status_words import UNKNOWN, count, plural
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.provenance import HEADER
-from runtime.contract.views.records_view import ClusterHeld, Copied, HopSeen, RecordSeen, RecordsSeen
+from runtime.contract.views.records_view import (
+    ClusterContentView,
+    CopiedPartitionView,
+    ProvenanceHopView,
+    RecordsView,
+    RecordView,
+)
 
 SHORT = 500  # characters of a value; all of them with --full
 _HEX = 64  # bytes of what is no text
@@ -56,7 +62,7 @@ def moment(ms: int | None) -> str:
         return f"{ms} ms"
 
 
-def records_screen(seen: RecordsSeen, *, full: bool = False) -> Iterator[Text]:
+def records_screen(seen: RecordsView, *, full: bool = False) -> Iterator[Text]:
     limit = None if full else SHORT
     for record in seen.records:
         yield Text.assemble(
@@ -75,7 +81,7 @@ def records_screen(seen: RecordsSeen, *, full: bool = False) -> Iterator[Text]:
         yield Text.assemble(("note: ", "yellow"), note)
 
 
-def provenance(record: RecordSeen) -> str:
+def provenance(record: RecordView) -> str:
     """`dc1 orders-0 @ 41 → here by dc1-to-dc2 (batch)`; a chain names each place on the way."""
     if record.provenance == "native":
         if record.flow:
@@ -89,13 +95,13 @@ def provenance(record: RecordSeen) -> str:
     return f"from {way}{by} ({record.provenance})"
 
 
-def _place(hop: HopSeen) -> str:
+def _place(hop: ProvenanceHopView) -> str:
     partition = f"-{hop.partition}" if hop.partition is not None else ""
     offset = f" @ {hop.offset}" if hop.offset is not None else ""
     return f"{hop.cluster or hop.cluster_id} {hop.topic}{partition}{offset}"
 
 
-def records_json(seen: RecordsSeen) -> dict[str, Any]:
+def records_json(seen: RecordsView) -> dict[str, Any]:
     """Bytes as `{"text": …}` or `{"base64": …}`; null stays null."""
     return {
         "cluster": seen.cluster,
@@ -107,7 +113,7 @@ def records_json(seen: RecordsSeen) -> dict[str, Any]:
     }
 
 
-def _record_json(record: RecordSeen) -> dict[str, Any]:
+def _record_json(record: RecordView) -> dict[str, Any]:
     return {
         "partition": record.partition,
         "offset": record.offset,
@@ -147,7 +153,7 @@ _COPIED = (
 )
 
 
-def cluster_screen(held: ClusterHeld, width: int | None) -> Iterator[Text]:
+def cluster_screen(held: ClusterContentView, width: int | None) -> Iterator[Text]:
     yield Text.assemble(
         (held.cluster, _NAME), f": cluster id {held.cluster_id}, {plural(held.brokers, 'broker')}"
     )
@@ -171,7 +177,7 @@ def cluster_screen(held: ClusterHeld, width: int | None) -> Iterator[Text]:
         yield Text.assemble(("note: ", "yellow"), note)
 
 
-def _copied(one: Copied) -> Row:
+def _copied(one: CopiedPartitionView) -> Row:
     return (
         Cell(f"{one.destination_topic}-{one.partition}", _NAME),
         one.flow,
@@ -182,6 +188,6 @@ def _copied(one: Copied) -> Row:
     )
 
 
-def cluster_json(held: ClusterHeld) -> dict[str, Any]:
+def cluster_json(held: ClusterContentView) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(held)
     return found

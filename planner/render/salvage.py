@@ -14,7 +14,7 @@ from rich.text import Text
 from planner.render.history import when
 from planner.render.table import Cell, Column, Row, table
 from planner.render.words import plural
-from runtime.contract.views.salvage_view import PartitionSalvaged, Salvaged, SalvageSeen
+from runtime.contract.views.salvage_view import SalvagedPartition, SalvagedRecord, SalvageView
 
 _SHOWN = 60
 _PARTITIONS = (
@@ -36,7 +36,7 @@ _RECORDS = (
 )
 
 
-def screen(seen: SalvageSeen, width: int | None) -> Iterator[Text]:
+def screen(seen: SalvageView, width: int | None) -> Iterator[Text]:
     """`width` of None is as wide as it takes."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
     rows = [_row(one) for one in seen.partitions if one.records or one.unread or one.lost]
@@ -50,7 +50,7 @@ def screen(seen: SalvageSeen, width: int | None) -> Iterator[Text]:
     yield from _summary(seen, len(shown))
 
 
-def as_json(seen: SalvageSeen) -> dict[str, Any]:
+def as_json(seen: SalvageView) -> dict[str, Any]:
     partitions = [
         {**msgspec.to_builtins(one), "first": [document(record) for record in one.first]}
         for one in seen.partitions
@@ -58,7 +58,7 @@ def as_json(seen: SalvageSeen) -> dict[str, Any]:
     return {**msgspec.to_builtins(seen), "records": seen.records, "partitions": partitions}
 
 
-def document(record: Salvaged) -> dict[str, Any]:
+def document(record: SalvagedRecord) -> dict[str, Any]:
     """One record, with all its bytes."""
     return {
         "cluster": record.cluster,
@@ -78,7 +78,7 @@ def document(record: Salvaged) -> dict[str, Any]:
     }
 
 
-def line(record: Salvaged) -> str:
+def line(record: SalvagedRecord) -> str:
     return json.dumps(document(record), ensure_ascii=False) + "\n"
 
 
@@ -92,7 +92,7 @@ def _content(content: bytes | None) -> dict[str, str] | None:
     return found
 
 
-def _row(one: PartitionSalvaged) -> Row:
+def _row(one: SalvagedPartition) -> Row:
     why = ["the flow never came to it"] if not one.begun else []
     why += sorted({f"given up: {reason}" for _, _, reason in one.stretches if reason != "not copied"})
     if one.lost:
@@ -113,7 +113,7 @@ def _row(one: PartitionSalvaged) -> Row:
     ]
 
 
-def _record(record: Salvaged) -> Row:
+def _record(record: SalvagedRecord) -> Row:
     hops = " → ".join(f"{topic}-{partition}:{offset}" for _, topic, partition, offset in record.came_from)
     came_by = f"{hops} by {record.flow}" if hops else f"by {record.flow}"
     return [
@@ -125,7 +125,7 @@ def _record(record: Salvaged) -> Row:
     ]
 
 
-def _summary(seen: SalvageSeen, shown: int) -> Iterator[Text]:
+def _summary(seen: SalvageView, shown: int) -> Iterator[Text]:
     if seen.state == "active":
         yield Text(f"{seen.flow} is active: what is listed may only be on its way.", style="yellow")
     if not seen.records:

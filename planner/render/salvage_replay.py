@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.render.table import Cell, Column, Row, table
 from planner.render.words import plural
-from runtime.contract.views.salvage_view import PartitionSalvaged, ReplayedPart, SalvageSeen
+from runtime.contract.views.salvage_view import ReplayedPartition, SalvagedPartition, SalvageView
 
 _PLANNED = (
     Column("TOPIC"),
@@ -28,7 +28,7 @@ _DONE = (
 )
 
 
-def planned(seen: SalvageSeen, to: str | None, width: int | None) -> Iterator[Text]:
+def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Text]:
     """`width` of None is as wide as it takes."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
     wanted = replayable(seen)
@@ -47,11 +47,11 @@ def planned(seen: SalvageSeen, to: str | None, width: int | None) -> Iterator[Te
     )
 
 
-def replayable(seen: SalvageSeen) -> list[PartitionSalvaged]:
+def replayable(seen: SalvageView) -> list[SalvagedPartition]:
     return [one for one in seen.partitions if one.records and not one.unread]
 
 
-def done(parts: Sequence[ReplayedPart], width: int | None) -> Iterator[Text]:
+def done(parts: Sequence[ReplayedPartition], width: int | None) -> Iterator[Text]:
     rows: list[Row] = [
         [one.topic, str(one.partition), f"{one.records:,}", one.into, Cell(one.unread, "red")]
         for one in parts
@@ -67,7 +67,7 @@ def done(parts: Sequence[ReplayedPart], width: int | None) -> Iterator[Text]:
         yield Text(f"{what}.", style="bold")
 
 
-def as_json(seen: SalvageSeen, to: str | None, parts: Sequence[ReplayedPart]) -> dict[str, Any]:
+def as_json(seen: SalvageView, to: str | None, parts: Sequence[ReplayedPartition]) -> dict[str, Any]:
     return {
         "flow": seen.flow,
         "source": seen.source,
@@ -104,13 +104,13 @@ def as_json(seen: SalvageSeen, to: str | None, parts: Sequence[ReplayedPart]) ->
     }
 
 
-def _row(one: PartitionSalvaged, to: str | None) -> Row:
+def _row(one: SalvagedPartition, to: str | None) -> Row:
     into = f"{to or one.destination_topic}-{one.partition}"
     offsets = f"{one.first_offset}…{one.last_offset}"
     return [one.topic, str(one.partition), f"{one.records:,}", offsets, into, _note(one)]
 
 
-def _note(one: PartitionSalvaged) -> str:
+def _note(one: SalvagedPartition) -> str:
     notes = []
     if one.lost:
         notes.append(f"retention took {plural(one.lost, 'offset')}: they are lost")
@@ -119,7 +119,7 @@ def _note(one: PartitionSalvaged) -> str:
     return "; ".join(notes)
 
 
-def _left_out(seen: SalvageSeen) -> Iterator[str]:
+def _left_out(seen: SalvageView) -> Iterator[str]:
     for one in seen.partitions:
         if one.unread:
             yield f"{one.topic}-{one.partition} is left out: {one.unread}"

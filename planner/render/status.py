@@ -15,7 +15,7 @@ from planner.render.status_rows import (
     PARTITIONS,
     TOPICS,
     WAITS,
-    Trail,
+    FlowHistory,
     flow_columns,
     flow_row,
     job_row,
@@ -25,14 +25,21 @@ from planner.render.status_rows import (
 from planner.render.status_words import moment, plural, span
 from planner.render.table import Cell, Column, table
 from runtime.contract.records.status import PartitionState
-from runtime.contract.views.status_view import DOWN, UNKNOWN, FlowSeen, PartitionSeen, SlotSeen, StatusSeen
+from runtime.contract.views.status_view import (
+    DOWN,
+    UNKNOWN,
+    FlowStatusView,
+    PartitionStatusView,
+    SlotStatusView,
+    StatusView,
+)
 
 MOST_WORRIES = 20
 _SIDES = ("source", "destination")
 _HELD = (PartitionState.BLOCKED_AT_SOURCE, PartitionState.UNSCHEDULED)  # by what is not the job's
 
 
-class Depth(IntEnum):
+class DetailLevel(IntEnum):
     """How far down a line is given to each."""
 
     FLOWS = 0
@@ -41,10 +48,10 @@ class Depth(IntEnum):
 
 
 def screen(
-    status: StatusSeen,
+    status: StatusView,
     width: int | None = None,
-    depth: Depth = Depth.FLOWS,
-    trails: Mapping[str, Trail] | None = None,
+    depth: DetailLevel = DetailLevel.FLOWS,
+    trails: Mapping[str, FlowHistory] | None = None,
 ) -> Iterator[Text]:
     """Lines; a blank one between the sections."""
     yield _headline(status)
@@ -58,15 +65,15 @@ def screen(
     yield from _remarks(status)
     yield from _worries(status, width)
     yield from _next(status)
-    if depth is Depth.TOPICS:
+    if depth is DetailLevel.TOPICS:
         yield Text()
         yield from table(TOPICS, list(topic_rows(status)), width)
-    elif depth is Depth.PARTITIONS:
+    elif depth is DetailLevel.PARTITIONS:
         yield Text()
         yield from table(PARTITIONS, list(partition_rows(status)), width)
 
 
-def _headline(status: StatusSeen) -> Text:
+def _headline(status: StatusView) -> Text:
     """All of it in a line: whether someone must look."""
     idle = Counter(one.state for one in status.jobs if not one.up)
     worries = len(_needing(status))
@@ -85,7 +92,7 @@ def _headline(status: StatusSeen) -> Text:
     )
 
 
-def _behind(status: StatusSeen) -> list[str]:
+def _behind(status: StatusView) -> list[str]:
     records = sum(one.lag_records or 0 for one in status.flows)
     partitions = [one for flow in status.flows for one in flow.partitions]
     old = any(one.source_end_seen_ms or one.lag_records is None for one in partitions)
@@ -98,7 +105,7 @@ def _behind(status: StatusSeen) -> list[str]:
     return [f"{'at least ' if old else ''}{plural(records, 'record')}{far} behind"]
 
 
-def _remarks(status: StatusSeen) -> Iterator[Text]:
+def _remarks(status: StatusView) -> Iterator[Text]:
     """What is in the way of jobs and flows, and what could not be done: each once."""
     said = {f"{side} {one.name} does not answer: {one.why}" for one in status.clusters for side in _SIDES}
     said |= {f"{one.topic}-{one.partition}: {one.why}" for _, one in _needing(status)}
@@ -123,7 +130,7 @@ def _remarks(status: StatusSeen) -> Iterator[Text]:
         yield Text.assemble((f"{who}: ", WAITS), why)
 
 
-def _old_end(flow: FlowSeen, now_ms: int) -> list[str]:
+def _old_end(flow: FlowStatusView, now_ms: int) -> list[str]:
     """Where the source does not answer: how long ago its end was seen."""
     seen = [one.source_end_seen_ms for one in flow.partitions if one.source_end_seen_ms is not None]
     if not seen:
@@ -132,14 +139,14 @@ def _old_end(flow: FlowSeen, now_ms: int) -> list[str]:
     return [f"the lag counts to {flow.source}'s end as last seen, {when} ago; there may be more"]
 
 
-def _foreign(flow: FlowSeen) -> list[str]:
+def _foreign(flow: FlowStatusView) -> list[str]:
     topics = sorted({one.destination_topic or "" for one in flow.partitions if one.foreign_writes})
     return [f"others write to its mirror topics (foreign_writes): {', '.join(topics)}"] if topics else []
 
 
-def _blocked(flow: FlowSeen) -> list[str]:
+def _blocked(flow: FlowStatusView) -> list[str]:
     """A partition for each transaction that holds readers back, with the command that ends it."""
-    first: dict[int, PartitionSeen] = {}
+    first: dict[int, PartitionStatusView] = {}
     for one in flow.partitions:
         if one.blocked_by is not None:
             first.setdefault(one.blocked_by.producer_id, one)
@@ -147,13 +154,13 @@ def _blocked(flow: FlowSeen) -> list[str]:
     return [words for words in told if words not in flow.why][:MOST_WORRIES]
 
 
-def _slot(slot: SlotSeen) -> str:
+def _slot(slot: SlotStatusView) -> str:
     if slot.state == "running":
         return f"it runs again; its last attempt: {slot.why}"
     return f"{slot.state}: {slot.why}" if slot.why else slot.state
 
 
-def _worries(status: StatusSeen, width: int | None) -> Iterator[Text]:
+def _worries(status: StatusView, width: int | None) -> Iterator[Text]:
     """Partitions that go on only when someone does something; more of a kind are counted."""
     found = _needing(status)
     if not found:
@@ -174,7 +181,7 @@ def _worries(status: StatusSeen, width: int | None) -> Iterator[Text]:
         yield Text(f"… and {len(found) - MOST_WORRIES:,} more: repl status --all", "dim")
 
 
-def _next(status: StatusSeen) -> Iterator[Text]:
+def _next(status: StatusView) -> Iterator[Text]:
     """The next steps, each once, on a line of its own: a terminal that is narrow cuts no command."""
     waits: dict[str, dict[str, None]] = {}
     for flow in status.flows:
@@ -199,7 +206,7 @@ _WORRIES = (
 )
 
 
-def _needing(status: StatusSeen) -> list[tuple[str, PartitionSeen]]:
+def _needing(status: StatusView) -> list[tuple[str, PartitionStatusView]]:
     """Not those whose job is down, as all of it is, or that nobody could read: that is said once."""
     return [
         (flow.name, one)

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from planner.render.status_words import count, latency, octets, per_second, span, sparkline
 from planner.render.table import Cell, Column, Row
 from runtime.contract.records.status import PartitionState as S
-from runtime.contract.views.status_view import DOWN, STALLED, UNKNOWN, FlowSeen, JobSeen, StatusSeen
+from runtime.contract.views.status_view import (
+    DOWN,
+    STALLED,
+    UNKNOWN,
+    FlowStatusView,
+    JobStatusView,
+    StatusView,
+)
 
 GOOD, BUSY, WAITS, BAD, QUIET = "green", "cyan", "yellow", "bold red", "dim"
 _STYLES = {
@@ -28,7 +35,7 @@ _STYLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
+class FlowHistory:
     """What the looks before showed of a flow, the newest last."""
 
     rates: Sequence[float | None] = ()
@@ -46,7 +53,7 @@ JOBS = (
 )
 
 
-def job_row(job: JobSeen) -> Row:
+def job_row(job: JobStatusView) -> Row:
     up = job.up and job.started_ms is not None and job.heartbeat_ms is not None
     return (
         Cell(job.name, "bold"),
@@ -59,7 +66,7 @@ def job_row(job: JobSeen) -> Row:
     )
 
 
-def _heartbeat(job: JobSeen) -> str:
+def _heartbeat(job: JobStatusView) -> str:
     if job.heartbeat_age_ms is not None:
         return f"{span(job.heartbeat_age_ms)} ago"
     return "–" if job.state == UNKNOWN else "never"
@@ -82,12 +89,12 @@ FLOWS = (
 _TRAILS = (Column("RECORDS ▸", spare=4), Column("LAG ▸", spare=3))
 
 
-def flow_columns(trails: Mapping[str, Trail] | None) -> tuple[Column, ...]:
+def flow_columns(trails: Mapping[str, FlowHistory] | None) -> tuple[Column, ...]:
     """With room for what came before, where that is known."""
     return FLOWS if trails is None else (*FLOWS, *_TRAILS)
 
 
-def flow_row(flow: FlowSeen, trails: Mapping[str, Trail] | None) -> Row:
+def flow_row(flow: FlowStatusView, trails: Mapping[str, FlowHistory] | None) -> Row:
     late = flow.rpo_met is False
     row: list[Cell | str] = [
         Cell(flow.name, "bold"),
@@ -104,7 +111,7 @@ def flow_row(flow: FlowSeen, trails: Mapping[str, Trail] | None) -> Row:
         count(flow.dropped),
     ]
     if trails is not None:
-        trail = trails.get(flow.name, Trail())
+        trail = trails.get(flow.name, FlowHistory())
         row += [Cell(sparkline(trail.rates), BUSY), Cell(sparkline(trail.lags), WAITS)]
     return row
 
@@ -127,7 +134,7 @@ TOPICS = (
 )
 
 
-def topic_rows(status: StatusSeen) -> Iterator[Row]:
+def topic_rows(status: StatusView) -> Iterator[Row]:
     for flow in status.flows:
         for one in flow.topics:
             yield (
@@ -158,7 +165,7 @@ PARTITIONS = (
 )
 
 
-def partition_rows(status: StatusSeen) -> Iterator[Row]:
+def partition_rows(status: StatusView) -> Iterator[Row]:
     for flow in status.flows:
         for one in flow.partitions:
             yield (

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.table import Cell, Column, Row, table
 from planner.render.words import plural
-from runtime.contract.views.verify_view import Difference, PartitionVerified, Verified
+from runtime.contract.views.verify_view import Difference, VerificationReport, VerifiedPartition
 
 SHOWN = 10  # differences of a partition
 _COLUMNS = (
@@ -25,7 +25,7 @@ _COLUMNS = (
 )
 
 
-def screen(seen: Verified, width: int | None) -> Iterator[Text]:
+def screen(seen: VerificationReport, width: int | None) -> Iterator[Text]:
     """`width` of None is as wide as it takes."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}", style="bold")
     yield from table(_COLUMNS, [_row(one) for one in seen.partitions], width)
@@ -35,12 +35,12 @@ def screen(seen: Verified, width: int | None) -> Iterator[Text]:
     yield _summary(seen)
 
 
-def as_json(seen: Verified) -> dict[str, Any]:
+def as_json(seen: VerificationReport) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(seen)
     return {"equal": not seen.different and not seen.unread, **document}
 
 
-def _row(one: PartitionVerified) -> Row:
+def _row(one: VerifiedPartition) -> Row:
     differences = len(one.differences)
     found = f"{differences}{'+' if one.more else ''}"
     left_out = [
@@ -62,7 +62,7 @@ def _row(one: PartitionVerified) -> Row:
     ]
 
 
-def _details(one: PartitionVerified, seen: Verified) -> Iterator[Text]:
+def _details(one: VerifiedPartition, seen: VerificationReport) -> Iterator[Text]:
     place = f"{one.topic}-{one.partition}"
     if one.unread:
         yield Text(f"{place} could not be compared: {one.unread}", style="red")
@@ -78,7 +78,7 @@ def _details(one: PartitionVerified, seen: Verified) -> Iterator[Text]:
         yield Text(f"{place}: and {more}; --json shows up to a hundred of each stretch", style="dim")
 
 
-def sentence(found: Difference, seen: Verified) -> str:
+def sentence(found: Difference, seen: VerificationReport) -> str:
     key = f" (key {found.key})" if found.key else ""
     record = f"source offset {found.source_offset}{key}"
     there = f"offset {found.destination_offset} at {seen.destination}"
@@ -101,7 +101,7 @@ def sentence(found: Difference, seen: Verified) -> str:
             return f"foreign: {there} (key {found.key}) is {found.why}"
 
 
-def _summary(seen: Verified) -> Text:
+def _summary(seen: VerificationReport) -> Text:
     compared = sum(one.compared for one in seen.partitions)
     records = f"{plural(compared, 'record')} compared in {seen.took_ms / 1000:.1f} s"
     if seen.sample < 100:

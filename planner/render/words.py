@@ -78,7 +78,7 @@ def shown_changes(plan: Plan) -> tuple[Change, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ChangeSummary:
     add: int = 0
     change: int = 0
     destroy: int = 0
@@ -87,7 +87,7 @@ class Summary:
     unknown: int = 0
 
     @staticmethod
-    def of(changes: Iterable[Change]) -> "Summary":
+    def of(changes: Iterable[Change]) -> "ChangeSummary":
         """A replacement is both; what is adopted and changed besides counts as changed."""
         counted: Counter[str] = Counter()
         for one in changes:
@@ -109,12 +109,12 @@ class Summary:
                     counted["adopt"] += one.adopted
                 case _:
                     assert_never(one.action)
-        return Summary(**counted)
+        return ChangeSummary(**counted)
 
 
 def summary_line(plan: Plan) -> str:
     """`Plan: 3 to add, 1 to change, 0 to destroy.`, or that there is nothing."""
-    counted = Summary.of(plan.changes)
+    counted = ChangeSummary.of(plan.changes)
     if plan.mode is Mode.DRIFT:
         return _drift_line(plan, counted)
     if not plan.changed:
@@ -129,7 +129,7 @@ def summary_line(plan: Plan) -> str:
     return f"Plan: {', '.join(parts)}."
 
 
-def _drift_line(plan: Plan, counted: Summary) -> str:
+def _drift_line(plan: Plan, counted: ChangeSummary) -> str:
     gone, again = counted.destroy - counted.add, counted.add
     found = ((counted.change, "changed"), (again, "made again"), (gone, "deleted"))
     if plan.changed:

@@ -18,7 +18,7 @@ from planner.model.topology import (
 )
 from planner.render.yaml_acls import acl_values
 from planner.render.yaml_flows import duration, flow_value
-from planner.render.yaml_text import WIDTH, Bare, Value, item, pair, printable, setting
+from planner.render.yaml_text import WIDTH, UnquotedText, Value, item, pair, printable, setting
 from planner.render.yaml_topics import defaults_value, topic_defaults, topic_values
 
 _USUAL_RETENTION_MS = 30 * 86_400_000
@@ -118,7 +118,7 @@ def _job(job: Job) -> dict[str, Value]:
     if job.memory != usual.memory:
         found["memory"] = setting(job.memory)
     if job.metrics_port is None:
-        found["metrics"] = Bare("off")
+        found["metrics"] = UnquotedText("off")
     elif metrics := _metrics(job, usual):
         found["metrics"] = metrics
     for key, settings in (("conf", job.conf), ("options", job.options)):

@@ -21,7 +21,7 @@ from planner.model.topology import (
     StartAtOffsets,
     StartAtTimestamp,
 )
-from planner.render.yaml_text import Bare, Value
+from planner.render.yaml_text import UnquotedText, Value
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template
 
 _DEFAULT = Flow("", "", "", Selection(), "")
@@ -37,7 +37,7 @@ def flow_value(flow: Flow) -> dict[str, Value]:
     if flow.rename != SAME_NAME:
         found["rename"] = _rename(flow.rename)
     if flow.provenance is not Provenance.AUTO:
-        found["provenance"] = Bare(flow.provenance.value)
+        found["provenance"] = UnquotedText(flow.provenance.value)
     if flow.start != _DEFAULT.start:
         found["start"] = _start(flow.start)
     if flow.restart_from is not None:
@@ -57,7 +57,7 @@ def flow_value(flow: Flow) -> dict[str, Value]:
 def _following(flow: Flow) -> dict[str, Value]:
     found: dict[str, Value] = {}
     if flow.configs != Configs():
-        configs: dict[str, Value] = {"sync": Bare(flow.configs.sync.value)}
+        configs: dict[str, Value] = {"sync": UnquotedText(flow.configs.sync.value)}
         if flow.configs.exclude:
             configs["exclude"] = list(flow.configs.exclude)
         found["configs"] = configs
@@ -75,9 +75,9 @@ def _limits(flow: Flow) -> dict[str, Value]:
     if flow.rpo_ms is not None:
         found["rpo"] = duration(flow.rpo_ms)
     if flow.rate_limit is not None:
-        found["rate_limit"] = Bare(in_units(".bytes", str(flow.rate_limit)) + "/s")
-        if found["rate_limit"] == Bare(f"{flow.rate_limit}/s"):
-            found["rate_limit"] = Bare(f"{flow.rate_limit}B/s")
+        found["rate_limit"] = UnquotedText(in_units(".bytes", str(flow.rate_limit)) + "/s")
+        if found["rate_limit"] == UnquotedText(f"{flow.rate_limit}/s"):
+            found["rate_limit"] = UnquotedText(f"{flow.rate_limit}B/s")
     return found
 
 
@@ -92,7 +92,7 @@ def _duties(flow: Flow) -> dict[str, Value]:
             found[key] = _every(every)
     usual = OriginCommits(f"repl.{flow.name}")
     if flow.origin_commits is None:
-        found["origin_commits"] = Bare("off")
+        found["origin_commits"] = UnquotedText("off")
     elif flow.origin_commits != usual:
         commits: dict[str, Value] = {}
         if flow.origin_commits.group != usual.group:
@@ -148,7 +148,7 @@ def _start(start: Start) -> Value:
             return at
         case StartAtTimestamp(milliseconds):
             when = datetime.fromtimestamp(milliseconds / 1000, UTC)
-            return {"timestamp": Bare(when.isoformat(timespec="milliseconds").replace("+00:00", "Z"))}
+            return {"timestamp": UnquotedText(when.isoformat(timespec="milliseconds").replace("+00:00", "Z"))}
         case StartAtOffsets(offsets):
             return {
                 "offsets": {
@@ -161,9 +161,9 @@ def _start(start: Start) -> Value:
 
 
 def _every(milliseconds: int | None) -> Value:
-    return Bare("off") if milliseconds is None else {"every": duration(milliseconds)}
+    return UnquotedText("off") if milliseconds is None else {"every": duration(milliseconds)}
 
 
-def duration(milliseconds: int) -> Bare:
+def duration(milliseconds: int) -> UnquotedText:
     text = in_units(".ms", str(milliseconds))
-    return Bare(text if not text.isdecimal() else f"{text}ms")
+    return UnquotedText(text if not text.isdecimal() else f"{text}ms")

@@ -17,18 +17,18 @@ _UNPRINTABLE = re.compile(f"[{UNSHOWABLE}]")
 
 
 @dataclass(frozen=True, slots=True)
-class Bare:
+class UnquotedText:
     """A word of the language, or a quantity: never quoted."""
 
     text: str
 
 
-Value = str | int | bool | Bare | Sequence["Value"] | Mapping[str, "Value"]
+Value = str | int | bool | UnquotedText | Sequence["Value"] | Mapping[str, "Value"]
 
 
-def scalar(value: str | int | bool | Bare) -> str:
+def scalar(value: str | int | bool | UnquotedText) -> str:
     match value:
-        case Bare(text):
+        case UnquotedText(text):
             return text
         case bool():
             return "true" if value else "false"
@@ -43,10 +43,10 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("?", text.replace("\n", " "))
 
 
-def setting(value: str) -> str | Bare:
+def setting(value: str) -> str | UnquotedText:
     """The value of one of Kafka's settings: a number or a quantity stands as it is."""
     if _BARE_VALUE.fullmatch(value) or value in ("true", "false"):
-        return Bare(value)
+        return UnquotedText(value)
     return value
 
 
@@ -90,7 +90,7 @@ def _escaped(sign: str) -> str:
 def inline(value: Value) -> str:
     """On one line: `{a: 1, b: [x, y]}`."""
     match value:
-        case str() | int() | Bare():
+        case str() | int() | UnquotedText():
             return scalar(value)
         case Mapping():
             return "{" + ", ".join(f"{_key(key)}: {inline(one)}" for key, one in value.items()) + "}"
@@ -135,4 +135,4 @@ def item(value: Value, indent: int) -> Iterator[str]:
 
 
 def _has_parts(value: Value) -> bool:
-    return not isinstance(value, str | int | Bare) and bool(value)
+    return not isinstance(value, str | int | UnquotedText) and bool(value)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from planner.diff.values import in_units
 from planner.model.topology import OnRemove, Topic
-from planner.render.yaml_text import Bare, Value, setting
+from planner.render.yaml_text import UnquotedText, Value, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +96,5 @@ def _value(group: list[Topic], defaults: TopicDefaults) -> dict[str, Value]:
     return found
 
 
-def config_value(config: Mapping[str, str]) -> dict[str, str | Bare]:
+def config_value(config: Mapping[str, str]) -> dict[str, str | UnquotedText]:
     return {key: setting(in_units(key, value)) for key, value in sorted(config.items())}

@@ -9,9 +9,9 @@ import msgspec
 
 from planner.model.address import Address
 from planner.model.diagnostic import Failure, error
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import OnRemove
-from planner.store.lease_log import Entry, Holder, Verb
+from planner.store.lease_log import LeaseEntry, LeaseHolder, LeaseVerb
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 
@@ -48,8 +48,8 @@ class _OwnedBody(msgspec.Struct, frozen=True):
 
 
 class _LeaseBody(msgspec.Struct, frozen=True):
-    verb: Verb
-    holder: Holder
+    verb: LeaseVerb
+    holder: LeaseHolder
     ttl: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST_TTL_MS)]
 
 
@@ -80,7 +80,7 @@ def registry_key(address: Address) -> bytes:
     return str(address).encode()
 
 
-def encode_owned(entry: Owned) -> bytes:
+def encode_owned(entry: RegistryEntry) -> bytes:
     return encode(
         {
             "topology": entry.topology,
@@ -95,14 +95,14 @@ def encode_owned(entry: Owned) -> bytes:
     )
 
 
-def decode_owned(key: bytes, data: bytes) -> Owned:
+def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
     """Raises UnknownVersion, UnreadableValue."""
     try:
         address = Address.parse(key.decode())
     except ValueError as wrong:
         raise UnreadableValue(str(wrong)) from None
     body = shaped(decode(f"the registry entry of {address}", data), _OwnedBody)
-    return Owned(
+    return RegistryEntry(
         address=address,
         topology=body.topology,
         spec=body.spec,
@@ -115,11 +115,11 @@ def decode_owned(key: bytes, data: bytes) -> Owned:
     )
 
 
-def encode_lease(verb: Verb, holder: Holder, ttl_ms: int) -> bytes:
+def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
     return encode({"verb": verb.value, "ttl": ttl_ms, "holder": msgspec.to_builtins(holder)})
 
 
-def decode_lease(data: bytes, at_ms: int) -> Entry:
+def decode_lease(data: bytes, at_ms: int) -> LeaseEntry:
     """Raises UnknownVersion, UnreadableValue."""
     body = shaped(decode("the lease", data), _LeaseBody)
-    return Entry(body.verb, body.holder, at_ms, body.ttl)
+    return LeaseEntry(body.verb, body.holder, at_ms, body.ttl)

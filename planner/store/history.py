@@ -5,9 +5,9 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.kafka.log import append, read
-from planner.model.applied import Applied, StepResult
+from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.step import Step
 from planner.store import history_log
@@ -22,7 +22,7 @@ class Journal:
 
     def __init__(
         self,
-        applied: Applied,
+        applied: ApplyRecord,
         producers: Mapping[str, Producer],
         encode_step: Callable[[Step], Mapping[str, Any]],
     ) -> None:
@@ -51,8 +51,8 @@ class Journal:
 
 
 def read_history(
-    endpoint: Endpoint, decode_step: history_log.DecodeStep, report: Callable[[Diagnostic], None]
-) -> tuple[Applied, ...]:
+    endpoint: ClusterEndpoint, decode_step: history_log.DecodeStep, report: Callable[[Diagnostic], None]
+) -> tuple[ApplyRecord, ...]:
     """What this cluster remembers; an apply over several clusters is told in part by each.
 
     A record that can't be read is passed over; `report` hears of all of them at once.
@@ -72,9 +72,9 @@ def read_history(
     return found
 
 
-def merge(histories: Iterable[Iterable[Applied]]) -> tuple[Applied, ...]:
+def merge(histories: Iterable[Iterable[ApplyRecord]]) -> tuple[ApplyRecord, ...]:
     """The clusters' histories as one, oldest first. One cluster lost loses only its own steps."""
-    applies: dict[str, Applied] = {}
+    applies: dict[str, ApplyRecord] = {}
     for history in histories:
         for applied in history:
             known = applies.get(applied.id)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from planner.model.applied import Applied, StepResult
+from planner.model.applied import ApplyRecord, StepResult
 from planner.model.step import Step
 from planner.store.codec import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
@@ -52,7 +52,7 @@ class _Finished(msgspec.Struct, frozen=True):
     at: int
 
 
-def started(applied: Applied) -> bytes:
+def started(applied: ApplyRecord) -> bytes:
     return encode(
         {
             "event": "started",
@@ -104,9 +104,9 @@ def finished(result: str, at_ms: int) -> bytes:
 
 def fold(
     records: Iterable[tuple[bytes, bytes]], decode_step: DecodeStep, unreadable: Unreadable
-) -> tuple[Applied, ...]:
+) -> tuple[ApplyRecord, ...]:
     """Every apply in the log, oldest first. Events of an apply whose beginning is gone are passed over."""
-    applies: dict[str, Applied] = {}
+    applies: dict[str, ApplyRecord] = {}
     for key, value in records:
         apply_id = key.decode(errors="backslashreplace")
         try:
@@ -120,8 +120,8 @@ def fold(
     return tuple(applies.values())
 
 
-def _begun(apply_id: str, event: _Started) -> Applied:
-    return Applied(
+def _begun(apply_id: str, event: _Started) -> ApplyRecord:
+    return ApplyRecord(
         id=apply_id,
         topology=event.topology,
         mode=event.mode,
@@ -136,7 +136,7 @@ def _begun(apply_id: str, event: _Started) -> Applied:
     )
 
 
-def _after(applied: Applied, event: Mapping[str, Any], decode_step: DecodeStep) -> Applied:
+def _after(applied: ApplyRecord, event: Mapping[str, Any], decode_step: DecodeStep) -> ApplyRecord:
     """Raises UnreadableValue."""
     match event.get("event"):
         case "planned":

@@ -12,11 +12,11 @@ from types import TracebackType
 
 from confluent_kafka import KafkaException, Producer
 
-from planner.kafka import Endpoint, explain, producer
+from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.store.codec import decode_lease, encode_lease
-from planner.store.lease_log import TTL_MS, Entry, Held, Holder, Verb, fold
+from planner.store.lease_log import TTL_MS, LeaseEntry, LeaseHolder, LeaseState, LeaseVerb, fold
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import LEASE
 
@@ -30,14 +30,14 @@ def _clock() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def current(endpoint: Endpoint) -> Held | None:
+def current(endpoint: ClusterEndpoint) -> LeaseState | None:
     """Who holds the lease, as the log says; a holder that died a while ago still stands in it."""
     return fold(_entries(endpoint))
 
 
-def _entries(endpoint: Endpoint) -> list[Entry]:
+def _entries(endpoint: ClusterEndpoint) -> list[LeaseEntry]:
     """A record that is no word of a lease grants nothing: every reader passes over the same ones."""
-    found: list[Entry] = []
+    found: list[LeaseEntry] = []
     for record in read(endpoint, LEASE):
         if record.value is not None:
             with suppress(UnreadableValue):
@@ -48,7 +48,7 @@ def _entries(endpoint: Endpoint) -> list[Entry]:
 class Lease:
     """Held from `acquire` to `release`, renewed by a thread of its own."""
 
-    def __init__(self, endpoint: Endpoint, holder: Holder, ttl_ms: int = TTL_MS) -> None:
+    def __init__(self, endpoint: ClusterEndpoint, holder: LeaseHolder, ttl_ms: int = TTL_MS) -> None:
         self.cluster = endpoint.cluster
         self._endpoint = endpoint
         self._holder = holder
@@ -60,7 +60,7 @@ class Lease:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def acquire(self, timeout_seconds: float, waiting: Callable[[Held], None]) -> "Lease":
+    def acquire(self, timeout_seconds: float, waiting: Callable[[LeaseState], None]) -> "Lease":
         """Claim until granted. `waiting` hears once of each holder in the way."""
         deadline = _clock() + timeout_seconds
         told: str | None = None
@@ -81,11 +81,11 @@ class Lease:
                 raise Failure(_refusal(self.cluster, held, timeout_seconds))
             self._stop.wait(min(_ASK_AGAIN_SECONDS, max(0.05, deadline - _clock())))
 
-    def _claim(self) -> Held | None:
+    def _claim(self) -> LeaseState | None:
         """Who holds the lease once our claim is in the log: the log's order decides between two claims."""
         sent_at = _clock()
         try:
-            claimed_ms = self._say(Verb.CLAIM, self._ttl_ms / 1000)
+            claimed_ms = self._say(LeaseVerb.CLAIM, self._ttl_ms / 1000)
         except (KafkaException, TimeoutError) as failure:
             raise Failure(
                 error(
@@ -97,7 +97,7 @@ class Lease:
         self._renewed_at, self._renewed_ms = sent_at, claimed_ms
         return held
 
-    def _say(self, verb: Verb, seconds: float) -> int:
+    def _say(self, verb: LeaseVerb, seconds: float) -> int:
         value = encode_lease(verb, self._holder, self._ttl_ms)
         return append(self._producer, LEASE, [(_KEY, value)], seconds)[0]
 
@@ -106,7 +106,7 @@ class Lease:
         while not self._stop.wait(every):
             sent_at = _clock()
             try:
-                renewed_ms = self._say(Verb.RENEW, self._ttl_ms / 1000)
+                renewed_ms = self._say(LeaseVerb.RENEW, self._ttl_ms / 1000)
             except (KafkaException, TimeoutError):
                 continue  # the next turn tries again; lost() knows when it is too late
             if renewed_ms - self._renewed_ms > self._ttl_ms:
@@ -135,7 +135,7 @@ class Lease:
             self._thread = None
             if self._lost is None:
                 try:
-                    self._say(Verb.RELEASE, 5.0)
+                    self._say(LeaseVerb.RELEASE, 5.0)
                 except (KafkaException, TimeoutError):
                     self._lost = "the cluster does not answer; the lease ends by itself"
 
@@ -148,7 +148,7 @@ class Lease:
         self.release()
 
 
-def _refusal(cluster: str, held: Held, seconds: float) -> Diagnostic:
+def _refusal(cluster: str, held: LeaseState, seconds: float) -> Diagnostic:
     who = held.holder
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(held.since_ms / 1000))
     return error(

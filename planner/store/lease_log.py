@@ -17,14 +17,14 @@ from enum import StrEnum
 TTL_MS = 30_000
 
 
-class Verb(StrEnum):
+class LeaseVerb(StrEnum):
     CLAIM = "claim"
     RENEW = "renew"
     RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LeaseHolder:
     """Who applies, in words for the colleague who waits."""
 
     id: str
@@ -36,16 +36,16 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    verb: Verb
-    holder: Holder
+class LeaseEntry:
+    verb: LeaseVerb
+    holder: LeaseHolder
     at_ms: int
     ttl_ms: int = TTL_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    holder: Holder
+class LeaseState:
+    holder: LeaseHolder
     since_ms: int
     renewed_ms: int
     ttl_ms: int
@@ -55,19 +55,19 @@ class Held:
         return max(0, self.renewed_ms + self.ttl_ms - now_ms)
 
 
-def fold(entries: Iterable[Entry]) -> Held | None:
+def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:
     """The holder right after the last entry; the caller's own claim is the clock."""
-    held: Held | None = None
+    held: LeaseState | None = None
     for entry in entries:
         if held and entry.at_ms > held.renewed_ms + held.ttl_ms:
             held = None
         mine = held is not None and held.holder.id == entry.holder.id
         match entry.verb:
-            case Verb.CLAIM if held is None:
-                held = Held(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
-            case Verb.CLAIM | Verb.RENEW if held is not None and mine:
-                held = Held(held.holder, held.since_ms, entry.at_ms, entry.ttl_ms)
-            case Verb.RELEASE if mine:
+            case LeaseVerb.CLAIM if held is None:
+                held = LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
+            case LeaseVerb.CLAIM | LeaseVerb.RENEW if held is not None and mine:
+                held = LeaseState(held.holder, held.since_ms, entry.at_ms, entry.ttl_ms)
+            case LeaseVerb.RELEASE if mine:
                 held = None
             case _:
                 pass

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from planner.kafka import Endpoint, admin
+from planner.kafka import ClusterEndpoint, admin
 from planner.kafka.log import FIRST_ANSWER_SECONDS, READ_SECONDS, unusable
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Internal
@@ -41,7 +41,7 @@ def configs(topic: str, internal: Internal) -> dict[str, str]:
             return {"cleanup.policy": "delete", "retention.ms": str(kept)}
 
 
-def ensure(endpoint: Endpoint, topics: Iterable[str], internal: Internal) -> None:
+def ensure(endpoint: ClusterEndpoint, topics: Iterable[str], internal: Internal) -> None:
     """Create the topics that are missing, as durable as the cluster can; wait until they can be written."""
     client = admin(endpoint)
     try:
@@ -66,7 +66,7 @@ def ensure(endpoint: Endpoint, topics: Iterable[str], internal: Internal) -> Non
     _await_leaders(endpoint, client, missing)
 
 
-def _created(endpoint: Endpoint, topic: str, outcome: Future[None]) -> None:
+def _created(endpoint: ClusterEndpoint, topic: str, outcome: Future[None]) -> None:
     try:
         outcome.result()
     except KafkaException as failure:
@@ -74,7 +74,7 @@ def _created(endpoint: Endpoint, topic: str, outcome: Future[None]) -> None:
             raise unusable(endpoint, topic, failure) from failure
 
 
-def _await_leaders(endpoint: Endpoint, client: AdminClient, topics: list[str]) -> None:
+def _await_leaders(endpoint: ClusterEndpoint, client: AdminClient, topics: list[str]) -> None:
     """A broker answers "created" before every broker knows the topic and its leader."""
     deadline = time.monotonic() + READ_SECONDS
     pending = set(topics)

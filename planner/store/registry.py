@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from confluent_kafka import Producer
 
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.kafka.log import append, latest, read
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.store.codec import decode_owned, encode_owned, registry_key
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import REGISTRY
@@ -17,12 +17,12 @@ WRITE_SECONDS = 60.0
 _SHOWN = 200  # bytes of a key
 
 
-def read_registry(endpoint: Endpoint) -> tuple[Owned, ...]:
+def read_registry(endpoint: ClusterEndpoint) -> tuple[RegistryEntry, ...]:
     """Every entry, sorted by address. A cluster that was never applied to owns nothing.
 
     One that can't be read is a Failure: what it owned is unknown, not unowned.
     """
-    entries: list[Owned] = []
+    entries: list[RegistryEntry] = []
     problems: list[Diagnostic] = []
     for key, record in latest(read(endpoint, REGISTRY)).items():
         if record.value is None:
@@ -36,7 +36,7 @@ def read_registry(endpoint: Endpoint) -> tuple[Owned, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.address))
 
 
-def _unreadable(endpoint: Endpoint, key: bytes, offset: int, wrong: UnreadableValue) -> Diagnostic:
+def _unreadable(endpoint: ClusterEndpoint, key: bytes, offset: int, wrong: UnreadableValue) -> Diagnostic:
     name = repr(key[:_SHOWN])[1:]
     return error(
         f"{REGISTRY} at {endpoint.cluster}: the entry {name} at offset {offset} can't be read: {wrong}",
@@ -51,7 +51,7 @@ class RegistryWriter:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
 
-    def write(self, own: Sequence[Owned] = (), disown: Sequence[Address] = ()) -> None:
+    def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
         records: list[tuple[bytes, bytes | None]] = [
             (registry_key(entry.address), encode_owned(entry)) for entry in own
         ]

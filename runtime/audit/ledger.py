@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from runtime.contract.client import settings as client
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records import producers
-from runtime.contract.records.producers import Producer
+from runtime.contract.records.producers import FlowProducer
 from runtime.contract.spec import naming
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Unsupported, WireError
 from runtime.kafka.timing import in_time
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.maps import Maps
-from runtime.ledger.scan import Scan, TopicReplaced
+from runtime.ledger.maps import OffsetMapReader
+from runtime.ledger.scan import InternalTopicScan, TopicReplaced
 
 OPEN_WITHIN_S = 15.0
 
@@ -43,7 +43,7 @@ class AuditFailure(Exception):
         self.way_out = way_out
 
 
-class WrongCluster(AuditFailure):
+class UnexpectedClusterId(AuditFailure):
     """Another cluster answers than the one that the topology names."""
 
     def __init__(self, cluster: str, found: str, meant: str) -> None:
@@ -52,7 +52,7 @@ class WrongCluster(AuditFailure):
         super().__init__(cluster, why, way_out)
 
 
-class NoLedger(AuditFailure):
+class LedgerNotFound(AuditFailure):
     """The cluster has no ledger, because no job ever copied into it."""
 
     def __init__(self, cluster: str) -> None:
@@ -75,7 +75,7 @@ class UnreadableLedger(AuditFailure):
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ClusterAccess:
     """Says how a cluster is reached. `settings` are resolved and hold secrets: they are never shown.
 
     `token_command` is the operator's. `id`: a cluster with another id is refused. `at_most_s` bounds the
@@ -98,9 +98,9 @@ class Reach:
 class OpenLedger:
     """Holds an open ledger. Call `refresh` for a flow first, then read `ledger` and `maps`."""
 
-    cluster: Cluster
+    cluster: KafkaCluster
     ledger: Ledger
-    maps: Maps
+    maps: OffsetMapReader
 
     async def refresh(self, flow: str) -> None:
         """Reads the progress, generation and offset map of a flow up to now."""
@@ -135,7 +135,7 @@ def _way_out(cluster: str, error: WireError | ClientSettingsError | TopicReplace
 
 
 @asynccontextmanager
-async def open_cluster(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncIterator[Cluster]:
+async def open_cluster(reach: ClusterAccess, within: float = OPEN_WITHIN_S) -> AsyncIterator[KafkaCluster]:
     """Opens a cluster.
 
     Raises AuditFailure, also for errors inside the block, and WrongCluster for another cluster id.
@@ -146,19 +146,19 @@ async def open_cluster(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncIter
             yield cluster
 
 
-async def connect(reach: Reach, within: float) -> Cluster:
+async def connect(reach: ClusterAccess, within: float) -> KafkaCluster:
     """Connects to a cluster. Raises AuditFailure, and WrongCluster for another cluster id."""
     with telling(reach.name):
         settings = client.wire_settings(reach.bootstrap, reach.settings, reach.token_command)
-        cluster = await in_time(Cluster.open(settings), within, f"opening {reach.name}")
+        cluster = await in_time(KafkaCluster.open(settings), within, f"opening {reach.name}")
     if reach.id is not None and cluster.cluster_id != reach.id:
         await cluster.close()
-        raise WrongCluster(reach.name, cluster.cluster_id, reach.id)
+        raise UnexpectedClusterId(reach.name, cluster.cluster_id, reach.id)
     return cluster
 
 
 @asynccontextmanager
-async def open_ledger(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncIterator[OpenLedger]:
+async def open_ledger(reach: ClusterAccess, within: float = OPEN_WITHIN_S) -> AsyncIterator[OpenLedger]:
     """Opens a cluster's ledger.
 
     Raises NoLedger where no job ever copied into it, AuditFailure where it can't be read.
@@ -166,26 +166,26 @@ async def open_ledger(reach: Reach, within: float = OPEN_WITHIN_S) -> AsyncItera
     async with open_cluster(reach, within) as cluster:
         opened = await ledger_of(cluster)
         if opened is None:
-            raise NoLedger(reach.name)
+            raise LedgerNotFound(reach.name)
         yield opened
 
 
-async def ledger_of(cluster: Cluster) -> OpenLedger | None:
+async def ledger_of(cluster: KafkaCluster) -> OpenLedger | None:
     """Returns the ledger of an open cluster, or None where no job ever copied into the cluster."""
     topics = await cluster.topics([naming.LEDGER, naming.OFFSET_MAP], fresh=True)
     if any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):
         return None
     ledger = await Ledger.open(cluster)
-    return OpenLedger(cluster, ledger, Maps(cluster, ledger))
+    return OpenLedger(cluster, ledger, OffsetMapReader(cluster, ledger))
 
 
-async def producers_at(cluster: Cluster) -> dict[int, Producer]:
+async def producers_at(cluster: KafkaCluster) -> dict[int, FlowProducer]:
     """Returns the product's own producer ids at a cluster, with their flows. Raises WireError,
     UnreadableRecord.
     """
     known = (await cluster.topics([naming.PRODUCERS], fresh=True))[naming.PRODUCERS]
     if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return {}
-    scan = Scan(cluster, naming.PRODUCERS, 0)
+    scan = InternalTopicScan(cluster, naming.PRODUCERS, 0)
     await scan.refresh()
     return {producers.decode_key(key): producers.decode(value) for key, value in scan.fold.items()}

@@ -1,13 +1,20 @@
 """Kafka record batches as bytes: parse, filter, rewrite, stamp. Bytes in, bytes out; see docs/batch.md."""
 
 from runtime.batch.aborted import AbortedTransactions, marker_type
-from runtime.batch.failure import BatchFailure, CorruptBatch, TooLarge, Where
+from runtime.batch.failure import BatchFailure, CorruptBatch, PartitionLocation, TooLarge
 from runtime.batch.layout import Batch, Codec, LegacySet, RecordSet
 from runtime.batch.prepare import needs_rewrite, prepare
 from runtime.batch.record import Record, records
-from runtime.batch.spec import Merge, Outgoing, Prepared, Reason, RewriteSpec, Segment
-from runtime.batch.stamp import Stamped, next_sequence, stamp
-from runtime.batch.walk import Walked, walk
+from runtime.batch.spec import (
+    Merge,
+    OffsetDeltaRun,
+    OutgoingBatch,
+    PreparedBatches,
+    RewriteReason,
+    RewriteSpec,
+)
+from runtime.batch.stamp import StampedBatch, next_sequence, stamp
+from runtime.batch.walk import WalkedBatches, walk
 
 __all__ = [
     "AbortedTransactions",
@@ -17,17 +24,17 @@ __all__ = [
     "CorruptBatch",
     "LegacySet",
     "Merge",
-    "Outgoing",
-    "Prepared",
-    "Reason",
+    "OffsetDeltaRun",
+    "OutgoingBatch",
+    "PartitionLocation",
+    "PreparedBatches",
     "Record",
     "RecordSet",
+    "RewriteReason",
     "RewriteSpec",
-    "Segment",
-    "Stamped",
+    "StampedBatch",
     "TooLarge",
-    "Walked",
-    "Where",
+    "WalkedBatches",
     "marker_type",
     "needs_rewrite",
     "next_sequence",

@@ -7,7 +7,7 @@ from typing import Final
 import cramjam
 
 from runtime.batch.layout import Codec
-from runtime.batch.varint import Malformed
+from runtime.batch.varint import MalformedBytes
 
 # Only batches that must be rewritten are packed again; fast levels, as measured in docs/batch.md.
 _GZIP_LEVEL: Final = 1
@@ -25,7 +25,7 @@ _GUESS_GROWTH: Final = 4
 _FULL: Final = "write whole buffer"
 
 
-class Unbounded(Exception):
+class UnpackedSizeExceeded(Exception):
     """It unpacks past the bound."""
 
 
@@ -70,9 +70,9 @@ def _into_bounded(decompress_into: Callable[..., int], packed: memoryview | byte
             size = decompress_into(packed, buffer)
         except cramjam.DecompressionError as error:
             if _FULL not in str(error):
-                raise Malformed(f"does not unpack: {error}") from None
+                raise MalformedBytes(f"does not unpack: {error}") from None
             if room >= limit:
-                raise Unbounded from None
+                raise UnpackedSizeExceeded from None
             room = min(room * _GUESS_GROWTH, limit)
         else:
             return bytes(memoryview(buffer)[:size])
@@ -85,11 +85,11 @@ def _unpack_snappy(packed: memoryview, limit: int) -> bytes:
     position, room = len(_XERIAL_HEADER), limit
     while position < len(packed):
         if position + _BLOCK_SIZE.size > len(packed):
-            raise Malformed("a snappy block without its length")
+            raise MalformedBytes("a snappy block without its length")
         size: int = _BLOCK_SIZE.unpack_from(packed, position)[0]
         position += _BLOCK_SIZE.size
         if size < 0 or position + size > len(packed):
-            raise Malformed(f"a snappy block of {size} bytes with {len(packed) - position} left")
+            raise MalformedBytes(f"a snappy block of {size} bytes with {len(packed) - position} left")
         block = _unpack_snappy_block(packed[position : position + size], room)
         position += size
         room -= len(block)
@@ -100,10 +100,10 @@ def _unpack_snappy(packed: memoryview, limit: int) -> bytes:
 def _unpack_snappy_block(block: memoryview, limit: int) -> bytes:
     try:
         if cramjam.snappy.decompress_raw_len(block) > limit:
-            raise Unbounded
+            raise UnpackedSizeExceeded
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
-        raise Malformed(f"does not unpack: {error}") from None
+        raise MalformedBytes(f"does not unpack: {error}") from None
 
 
 def _pack_snappy(records: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Where(NamedTuple):
+class PartitionLocation(NamedTuple):
     """The partition that bytes came from; only for messages."""
 
     topic: str
@@ -16,7 +16,7 @@ class Where(NamedTuple):
 class BatchFailure(Exception):
     """The partition cannot go on at this source offset; what lies before it is good."""
 
-    def __init__(self, where: Where, offset: int, why: str) -> None:
+    def __init__(self, where: PartitionLocation, offset: int, why: str) -> None:
         super().__init__(f"{where} at offset {offset}: {why}")
         self.where = where
         self.offset = offset
@@ -30,7 +30,7 @@ class CorruptBatch(BatchFailure):
 class TooLarge(BatchFailure):
     """A record over the destination's limit, or a batch that unpacks past the memory bound (R8)."""
 
-    def __init__(self, where: Where, offset: int, size: int, limit: int, why: str) -> None:
+    def __init__(self, where: PartitionLocation, offset: int, size: int, limit: int, why: str) -> None:
         super().__init__(where, offset, why)
         self.size = size
         self.limit = limit

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from runtime.batch.codecs import unpack
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, Codec, LegacySet
 from runtime.batch.splice import Raw
-from runtime.batch.varint import Malformed, varint
+from runtime.batch.varint import MalformedBytes, varint
 
 _ENTRY: Final = struct.Struct(">qiIbb")  # offset, size, checksum, magic, attributes
 _TIMESTAMP: Final = struct.Struct(">q")
@@ -31,7 +31,7 @@ class _Message(NamedTuple):
     def codec(self) -> Codec:
         kind = self.attributes & CODEC_MASK
         if kind > Codec.LZ4:
-            raise Malformed(f"compression {kind} in format {self.magic}")
+            raise MalformedBytes(f"compression {kind} in format {self.magic}")
         return Codec(kind)
 
 
@@ -50,20 +50,20 @@ def scan_legacy(legacy: LegacySet, limit: int) -> list[Raw]:
             found += _unwrap(message, limit)
     for before, after in pairwise(found):
         if after[0] <= before[0]:
-            raise Malformed(f"offset {after[0]} behind {before[0]}")
+            raise MalformedBytes(f"offset {after[0]} behind {before[0]}")
     return found
 
 
 def _unwrap(wrapper: _Message, limit: int) -> list[Raw]:
     """A compressed message holds messages. In v1 their offsets are relative, the wrapper's is the last's."""
     if wrapper.value is None:
-        raise Malformed("a compressed message without a value")
+        raise MalformedBytes("a compressed message without a value")
     packed = wrapper.value
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
         packed = _mend_lz4(packed)
     inner = list(_messages(memoryview(unpack(wrapper.codec, packed, limit)), nested=True))
     if not inner:
-        raise Malformed("a compressed message without messages")
+        raise MalformedBytes("a compressed message without messages")
     shift = wrapper.offset - inner[-1].offset if wrapper.magic else 0
     appended = wrapper.timestamp if wrapper.magic and wrapper.attributes & LOG_APPEND_TIME else None
     return [_raw(one.offset + shift, one.timestamp if appended is None else appended, one) for one in inner]
@@ -75,43 +75,43 @@ def _messages(view: memoryview, *, nested: bool = False) -> list[_Message]:
     while position < len(view):
         message, position = _message(view, position)
         if nested and message.attributes & CODEC_MASK:
-            raise Malformed("a compressed message inside a compressed one")
+            raise MalformedBytes("a compressed message inside a compressed one")
         found.append(message)
     return found
 
 
 def _message(view: memoryview, position: int) -> tuple[_Message, int]:
     if position + _ENTRY.size > len(view):
-        raise Malformed("a message is cut off")
+        raise MalformedBytes("a message is cut off")
     offset, size, checksum, magic, attributes = _ENTRY.unpack_from(view, position)
     end = position + _LOG_OVERHEAD + size
     if end > len(view) or magic not in (0, 1):
-        raise Malformed(f"a message of format {magic} and {size} bytes")
+        raise MalformedBytes(f"a message of format {magic} and {size} bytes")
     if zlib.crc32(view[position + _CRC_FROM : end]) != checksum:
-        raise Malformed("wrong checksum of a message")
+        raise MalformedBytes("wrong checksum of a message")
     position += _ENTRY.size
     timestamp = NO_TIMESTAMP
     if magic:
         if position + _TIMESTAMP.size > end:
-            raise Malformed("a message is too short for its timestamp")
+            raise MalformedBytes("a message is too short for its timestamp")
         (timestamp,) = _TIMESTAMP.unpack_from(view, position)
         position += _TIMESTAMP.size
     key, position = _sized(view, position, end)
     value, position = _sized(view, position, end)
     if position != end:
-        raise Malformed("bytes behind a message's value")
+        raise MalformedBytes("bytes behind a message's value")
     return _Message(offset, magic, attributes, timestamp, key, value), end
 
 
 def _sized(view: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
     if position + _SIZE.size > end:
-        raise Malformed("a key or value is cut off")
+        raise MalformedBytes("a key or value is cut off")
     (size,) = _SIZE.unpack_from(view, position)
     position += _SIZE.size
     if size == -1:
         return None, position
     if size < 0 or position + size > end:
-        raise Malformed(f"a key or value of {size} bytes")
+        raise MalformedBytes(f"a key or value of {size} bytes")
     return bytes(view[position : position + size]), position + size
 
 
@@ -126,7 +126,7 @@ def _field(content: bytes | None) -> bytes:
 def _mend_lz4(frame: bytes) -> bytes:
     """Clients of v0 computed the frame's header checksum over the magic number too; no reader takes that."""
     if len(frame) < 7:
-        raise Malformed("an lz4 frame without its header")
+        raise MalformedBytes("an lz4 frame without its header")
     descriptor_end = 6 + (8 if frame[4] & 0x08 else 0)
     checksum = _xxh32(frame[4:descriptor_end]) >> 8 & 0xFF
     return frame[:descriptor_end] + bytes([checksum]) + frame[descriptor_end + 1 :]

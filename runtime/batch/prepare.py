@@ -7,29 +7,36 @@ from runtime.batch.failure import BatchFailure
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, Batch, RecordSet
 from runtime.batch.origin import OriginRule
 from runtime.batch.rewrite import rewrite
-from runtime.batch.spec import Merge, Outgoing, Prepared, Reason, RewriteSpec, Segment
+from runtime.batch.spec import (
+    Merge,
+    OffsetDeltaRun,
+    OutgoingBatch,
+    PreparedBatches,
+    RewriteReason,
+    RewriteSpec,
+)
 
 _NO_MERGE = Merge(records=0, size=0, up_to=0)
 
 
-def needs_rewrite(batch: Batch, spec: RewriteSpec) -> Reason:
+def needs_rewrite(batch: Batch, spec: RewriteSpec) -> RewriteReason:
     """Why the batch can't pass as it is; NONE for nearly all."""
     whole = batch.records == batch.last_offset_delta + 1
     touched = spec.provenance or spec.home or spec.native_only
     appended = batch.attributes & LOG_APPEND_TIME
     large = batch.size > spec.max_batch
     inside = spec.start <= batch.base_offset and batch.last_offset < spec.end
-    reason = Reason.NONE if inside else Reason.START
+    reason = RewriteReason.NONE if inside else RewriteReason.START
     if whole and not appended and not touched and not large:
         return reason
     if not whole:
-        reason |= Reason.HOLES
+        reason |= RewriteReason.HOLES
     if appended:
-        reason |= Reason.APPEND_TIME
+        reason |= RewriteReason.APPEND_TIME
     if touched:
-        reason |= Reason.RECORDS
+        reason |= RewriteReason.RECORDS
     if large:
-        reason |= Reason.TOO_LARGE
+        reason |= RewriteReason.TOO_LARGE
     return reason
 
 
@@ -39,23 +46,23 @@ def prepare(
     now_ms: int,
     aborted: AbortedTransactions | None = None,
     going_home: Container[int] = frozenset(),
-) -> Prepared:
+) -> PreparedBatches:
     """What goes out of one partition's fetched sets, in order.
 
     `aborted` is the response's list; `going_home` are the producer ids of flows from the destination to here
     (batch provenance).
     """
     rule = OriginRule(spec, now_ms)
-    out: list[Outgoing] = []
+    out: list[OutgoingBatch] = []
     try:
         for group in _groups(sets, spec, aborted or AbortedTransactions(), going_home, rule):
             _send(group, spec, rule, out)
     except BatchFailure as failure:
         good = _good_up_to(sets, failure.offset)
         position = max(good, spec.start, out[-1].position if out else 0)
-        return Prepared(out, position, rule.dropped, failure)
+        return PreparedBatches(out, position, rule.dropped, failure)
     position = max(min(sets[-1].next_offset, spec.end), spec.start) if sets else spec.start
-    return Prepared(out, position, rule.dropped, None)
+    return PreparedBatches(out, position, rule.dropped, None)
 
 
 def _good_up_to(sets: Sequence[RecordSet], offset: int) -> int:
@@ -107,26 +114,28 @@ def _groups(
         yield group
 
 
-def _send(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[Outgoing]) -> None:
+def _send(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[OutgoingBatch]) -> None:
     first = group[0]
     if len(group) > 1:
         _send_joined(group, spec, rule, out)
     elif not isinstance(first, Batch):
-        out.extend(rewrite(group, spec, rule, Reason.FORMAT))
+        out.extend(rewrite(group, spec, rule, RewriteReason.FORMAT))
     elif reason := needs_rewrite(first, spec):
         out.extend(rewrite(group, spec, rule, reason))
     else:
-        same = (Segment(0, first.base_offset, first.records),)
-        out.append(Outgoing(first, same, first.next_offset, Reason.NONE))
+        same = (OffsetDeltaRun(0, first.base_offset, first.records),)
+        out.append(OutgoingBatch(first, same, first.next_offset, RewriteReason.NONE))
 
 
-def _send_joined(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[Outgoing]) -> None:
+def _send_joined(
+    group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[OutgoingBatch]
+) -> None:
     sent, dropped = len(out), rule.dropped
     try:
-        out.extend(rewrite(group, spec, rule, Reason.MERGE))
+        out.extend(rewrite(group, spec, rule, RewriteReason.MERGE))
     except BatchFailure:
         # One member is bad: each alone, so that those before it go on and the failure names it.
         del out[sent:]
         rule.dropped = dropped
         for member in group:
-            out.extend(rewrite([member], spec, rule, Reason.MERGE))
+            out.extend(rewrite([member], spec, rule, RewriteReason.MERGE))

@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-from runtime.batch.codecs import Unbounded
-from runtime.batch.failure import CorruptBatch, Where
+from runtime.batch.codecs import UnpackedSizeExceeded
+from runtime.batch.failure import CorruptBatch, PartitionLocation
 from runtime.batch.layout import RecordSet
 from runtime.batch.rewrite import records_of, unpacks_too_large
 from runtime.batch.spec import MAX_UNPACKED
 from runtime.batch.splice import headers_of, sized
-from runtime.batch.varint import Malformed
+from runtime.batch.varint import MalformedBytes
 
 
 class Record(NamedTuple):
@@ -19,16 +19,16 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def records(member: RecordSet, where: Where, max_unpacked: int = MAX_UNPACKED) -> list[Record]:
+def records(member: RecordSet, where: PartitionLocation, max_unpacked: int = MAX_UNPACKED) -> list[Record]:
     """All records of a set, of a control batch too: what may be seen is AbortedTransactions' affair."""
     try:
         return [
             Record(offset, timestamp, *_fields(tail))
             for offset, timestamp, tail in records_of(member, max_unpacked)
         ]
-    except Unbounded:
+    except UnpackedSizeExceeded:
         raise unpacks_too_large(member, where, max_unpacked) from None
-    except (Malformed, IndexError, UnicodeDecodeError) as error:
+    except (MalformedBytes, IndexError, UnicodeDecodeError) as error:
         raise CorruptBatch(where, member.base_offset, f"unreadable records: {error}") from None
 
 

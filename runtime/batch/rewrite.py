@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from runtime.batch.codecs import Unbounded, pack, unpack
-from runtime.batch.failure import CorruptBatch, TooLarge, Where
+from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
+from runtime.batch.failure import CorruptBatch, PartitionLocation, TooLarge
 from runtime.batch.layout import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -17,23 +17,27 @@ from runtime.batch.layout import (
 )
 from runtime.batch.legacy import codec_of, scan_legacy
 from runtime.batch.origin import OriginRule
-from runtime.batch.spec import Outgoing, Reason, RewriteSpec, Segment
+from runtime.batch.spec import OffsetDeltaRun, OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, extend, join, scan
-from runtime.batch.varint import Malformed
+from runtime.batch.varint import MalformedBytes
 
 _FROM_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
 
 def rewrite(
-    group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule, reason: Reason
-) -> Iterator[Outgoing]:
+    group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule, reason: RewriteReason
+) -> Iterator[OutgoingBatch]:
     """One batch of all that stays of the group's records; several where one would be too large; none of none.
 
     Raises a BatchFailure where it can't go on: what it gave before stands.
     """
     first = group[0]
     try:
-        if reason is Reason.RECORDS and isinstance(first, Batch) and (out := _extended(first, spec, rule)):
+        if (
+            reason is RewriteReason.RECORDS
+            and isinstance(first, Batch)
+            and (out := _extended(first, spec, rule))
+        ):
             yield out
             return
         kept: list[Raw] = []
@@ -42,9 +46,9 @@ def rewrite(
         if rule.active:
             kept = rule.apply(kept)
         codec = _codec(group) if spec.codec is None else spec.codec
-    except Unbounded:
+    except UnpackedSizeExceeded:
         raise unpacks_too_large(first, spec.where, spec.max_unpacked) from None
-    except (Malformed, IndexError) as error:
+    except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(spec.where, first.base_offset, f"unreadable records: {error}") from None
     if kept:
         yield from _fitting(kept, codec, group[-1].next_offset, spec, reason)
@@ -62,14 +66,14 @@ def records_of(member: RecordSet, limit: int) -> list[Raw]:
     found: list[Raw] = []
     scan(data, member.records, member.base_offset, member.base_timestamp, found)
     if found[-1][0] > member.base_offset + member.last_offset_delta:
-        raise Malformed("a record behind the batch's last offset")
+        raise MalformedBytes("a record behind the batch's last offset")
     if attributes & LOG_APPEND_TIME:
         appended = member.max_timestamp
         return [(offset, appended, tail) for offset, _, tail in found]
     return found
 
 
-def unpacks_too_large(member: RecordSet, where: Where, limit: int) -> TooLarge:
+def unpacks_too_large(member: RecordSet, where: PartitionLocation, limit: int) -> TooLarge:
     why = f"a batch of {member.size} bytes unpacks to more than {limit}, the memory bound"
     return TooLarge(where, member.base_offset, member.size, limit, why)
 
@@ -87,7 +91,7 @@ def _codec(group: Sequence[RecordSet]) -> Codec:
     return max(member.codec if isinstance(member, Batch) else codec_of(member) for member in group)
 
 
-def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> Outgoing | None:
+def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatch | None:
     """The hot way of headers provenance: a whole batch, every record goes on. None when that is not so."""
     if not rule.header:
         return None
@@ -102,12 +106,14 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> Outgoing | N
     if HEADER_SIZE + len(body) > spec.max_batch:
         return None
     new = batch._replace(length=_FROM_LENGTH + len(body), attributes=int(codec), crc=0, body=body)
-    return Outgoing(new, (Segment(0, batch.base_offset, batch.records),), batch.next_offset, Reason.RECORDS)
+    return OutgoingBatch(
+        new, (OffsetDeltaRun(0, batch.base_offset, batch.records),), batch.next_offset, RewriteReason.RECORDS
+    )
 
 
 def _fitting(
-    kept: Sequence[Raw], codec: Codec, position: int, spec: RewriteSpec, reason: Reason
-) -> Iterator[Outgoing]:
+    kept: Sequence[Raw], codec: Codec, position: int, spec: RewriteSpec, reason: RewriteReason
+) -> Iterator[OutgoingBatch]:
     """Packed as one, or cut into as many parts as it is too large, each tried again."""
     data, base, latest = join(kept)
     body = pack(codec, data)
@@ -120,7 +126,7 @@ def _fitting(
         for at in range(0, len(kept), step):
             part = kept[at : at + step]
             after = position if at + step >= len(kept) else part[-1][0] + 1
-            yield from _fitting(part, codec, after, spec, reason | Reason.TOO_LARGE)
+            yield from _fitting(part, codec, after, spec, reason | RewriteReason.TOO_LARGE)
         return
     batch = Batch(
         base_offset=kept[0][0],
@@ -138,19 +144,19 @@ def _fitting(
         records=len(kept),
         body=body,
     )
-    yield Outgoing(batch, _segments(kept), position, reason)
+    yield OutgoingBatch(batch, _segments(kept), position, reason)
 
 
-def _segments(kept: Sequence[Raw]) -> tuple[Segment, ...]:
+def _segments(kept: Sequence[Raw]) -> tuple[OffsetDeltaRun, ...]:
     first, last = kept[0][0], kept[-1][0]
     if last - first == len(kept) - 1:  # offsets ascend, so nothing is missing between
-        return (Segment(0, first, len(kept)),)
-    found: list[Segment] = []
+        return (OffsetDeltaRun(0, first, len(kept)),)
+    found: list[OffsetDeltaRun] = []
     begin, source, due = 0, first, first
     for delta, (offset, _, _) in enumerate(kept):
         if offset != due:
-            found.append(Segment(begin, source, delta - begin))
+            found.append(OffsetDeltaRun(begin, source, delta - begin))
             begin, source = delta, offset
         due = offset + 1
-    found.append(Segment(begin, source, len(kept) - begin))
+    found.append(OffsetDeltaRun(begin, source, len(kept) - begin))
     return tuple(found)

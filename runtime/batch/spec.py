@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Final, NamedTuple
 
-from runtime.batch.failure import BatchFailure, Where
+from runtime.batch.failure import BatchFailure, PartitionLocation
 from runtime.batch.layout import Batch, Codec
-from runtime.contract.records.provenance import Home, Place
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 
 MAX_UNPACKED: Final = 256 * 1024 * 1024
 NO_END: Final = (1 << 63) - 1
@@ -26,19 +26,19 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class RewriteSpec:
-    where: Where  # at the source
+    where: PartitionLocation  # at the source
     max_batch: int  # the destination topic's max.message.bytes
     start: int = 0  # source offsets below it were copied before
     codec: Codec | None = None  # of rewritten batches; None: as they came
-    provenance: Place | None = None  # add the header: this is where the records are read from
-    home: Home | None = None  # drop records that were born there
+    provenance: ClusterPartition | None = None  # add the header: this is where the records are read from
+    home: ClusterTopic | None = None  # drop records that were born there
     native_only: bool = False  # drop records that were born elsewhere than where they are read
     merge: Merge | None = None
     max_unpacked: int = MAX_UNPACKED  # R8
     end: int = NO_END  # source offsets from it on are not wanted
 
 
-class Reason(Flag):
+class RewriteReason(Flag):
     """Why a batch can't go out as it came."""
 
     NONE = 0
@@ -53,7 +53,7 @@ class Reason(Flag):
     MERGE = auto()  # small, with small neighbours
 
 
-class Segment(NamedTuple):
+class OffsetDeltaRun(NamedTuple):
     """Outgoing deltas delta … delta + records - 1 are source offsets source … source + records - 1 (R6)."""
 
     delta: int
@@ -61,17 +61,17 @@ class Segment(NamedTuple):
     records: int
 
 
-class Outgoing(NamedTuple):
+class OutgoingBatch(NamedTuple):
     """A batch for one produce request, to be stamped."""
 
     batch: Batch
-    segments: tuple[Segment, ...]
+    segments: tuple[OffsetDeltaRun, ...]
     position: int  # the source offset to go on from once it is in
-    reason: Reason
+    reason: RewriteReason
 
 
-class Prepared(NamedTuple):
-    outgoing: list[Outgoing]
+class PreparedBatches(NamedTuple):
+    outgoing: list[OutgoingBatch]
     position: int  # the source offset to go on from once all is in: past markers, aborted and dropped records
     dropped: int  # records that provenance kept back
     failure: BatchFailure | None  # at `position`: what lies before it is in `outgoing`

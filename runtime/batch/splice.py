@@ -7,7 +7,7 @@ The loops are long on purpose: a call per field would double the time of each re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from runtime.batch.varint import TABLE, TABLE_REACH, Malformed, encode, read, read_size, varint
+from runtime.batch.varint import TABLE, TABLE_REACH, MalformedBytes, encode, read, read_size, varint
 from runtime.contract.records.provenance import OFFSET_SIZE, offset_part
 
 _NO_ATTRIBUTES: Final = b"\x00"
@@ -57,11 +57,11 @@ def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: 
             offset = offset >> 1 ^ -(offset & 1)
         offset += base_offset
         if not position < end <= size or offset < least:
-            raise Malformed("a record's length or offset does not fit")
+            raise MalformedBytes("a record's length or offset does not fit")
         add((offset, base_timestamp + delta, data[position:end]))
         position, least = end, offset + 1
     if position != size:
-        raise Malformed(f"{size - position} bytes behind the last record")
+        raise MalformedBytes(f"{size - position} bytes behind the last record")
 
 
 def header_count_at(tail: bytes) -> int:
@@ -79,9 +79,9 @@ def header_count_at(tail: bytes) -> int:
         elif not size & 1:
             position += size >> 1
         elif size > 1:
-            raise Malformed("a key or value of negative length")
+            raise MalformedBytes("a key or value of negative length")
     if position >= len(tail):
-        raise Malformed("a key or value does not fit its record")
+        raise MalformedBytes("a key or value does not fit its record")
     return position
 
 
@@ -97,14 +97,14 @@ def with_header(tail: bytes, header: bytes) -> bytes:
 def headers_of(tail: bytes, at: int) -> list[tuple[bytes, bytes | None]]:
     count, position = read(tail, at)
     if not 0 <= count <= len(tail):
-        raise Malformed(f"{count} headers")
+        raise MalformedBytes(f"{count} headers")
     found: list[tuple[bytes, bytes | None]] = []
     for _ in range(count):
         name, position = sized(tail, position)
         value, position = sized(tail, position)
         found.append((name or b"", value))
     if position != len(tail):
-        raise Malformed("bytes behind the last header")
+        raise MalformedBytes("bytes behind the last header")
     return found
 
 
@@ -162,7 +162,7 @@ def extend(
             length = length >> 1 ^ -(length & 1)
         start, end = position, position + length
         if end > size:
-            raise Malformed("a record's length does not fit")
+            raise MalformedBytes("a record's length does not fit")
         position += 1
         while data[position] > 0x7F:
             position += 1
@@ -177,13 +177,13 @@ def extend(
                 skip, position = read(data, position - 1)
                 position += skip
             elif skip & 1:
-                raise Malformed("a key or value of negative length")
+                raise MalformedBytes("a key or value of negative length")
             else:
                 position += ((skip & 0x7F | more << 7) >> 1) + 1
         elif not skip & 1:
             position += skip >> 1
         elif skip > 1:
-            raise Malformed("a key or value of negative length")
+            raise MalformedBytes("a key or value of negative length")
         skip = data[position]
         position += 1
         if skip > 0x7F:
@@ -191,15 +191,15 @@ def extend(
                 skip, position = read(data, position - 1)
                 position += skip
             elif skip & 1:
-                raise Malformed("a key or value of negative length")
+                raise MalformedBytes("a key or value of negative length")
             else:
                 position += ((skip & 0x7F | more << 7) >> 1) + 1
         elif not skip & 1:
             position += skip >> 1
         elif skip > 1:
-            raise Malformed("a key or value of negative length")
+            raise MalformedBytes("a key or value of negative length")
         if not start < position < end:
-            raise Malformed("a key or value does not fit its record")
+            raise MalformedBytes("a key or value does not fit its record")
         if not data[position] and position + 1 == end:
             length += grown
             add(table[length] if length < reach else encode(length))
@@ -218,5 +218,5 @@ def extend(
         add(pack_offset(offset))
         position = end
     if position != size:
-        raise Malformed(f"{size - position} bytes behind the last record")
+        raise MalformedBytes(f"{size - position} bytes behind the last record")
     return b"".join(parts)

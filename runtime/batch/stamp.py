@@ -18,7 +18,7 @@ from runtime.batch.layout import (
 _NO_EPOCH: Final = -1
 
 
-class Stamped(NamedTuple):
+class StampedBatch(NamedTuple):
     """What a produce request sends, in this order. The body is still the view that was fetched."""
 
     header: bytes
@@ -29,7 +29,7 @@ class Stamped(NamedTuple):
         return HEADER_SIZE + len(self.body)
 
 
-def stamp(batch: Batch, producer_id: int, producer_epoch: int, sequence: int) -> Stamped:
+def stamp(batch: Batch, producer_id: int, producer_epoch: int, sequence: int) -> StampedBatch:
     """The batch as this producer's transaction sends it.
 
     Of the source's attributes only the compression stays. A broker would keep the delete-horizon bit, so drop
@@ -50,7 +50,7 @@ def stamp(batch: Batch, producer_id: int, producer_epoch: int, sequence: int) ->
     )
     body = batch.body
     checksum = crc32c(body, crc32c(summed))
-    return Stamped(UNSUMMED.pack(0, batch.length, _NO_EPOCH, MAGIC, checksum) + summed, body)
+    return StampedBatch(UNSUMMED.pack(0, batch.length, _NO_EPOCH, MAGIC, checksum) + summed, body)
 
 
 def next_sequence(sequence: int, records: int) -> int:

@@ -6,7 +6,7 @@ TABLE_REACH: Final = 1 << 14
 _LONGEST: Final = 10
 
 
-class Malformed(ValueError):
+class MalformedBytes(ValueError):
     """Bytes that don't say what they should; who knows partition and offset makes a CorruptBatch of it."""
 
 
@@ -30,14 +30,14 @@ def read(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at + 1
         shift += 7
-    raise Malformed("a varint without an end")
+    raise MalformedBytes("a varint without an end")
 
 
 def read_size(data: bytes, position: int) -> tuple[int, int]:
     """A length or a count: -1 is null, less is nonsense."""
     value, after = read(data, position)
     if value < -1 or after + value > len(data):
-        raise Malformed(f"a length of {value} with {len(data) - after} bytes left")
+        raise MalformedBytes(f"a length of {value} with {len(data) - after} bytes left")
     return value, after
 
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from runtime.batch.failure import CorruptBatch, Where
+from runtime.batch.failure import CorruptBatch, PartitionLocation
 from runtime.batch.layout import (
     CODEC_MASK,
     CRC_FROM,
@@ -29,7 +29,7 @@ _LONGEST_RUN: Final = 1 << 20  # a run is unpacked as one (R8)
 _LAST_CODEC: Final = int(max(Codec))
 
 
-class Walked(NamedTuple):
+class WalkedBatches(NamedTuple):
     sets: list[RecordSet]
     needed: int  # size of a last batch that the response cut off (fetch it again); 0 when it ended cleanly
     failure: CorruptBatch | None  # what stands behind the last good set is bad
@@ -40,7 +40,7 @@ class _Cut(Exception):
         self.needed = needed
 
 
-def walk(records: bytes | bytearray | memoryview, where: Where) -> Walked:
+def walk(records: bytes | bytearray | memoryview, where: PartitionLocation) -> WalkedBatches:
     """All complete batches, in order.
 
     A cut-off last batch is normal. A cut-off first one is not: since Fetch v3 brokers send the first batch
@@ -52,16 +52,16 @@ def walk(records: bytes | bytearray | memoryview, where: Where) -> Walked:
         _walk(view, sets, where)
     except _Cut as cut:
         if sets:
-            return Walked(sets, cut.needed, None)
+            return WalkedBatches(sets, cut.needed, None)
         offset = _ENTRY.unpack_from(view)[0] if len(view) >= _ENTRY.size else -1
         why = f"truncated: {len(view)} bytes came, the first batch has {cut.needed}"
-        return Walked(sets, cut.needed, CorruptBatch(where, offset, why))
+        return WalkedBatches(sets, cut.needed, CorruptBatch(where, offset, why))
     except CorruptBatch as failure:
-        return Walked(sets, 0, failure)
-    return Walked(sets, 0, None)
+        return WalkedBatches(sets, 0, failure)
+    return WalkedBatches(sets, 0, None)
 
 
-def _walk(view: memoryview, sets: list[RecordSet], where: Where) -> None:
+def _walk(view: memoryview, sets: list[RecordSet], where: PartitionLocation) -> None:
     end = len(view)
     position, after = 0, 0
     unpack, make = HEADER.unpack_from, tuple.__new__
@@ -93,7 +93,7 @@ def _walk(view: memoryview, sets: list[RecordSet], where: Where) -> None:
         position = stop
 
 
-def _backwards(offset: int, after: int, where: Where) -> CorruptBatch:
+def _backwards(offset: int, after: int, where: PartitionLocation) -> CorruptBatch:
     return CorruptBatch(where, offset, f"offsets go backwards: {after} or more was due")
 
 
@@ -103,7 +103,7 @@ def _why_not(batch: Batch) -> str:
     return f"{batch.records} records with a last offset delta of {batch.last_offset_delta}"
 
 
-def _legacy_run(view: memoryview, start: int, where: Where) -> LegacySet:
+def _legacy_run(view: memoryview, start: int, where: PartitionLocation) -> LegacySet:
     """Messages of v0 and v1 up to the next batch of v2, the end, the cut, or enough of them."""
     position, base, last = start, -1, -1
     while position < len(view) and position - start < _LONGEST_RUN:
@@ -123,7 +123,7 @@ def _legacy_run(view: memoryview, start: int, where: Where) -> LegacySet:
     return LegacySet(base, last, view[start:position])
 
 
-def _legacy_message(view: memoryview, position: int, where: Where) -> tuple[int, int]:
+def _legacy_message(view: memoryview, position: int, where: PartitionLocation) -> tuple[int, int]:
     """Offset and end of one message; its own start as the end says that it is none."""
     left = len(view) - position
     if left < _ENTRY.size:

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 
 from runtime.driver.jvm import JvmCalls
 from runtime.driver.log import say
-from runtime.driver.task import Ended, Ticket, encode, run_task
+from runtime.driver.task import SlotResult, SlotStartRequest, encode, run_task
 from runtime.slot.log import FORMAT_KEY
 
 _EXECUTORS_S, _SETTLED_S, _POLL_S = 30.0, 4.0, 0.2
@@ -57,19 +57,19 @@ class SparkNotStarted(Exception):
         )
 
 
-def start_application(job: str) -> Application:
+def start_application(job: str) -> SparkSlotRunner:
     """Starts Spark and returns the application.
 
     It blocks for seconds, so it is called in a thread. Raises SparkNotStarted.
     """
     try:
-        return Application(job)
+        return SparkSlotRunner(job)
     except (*_SPARK_ERRORS, ValueError, RuntimeError) as error:
         say(str(error))  # the whole Java stack trace; SparkNotStarted shows only the line with the cause
         raise SparkNotStarted(job, error) from error
 
 
-class Application:
+class SparkSlotRunner:
     """An Application owns the Spark context of a job and submits its slots.
 
     It is created in a thread, because that takes seconds in which the driver can do other things. Requests to
@@ -114,19 +114,19 @@ class Application:
                 return
             await asyncio.sleep(_POLL_S)
 
-    def submit(self, group: str, ticket: Ticket) -> asyncio.Future[Ended]:
+    def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotResult]:
         """Submits a slot and returns a future of its end, or of the reason why Spark failed it.
 
         The call runs in a thread of its own.
         """
         return in_thread(group, lambda: self._run(group, encode(ticket)))
 
-    def _run(self, group: str, text: bytes) -> Ended:
+    def _run(self, group: str, text: bytes) -> SlotResult:
         context = self._context
         context.setJobGroup(group, group, interruptOnCancel=True)
         numbers = context.parallelize([0], 1)
         (found,) = numbers.mapPartitions(functools.partial(run_task, text)).collect()
-        return msgspec.json.decode(found, type=Ended)
+        return msgspec.json.decode(found, type=SlotResult)
 
     async def scheduled(self, group: str) -> bool:
         """Returns whether the group's task has a core. Raises JvmSilent."""
@@ -167,7 +167,7 @@ class Application:
             return
 
 
-def in_thread(name: str, work: Callable[[], Ended]) -> asyncio.Future[Ended]:
+def in_thread(name: str, work: Callable[[], SlotResult]) -> asyncio.Future[SlotResult]:
     """Runs `work` in a thread of its own.
 
     An exception that `work` raises is returned as an end, too: `failed`, with the reason.
@@ -178,16 +178,16 @@ def in_thread(name: str, work: Callable[[], Ended]) -> asyncio.Future[Ended]:
     return asyncio.ensure_future(_outcome(done))
 
 
-async def _outcome(done: asyncio.Future[Ended]) -> Ended:
+async def _outcome(done: asyncio.Future[SlotResult]) -> SlotResult:
     """Returns the end of a slot's thread; an unexpected exception is printed with its traceback."""
     await asyncio.wait([done])
     error = done.exception()
     if error is None:
         return done.result()
     if isinstance(error, _SPARK_ERRORS):
-        return Ended("failed", reason(error))
+        return SlotResult("failed", reason(error))
     traceback.print_exception(error)
-    return Ended("failed", f"{type(error).__name__}: {reason(error)}")
+    return SlotResult("failed", f"{type(error).__name__}: {reason(error)}")
 
 
 def reason(error: BaseException) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.driver.topics.admin import Admin
-from runtime.kafka.cluster import Cluster
+from runtime.driver.topics.admin import TopicAdmin
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import admin_client
-from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.spec_clusters import UnknownCluster, named, opened
 
 _LISTING_S = 0.5  # flows that list the topics of the same cluster within this time share one response
@@ -27,12 +27,12 @@ class _ClusterEntry:
 
     spec: ClusterSpec
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    cluster: Cluster | None = None
-    admin: Admin | None = None
-    listing: tuple[float, dict[str, Topic]] | None = None
+    cluster: KafkaCluster | None = None
+    admin: TopicAdmin | None = None
+    listing: tuple[float, dict[str, TopicMetadata]] | None = None
 
 
-class Clusters:
+class DriverClusters:
     """A Clusters object owns the driver's connections to all clusters of the job and opens them on demand."""
 
     def __init__(self, job: str, specs: Mapping[str, ClusterSpec], environ: Mapping[str, str]) -> None:
@@ -49,7 +49,7 @@ class Clusters:
         self._entries |= {name: _ClusterEntry(entry.spec) for name, entry in replaced.items()}
         await _closed(replaced.values())
 
-    async def cluster(self, name: str) -> Cluster:
+    async def cluster(self, name: str) -> KafkaCluster:
         """Returns the wire client of a cluster, and opens it if needed.
 
         Raises WireError and ClientSettingsError, and UnknownCluster for a cluster that the job was not
@@ -63,13 +63,13 @@ class Clusters:
             raise UnknownCluster(name)
         return entry
 
-    async def _cluster(self, name: str, entry: _ClusterEntry) -> Cluster:
+    async def _cluster(self, name: str, entry: _ClusterEntry) -> KafkaCluster:
         async with entry.opening:
             if entry.cluster is None:
                 entry.cluster = await opened(name, entry.spec, self._environ)
             return entry.cluster
 
-    async def admin(self, name: str) -> Admin:
+    async def admin(self, name: str) -> TopicAdmin:
         """Returns the admin client of a cluster after its cluster id was checked.
 
         Raises WireError, ClientSettingsError.
@@ -81,10 +81,10 @@ class Clusters:
             settings = secrets.resolve(entry.spec.bootstrap, entry.spec.client)
             command = secrets.token_command(name)
             client = await asyncio.to_thread(admin_client, entry.spec.bootstrap, settings, command)
-            entry.admin = Admin(client)
+            entry.admin = TopicAdmin(client)
         return entry.admin
 
-    async def listing(self, name: str) -> dict[str, Topic]:
+    async def listing(self, name: str) -> dict[str, TopicMetadata]:
         """Returns all topics of a cluster, at most half a second old.
 
         Raises WireError, ClientSettingsError.
@@ -98,7 +98,7 @@ class Clusters:
         entry.listing = (asyncio.get_running_loop().time(), found)
         return found
 
-    def listed(self) -> dict[str, dict[str, Topic]]:
+    def listed(self) -> dict[str, dict[str, TopicMetadata]]:
         """Returns the newest listing of each cluster that was listed, by cluster name."""
         return {name: entry.listing[1] for name, entry in self._entries.items() if entry.listing is not None}
 

@@ -20,7 +20,7 @@ class RefusedCommand(Exception):
     """This job does not carry out the command; the text gives the reason and the hint."""
 
 
-class Commands:
+class CommandHandler:
     """A Commands object carries out the commands of one job; no command waits for another one.
 
     A new spec that cannot be applied yet is retried until it succeeds or a newer spec arrives; `trouble`

@@ -11,14 +11,14 @@ from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableSta
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.internal_topics import InternalTopic
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver.clusters import Clusters
+from runtime.driver.clusters import DriverClusters
 from runtime.driver.log import say
-from runtime.driver.topics.admin import Created
-from runtime.kafka.cluster import Cluster
+from runtime.driver.topics.admin import TopicToCreate
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.scan import Scan
+from runtime.ledger.scan import InternalTopicScan
 
 _REPLICAS = 3
 _LEADERS_TIMEOUT_S = 20.0
@@ -26,32 +26,32 @@ _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class OpenDestination:
     """A Destination holds the clients of the job's destination cluster.
 
     `generations` maps each flow to its generation in the job's last heartbeat.
     """
 
-    cluster: Cluster
+    cluster: KafkaCluster
     ledger: Ledger
     generations: Mapping[str, int]
 
 
-async def open_destination(spec: JobSpec, clusters: Clusters) -> Destination:
+async def open_destination(spec: JobSpec, clusters: DriverClusters) -> OpenDestination:
     """Opens the destination cluster and its ledger.
 
     Raises WireError, ClientSettingsError; the caller then retries.
     """
     cluster = await clusters.cluster(spec.destination)
     await ensure(clusters, spec.destination, internal_topics.at_destination(), spec)
-    scan = Scan(cluster, naming.STATUS, 0)
+    scan = InternalTopicScan(cluster, naming.STATUS, 0)
     await scan.refresh()
     last = _decode_status(scan, spec.job)
     generations = {flow.flow: flow.generation for flow in last.flows} if last is not None else {}
-    return Destination(cluster, await Ledger.open(cluster), generations)
+    return OpenDestination(cluster, await Ledger.open(cluster), generations)
 
 
-async def ensure(clusters: Clusters, name: str, topics: Sequence[InternalTopic], spec: JobSpec) -> None:
+async def ensure(clusters: DriverClusters, name: str, topics: Sequence[InternalTopic], spec: JobSpec) -> None:
     """Creates the internal topics that do not exist yet; existing topics stay unchanged.
 
     Raises WireError, ClientSettingsError.
@@ -70,13 +70,13 @@ async def ensure(clusters: Clusters, name: str, topics: Sequence[InternalTopic],
     await _await_leaders(cluster, [one.name for one in missing])
 
 
-def _topic_to_create(one: InternalTopic, replicas: int) -> Created:
+def _topic_to_create(one: InternalTopic, replicas: int) -> TopicToCreate:
     """Returns the request for a topic whose minimum in-sync replicas are all replicas but one."""
     config = {**one.config, "min.insync.replicas": str(max(1, replicas - 1))}
-    return Created(one.name, one.partitions, config, replicas)
+    return TopicToCreate(one.name, one.partitions, config, replicas)
 
 
-async def _await_leaders(cluster: Cluster, names: Sequence[str]) -> None:
+async def _await_leaders(cluster: KafkaCluster, names: Sequence[str]) -> None:
     """Waits until every topic is listed with a leader for each partition. Raises BrokerError after 20 s."""
     deadline = asyncio.get_running_loop().time() + _LEADERS_TIMEOUT_S
     while True:
@@ -93,14 +93,14 @@ async def _await_leaders(cluster: Cluster, names: Sequence[str]) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-async def last_status(cluster: Cluster, job: str) -> JobStatus | None:
+async def last_status(cluster: KafkaCluster, job: str) -> JobStatus | None:
     """Returns the job's newest committed heartbeat, or None. Raises WireError."""
-    scan = Scan(cluster, naming.STATUS, 0)
+    scan = InternalTopicScan(cluster, naming.STATUS, 0)
     await scan.refresh()
     return _decode_status(scan, job)
 
 
-def _decode_status(scan: Scan, job: str) -> JobStatus | None:
+def _decode_status(scan: InternalTopicScan, job: str) -> JobStatus | None:
     value = scan.fold.get(job_status.encode_key(JobKey(job)))
     try:
         return job_status.decode_job(value) if value is not None else None

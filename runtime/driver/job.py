@@ -17,26 +17,26 @@ from runtime.contract.records.job_status import JobState, JobStatus, SlotReport,
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.exits import JobExit
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver.application import Application
-from runtime.driver.clusters import Clusters
-from runtime.driver.commands import Commands, RefusedCommand
-from runtime.driver.destination import Destination, last_status, open_destination
+from runtime.driver.application import SparkSlotRunner
+from runtime.driver.clusters import DriverClusters
+from runtime.driver.commands import CommandHandler, RefusedCommand
+from runtime.driver.destination import OpenDestination, last_status, open_destination
 from runtime.driver.duties.flow_duties import FlowDuties
-from runtime.driver.flows.flows import Flows
-from runtime.driver.flows.takeover import Shared
+from runtime.driver.flows.flows import FlowManager
+from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.jvm import JvmSilent
-from runtime.driver.leadership import Pulse
+from runtime.driver.leadership import Leadership
 from runtime.driver.log import say
-from runtime.driver.metrics import JobMetrics, Replicas, flow_pictures
-from runtime.driver.slots.channel import Skipped, Tail, end_of, pause, post
-from runtime.driver.slots.fleet import Fleet
-from runtime.driver.slots.keeper import Surroundings
+from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_pictures
+from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
+from runtime.driver.slots.fleet import SlotManager
+from runtime.driver.slots.keeper import DriverContext
 from runtime.driver.slots.membership import Membership
-from runtime.driver.tasks import Tasks
+from runtime.driver.tasks import BackgroundTasks
 from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.errors import WireError
-from runtime.ledger.records import Record
-from runtime.metrics.picture import Picture
+from runtime.ledger.records import InternalRecord
+from runtime.metrics.picture import JobSnapshot
 from runtime.slot.callbacks import callback_failures
 from runtime.slot.log import log_event
 
@@ -45,7 +45,7 @@ _STOP_TIMEOUT_S = 10.0
 _NAMES_SHOWN, _NAME_LENGTH = 5, 100  # limits of the error text of a refused edit
 
 
-class Job:
+class JobRunner:
     """A Job runs until `stop`, a stop command or a fence, and returns how the process must exit.
 
     The clusters that it reaches, and how it reaches them, are those of the spec that it was started with:
@@ -56,37 +56,37 @@ class Job:
         self.spec = spec
         self._trusted = spec.clusters
         self.driver = uuid.uuid4().hex
-        self._clusters = Clusters(spec.job, spec.clusters, environ)
+        self._clusters = DriverClusters(spec.job, spec.clusters, environ)
         self._state: JobState = "starting"
         self._started = time.time()
         self._trouble = ""
-        self._skipped = Skipped(naming.CONTROL)
+        self._skipped = UnreadableRecordCounter(naming.CONTROL)
         self._stopping = asyncio.Event()
-        self._tasks = Tasks()
-        self._application: Application | None = None
-        self._pulse: Pulse | None = None
-        self._commands: Commands | None = None
+        self._tasks = BackgroundTasks()
+        self._application: SparkSlotRunner | None = None
+        self._pulse: Leadership | None = None
+        self._commands: CommandHandler | None = None
         self._editing: asyncio.Task[None] | None = None
-        self._flows: Flows | None = None
-        self._fleet: Fleet | None = None
+        self._flows: FlowManager | None = None
+        self._fleet: SlotManager | None = None
         self._metrics = JobMetrics(lambda: self.spec, self._snapshot)
-        self._replicas = Replicas()
+        self._replicas = ReplicaCounts()
         self._duties = FlowDuties(lambda: self.spec, self._clusters, self._tasks, self._reports)
 
     def stop(self) -> None:
         """Requests a graceful stop."""
         self._stopping.set()
 
-    async def run(self, application: asyncio.Future[Application]) -> JobExit:
+    async def run(self, application: asyncio.Future[SparkSlotRunner]) -> JobExit:
         """Runs the job to its end and returns the exit code."""
         with callback_failures(self._tasks.fail):
             return await self._run(application)
 
-    async def _run(self, application: asyncio.Future[Application]) -> JobExit:
+    async def _run(self, application: asyncio.Future[SparkSlotRunner]) -> JobExit:
         """Opens the destination, fences older drivers, starts the job, and waits until it stops, fails or
         is fenced.
         """
-        destination: Destination | None = None
+        destination: OpenDestination | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
         try:
             destination = await self._open_destination()
@@ -105,7 +105,7 @@ class Job:
                 host=socket.gethostname(),
                 process=os.getpid(),
             )
-            self._pulse = Pulse(writer, self.status)
+            self._pulse = Leadership(writer, self.status)
             if not await self._retry_until_done(self._pulse.beat):
                 return JobExit.STOPPED
             self._application = await application
@@ -153,10 +153,10 @@ class Job:
         reports = self._fleet.skipped.note if self._fleet is not None else ""
         return self._trouble or commands or self._skipped.note or reports or jvm or self._metrics.trouble
 
-    def _snapshot(self) -> Picture:
+    def _snapshot(self) -> JobSnapshot:
         """Returns the snapshot from which the metrics are made."""
         status = self.status()
-        return Picture(
+        return JobSnapshot(
             spec=self.spec,
             status=status,
             made_at=time.monotonic(),
@@ -170,7 +170,7 @@ class Job:
     def _reports(self) -> list[SlotReport]:
         return list(self._fleet.reports.values()) if self._fleet is not None else []
 
-    async def _open_destination(self) -> Destination | None:
+    async def _open_destination(self) -> OpenDestination | None:
         """Retries until the destination is open; returns None when the job is stopped meanwhile."""
         while not self._stopping.is_set():
             try:
@@ -180,7 +180,7 @@ class Job:
                 await pause(_PAUSE_S, self._stopping)
         return None
 
-    async def _open_writer(self, destination: Destination) -> DriverWriter | None:
+    async def _open_writer(self, destination: OpenDestination) -> DriverWriter | None:
         """Opens the driver's transactional id, which fences every older driver of the job (R10).
 
         Retries until it succeeds; returns None when the job is stopped meanwhile.
@@ -206,7 +206,7 @@ class Job:
                 return True
         return False
 
-    async def _start(self, destination: Destination, writer: DriverWriter, pulse: Pulse) -> None:
+    async def _start(self, destination: OpenDestination, writer: DriverWriter, pulse: Leadership) -> None:
         """Starts the flows, the slots, the heartbeat and the reader of commands.
 
         The end offsets of the status and control topics are read before the flows start, so that no report
@@ -216,7 +216,7 @@ class Job:
         spec, application = self.spec, self._application
         slots = spec.slots or await self._cores(application)
         membership = Membership(range(slots))
-        around = Surroundings(
+        around = DriverContext(
             job=spec.job,
             driver=self.driver,
             destination=spec.destination,
@@ -228,7 +228,7 @@ class Job:
             pulse=pulse,
             changed=self._changed,
         )
-        shared = Shared(
+        shared = FlowContext(
             job=spec.job,
             driver=self.driver,
             slots=slots,
@@ -242,22 +242,22 @@ class Job:
             changed=self._changed,
             holds=membership.holds,
         )
-        self._flows = Flows(shared, membership, self._tasks, self._duties.began)
-        self._fleet = Fleet(slots, around, self._flows.all, self._tasks, self._metrics.heard)
+        self._flows = FlowManager(shared, membership, self._tasks, self._duties.began)
+        self._fleet = SlotManager(slots, around, self._flows.all, self._tasks, self._metrics.heard)
         self._tasks.spawn(pulse.run(), "pulse")
         status_offset = await end_of(destination.cluster, naming.STATUS)
         control_offset = await end_of(destination.cluster, naming.CONTROL)
         self._flows.begin(spec)
         self._fleet.start(status_offset)
         await self._publish_spec(destination)
-        commands = self._commands = Commands(
+        commands = self._commands = CommandHandler(
             self._stopping.set, self._accept_loss, lambda spec: self._reconfigure(spec, destination)
         )
         self._tasks.spawn(self._read_commands(destination, control_offset, commands), "commands")
         self._editing = self._tasks.spawn(commands.run(), "edits")
         self._state = "running"
 
-    async def _cores(self, application: Application) -> int:
+    async def _cores(self, application: SparkSlotRunner) -> int:
         """Waits for the executors and returns the number of cores; it retries while the JVM does not
         answer.
         """
@@ -272,16 +272,18 @@ class Job:
         if self._fleet is not None:
             self._fleet.changed()
 
-    async def _publish_spec(self, destination: Destination) -> None:
+    async def _publish_spec(self, destination: OpenDestination) -> None:
         """Writes the spec that the job runs by to the status topic (R10)."""
-        record = Record(job_status.encode_key(SpecKey(self.spec.job)), job_status.encode(self.spec))
+        record = InternalRecord(job_status.encode_key(SpecKey(self.spec.job)), job_status.encode(self.spec))
         assert self._pulse is not None
         await self._pulse.still()
         await post(destination.cluster, naming.STATUS, [record])
 
-    async def _read_commands(self, destination: Destination, offset: int, commands: Commands) -> None:
+    async def _read_commands(
+        self, destination: OpenDestination, offset: int, commands: CommandHandler
+    ) -> None:
         """Reads the control topic and passes the commands for this job on, until cancelled."""
-        tail = Tail(destination.cluster, naming.CONTROL, offset, self._skipped)
+        tail = TopicTail(destination.cluster, naming.CONTROL, offset, self._skipped)
         mine = control.command_key(self.spec.job)
         while True:
             try:
@@ -303,7 +305,7 @@ class Job:
         stopped = self._fleet.stopped() if self._fleet is not None else ()
         self._flows.accept_loss(command.flow, stopped, command.partitions)
 
-    async def _reconfigure(self, spec: JobSpec, destination: Destination) -> None:
+    async def _reconfigure(self, spec: JobSpec, destination: OpenDestination) -> None:
         """Applies another spec.
 
         Raises RefusedCommand for another job, or for clusters that the job was not started with.
@@ -340,7 +342,7 @@ class Job:
                 await self._pulse.beat()
         log_event("driver_stopped", job=self.spec.job, driver=self.driver)
 
-    async def _fenced(self, error: DriverFenced, destination: Destination | None) -> JobExit:
+    async def _fenced(self, error: DriverFenced, destination: OpenDestination | None) -> JobExit:
         """Returns FENCED when another driver runs the job, so that the job is not started again.
 
         The coordinator also fences a driver that was silent for too long. Then the last heartbeat is still

@@ -13,7 +13,7 @@ from runtime.contract.spec import naming
 from runtime.driver.slots.channel import at
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 from runtime.slot.log import log_event
 
 EVERY_S = 1.0
@@ -25,13 +25,13 @@ def awake() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Writes(Protocol):
+class HeartbeatWriter(Protocol):
     """A heartbeat needs this method of the driver's transactional writer."""
 
-    async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None: ...
+    async def beat(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None: ...
 
 
-class Pulse:
+class Leadership:
     """A heartbeat commits the job's status under the driver's transactional id.
 
     Each duty first confirms that a heartbeat was committed seconds ago, so this process was the job's driver
@@ -39,7 +39,7 @@ class Pulse:
     """
 
     def __init__(
-        self, writer: Writes, status: Callable[[], JobStatus], clock: Callable[[], float] = awake
+        self, writer: HeartbeatWriter, status: Callable[[], JobStatus], clock: Callable[[], float] = awake
     ) -> None:
         self._writer = writer
         self._status = status
@@ -65,7 +65,7 @@ class Pulse:
     async def beat(self) -> None:
         """Commits one heartbeat. Raises DriverFenced, WireError."""
         status = self._status()
-        record = Record(job_status.encode_key(JobKey(status.job)), job_status.encode(status))
+        record = InternalRecord(job_status.encode_key(JobKey(status.job)), job_status.encode(status))
         async with self._beating:
             began = self._clock()
             await self._writer.beat(at(naming.STATUS), [record])

@@ -23,8 +23,8 @@ import uvloop  # noqa: E402
 from runtime.contract.client.values import ClientSettingsError  # noqa: E402
 from runtime.contract.spec.exits import JobExit  # noqa: E402
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec, decode  # noqa: E402
-from runtime.driver.application import Application, SparkNotStarted, start_application  # noqa: E402
-from runtime.driver.job import Job  # noqa: E402
+from runtime.driver.application import SparkNotStarted, SparkSlotRunner, start_application  # noqa: E402
+from runtime.driver.job import JobRunner  # noqa: E402
 from runtime.driver.jvm import JvmSilent  # noqa: E402
 from runtime.driver.log import say  # noqa: E402
 from runtime.driver.parent import die_with_parent  # noqa: E402
@@ -65,7 +65,7 @@ async def _run(spec: JobSpec) -> JobExit:
     A failed start of Spark stops the job.
     """
     loop = asyncio.get_running_loop()
-    job = Job(spec, os.environ)
+    job = JobRunner(spec, os.environ)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, job.stop)
     starting = loop.run_in_executor(None, start_application, spec.job)
@@ -90,7 +90,7 @@ async def _run(spec: JobSpec) -> JobExit:
     return ended
 
 
-async def _stop(starting: asyncio.Future[Application]) -> None:
+async def _stop(starting: asyncio.Future[SparkSlotRunner]) -> None:
     """Stops Spark if it was started; its remaining processes end with this process."""
     await asyncio.wait([starting])
     if starting.exception() is not None:

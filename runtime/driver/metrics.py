@@ -14,12 +14,12 @@ from prometheus_client import ProcessCollector
 
 from runtime.contract.records.job_status import JobStatus, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver.flows.flow import FlowWork
-from runtime.kafka.protocol.metadata import NO_LEADER, Topic
-from runtime.metrics.book import Book
+from runtime.driver.flows.flow import DriverFlow
+from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
+from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import JobCollector
-from runtime.metrics.endpoint import Endpoint
-from runtime.metrics.picture import ClusterPicture, FlowPicture, Picture
+from runtime.metrics.endpoint import MetricsEndpoint
+from runtime.metrics.picture import ClusterSnapshot, FlowSnapshot, JobSnapshot
 from runtime.metrics.readiness import unready
 
 _EVERY_S = 1.0
@@ -33,15 +33,15 @@ class JobMetrics:
     """
 
     def __init__(
-        self, spec: Callable[[], JobSpec], picture: Callable[[], Picture], again_s: float = _RETRY_S
+        self, spec: Callable[[], JobSpec], picture: Callable[[], JobSnapshot], again_s: float = _RETRY_S
     ) -> None:
-        self.book = Book()
+        self.book = SlotMetrics()
         self.trouble = ""
         self._spec = spec
         self._make = picture
         self._retry_s = again_s
-        self._newest: Picture | None = None
-        self._endpoint: Endpoint | None = None
+        self._newest: JobSnapshot | None = None
+        self._endpoint: MetricsEndpoint | None = None
         self._address: tuple[str, int | None] = ("", None)
 
     @property
@@ -89,9 +89,9 @@ class JobMetrics:
         self.trouble = ""
         return _EVERY_S
 
-    def _open_endpoint(self, host: str, port: int) -> Endpoint:
+    def _open_endpoint(self, host: str, port: int) -> MetricsEndpoint:
         collectors = [JobCollector(lambda: self._newest, self.book), ProcessCollector(registry=None)]
-        return Endpoint(host, port, collectors, lambda: unready(self._newest, time.monotonic()))
+        return MetricsEndpoint(host, port, collectors, lambda: unready(self._newest, time.monotonic()))
 
     def _close(self) -> None:
         if self._endpoint is not None:
@@ -99,25 +99,25 @@ class JobMetrics:
             self._endpoint = None
 
 
-def flow_pictures(status: JobStatus, flows: Iterable[FlowWork]) -> list[FlowPicture]:
+def flow_pictures(status: JobStatus, flows: Iterable[DriverFlow]) -> list[FlowSnapshot]:
     """Returns the snapshot of each flow that the status shows."""
     views = {view.flow: view for view in status.flows}
     return [
-        FlowPicture(flow.spec, views[flow.name], flow.partitions.keys(), flow.actions, flow.promoted)
+        FlowSnapshot(flow.spec, views[flow.name], flow.partitions.keys(), flow.actions, flow.promoted)
         for flow in flows
         if flow.name in views
     ]
 
 
-class Replicas:
+class ReplicaCounts:
     """A Replicas object counts each cluster listing once, because a large cluster has very many
     partitions.
     """
 
     def __init__(self) -> None:
-        self._counted: dict[str, tuple[Mapping[str, Topic], ClusterPicture]] = {}
+        self._counted: dict[str, tuple[Mapping[str, TopicMetadata], ClusterSnapshot]] = {}
 
-    def of(self, listed: Mapping[str, Mapping[str, Topic]]) -> dict[str, ClusterPicture]:
+    def of(self, listed: Mapping[str, Mapping[str, TopicMetadata]]) -> dict[str, ClusterSnapshot]:
         """Returns the partition counts of each listed cluster."""
         for name, topics in listed.items():
             if name not in self._counted or self._counted[name][0] is not topics:
@@ -125,12 +125,12 @@ class Replicas:
         return {name: counted for name, (_, counted) in self._counted.items()}
 
 
-def replicas(topics: Mapping[str, Topic]) -> ClusterPicture:
+def replicas(topics: Mapping[str, TopicMetadata]) -> ClusterSnapshot:
     """Counts the partitions of a listing, those below their replication factor, and those without a
     leader.
     """
     partitions = [one for topic in topics.values() for one in topic.partitions.values()]
-    return ClusterPicture(
+    return ClusterSnapshot(
         partitions=len(partitions),
         under_replicated=sum(len(one.in_sync) < len(one.replicas) for one in partitions),
         without_leader=sum(one.leader == NO_LEADER for one in partitions),

@@ -21,11 +21,11 @@ from runtime.contract.records.status import SlotStatus
 from runtime.contract.spec import assignment, naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.driver.parent import die_with_parent
-from runtime.driver.slots.channel import Tail, pause, post
-from runtime.kafka.cluster import Cluster
+from runtime.driver.slots.channel import TopicTail, pause, post
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.spec_clusters import named, opened
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 from runtime.slot import log
 from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
 
@@ -35,7 +35,7 @@ _REPEAT_S = 5.0  # an unchanged report is repeated: its age shows whether the sl
 _PAUSE_S = 0.5
 
 
-class Ticket(msgspec.Struct, frozen=True):
+class SlotStartRequest(msgspec.Struct, frozen=True):
     """A Ticket holds everything that a slot starts with.
 
     It is made for each submission, so it is never stale (fencing 3). Commands at or after `control_offset` in
@@ -49,21 +49,21 @@ class Ticket(msgspec.Struct, frozen=True):
     control_offset: int
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """An Ended value states how a slot ended, and why."""
+class SlotResult(msgspec.Struct, frozen=True):
+    """An SlotResult value states how a slot ended, and why."""
 
     how: Literal["stopped", "fenced", "outdated", "failed", "retried"]
     why: str = ""
 
 
-def encode(ticket: Ticket) -> bytes:
+def encode(ticket: SlotStartRequest) -> bytes:
     """Encodes a ticket as compressed JSON."""
     return zlib.compress(msgspec.json.encode(ticket), 1)
 
 
-def decode(text: bytes) -> Ticket:
+def decode(text: bytes) -> SlotStartRequest:
     """Decodes a ticket."""
-    return msgspec.json.decode(zlib.decompress(text), type=Ticket)
+    return msgspec.json.decode(zlib.decompress(text), type=SlotStartRequest)
 
 
 def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
@@ -76,26 +76,26 @@ def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
     log.start(os.environ)
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        ended = Ended("retried", "Spark started the task again by itself")
+        ended = SlotResult("retried", "Spark started the task again by itself")
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             ended = runner.run(_copy(decode(text)))
     yield msgspec.json.encode(ended)
 
 
-async def _copy(ticket: Ticket) -> Ended:
+async def _copy(ticket: SlotStartRequest) -> SlotResult:
     """Runs the slot of a ticket with its channel."""
     slot = Slot(ticket.spec, ticket.first)
     return await run_with_channel(slot, _ControlChannel(ticket, slot))
 
 
-class Channel(Protocol):
+class SlotChannel(Protocol):
     """A Channel is the slot's end of the connection to the driver."""
 
     async def run(self) -> None: ...
 
 
-async def run_with_channel(slot: Slot, line: Channel) -> Ended:
+async def run_with_channel(slot: Slot, line: SlotChannel) -> SlotResult:
     """Runs the slot until it ends.
 
     The slot fails when its channel fails, because no command would reach it any more.
@@ -110,24 +110,26 @@ async def run_with_channel(slot: Slot, line: Channel) -> Ended:
         return ended
     except Exception as error:  # noqa: BLE001 - the outermost edge: the driver submits the slot again
         log.log_event("slot_failed", level=logging.ERROR, trace=error, error=str(error))
-        return Ended("failed", f"{type(error).__name__}: {error}")
+        return SlotResult("failed", f"{type(error).__name__}: {error}")
     finally:
         channel_task.cancel()
         await asyncio.gather(channel_task, return_exceptions=True)
 
 
-def _ended(end: SlotEnd) -> Ended:
+def _ended(end: SlotEnd) -> SlotResult:
     """Returns how the slot ended as a value for the driver."""
     match end:
         case Stopped():
-            return Ended("stopped")
+            return SlotResult("stopped")
         case Fenced(why):
-            return Ended("fenced", why)
+            return SlotResult("fenced", why)
         case Outdated(why):
-            return Ended("outdated", why)
+            return SlotResult("outdated", why)
 
 
-async def listen(tail: Tail, ticket: Ticket, slot: Slot, on_assignment: Callable[[int], None]) -> None:
+async def listen(
+    tail: TopicTail, ticket: SlotStartRequest, slot: Slot, on_assignment: Callable[[int], None]
+) -> None:
     """Carries out the driver's commands to the slot as they arrive; a record that can't be read is skipped.
 
     `on_assignment` gets the version of each assignment before the slot does.
@@ -166,7 +168,7 @@ class _ControlChannel:
     It retries its failures and never disturbs the copying.
     """
 
-    def __init__(self, ticket: Ticket, slot: Slot) -> None:
+    def __init__(self, ticket: SlotStartRequest, slot: Slot) -> None:
         self._ticket = ticket
         self._slot = slot
         spec = ticket.spec
@@ -182,20 +184,20 @@ class _ControlChannel:
                     await asyncio.gather(self._listen(cluster), self._report(cluster))
             await asyncio.sleep(_PAUSE_S)
 
-    async def _open_cluster(self) -> Cluster:
+    async def _open_cluster(self) -> KafkaCluster:
         """Opens the destination cluster with the slot's client id. Raises WireError."""
         spec = self._ticket.spec
         return await opened(spec.destination, named(spec.cluster, client_id(spec.job, spec.slot)), os.environ)
 
-    async def _listen(self, cluster: Cluster) -> None:
-        tail = Tail(cluster, naming.CONTROL, self._ticket.control_offset)
+    async def _listen(self, cluster: KafkaCluster) -> None:
+        tail = TopicTail(cluster, naming.CONTROL, self._ticket.control_offset)
         await listen(tail, self._ticket, self._slot, self._note_version)
 
     def _note_version(self, version: int) -> None:
         self._newest = max(self._newest, version)
         self._assigned.set()
 
-    async def _report(self, cluster: Cluster) -> None:
+    async def _report(self, cluster: KafkaCluster) -> None:
         """Sends the slot's status when it changed, at most once a second, and at least every five seconds.
 
         A new assignment is acknowledged at once, because the driver waits for it.
@@ -210,7 +212,7 @@ class _ControlChannel:
             if is_new or due >= _REPEAT_S or (due >= _REPORT_S and _differs(status, sent)):
                 report = SlotReport(self._ticket.driver, self._ticket.attempt, status)
                 try:
-                    await post(cluster, naming.STATUS, [Record(self._key, job_status.encode(report))])
+                    await post(cluster, naming.STATUS, [InternalRecord(self._key, job_status.encode(report))])
                 except WireError:
                     await asyncio.sleep(_PAUSE_S)
                     continue

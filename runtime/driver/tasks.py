@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 
 
-class Tasks:
+class BackgroundTasks:
     """A Tasks object owns the job's background tasks. `failed` gets the first exception of any of them."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 
 from runtime.contract.records.ledger import LedgerKey, LedgerValue
 from runtime.contract.spec.assignment import driver_transactional_id
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.fields import Reader, Writer
@@ -27,7 +27,7 @@ from runtime.kafka.protocol.transactions import (
 from runtime.kafka.queries.partitions import coordinated
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.ledger.ledger_writer import BATCH_BYTES, LedgerWriter
-from runtime.ledger.records import Record, chunks
+from runtime.ledger.records import InternalRecord, chunks
 
 TIMEOUT_MS = 30_000
 _FENCED = frozenset(
@@ -51,13 +51,13 @@ class DriverWriter(LedgerWriter):
     solve.
     """
 
-    def __init__(self, cluster: Cluster, transactional_id: str, identity: ProducerIdentity) -> None:
+    def __init__(self, cluster: KafkaCluster, transactional_id: str, identity: ProducerIdentity) -> None:
         super().__init__(cluster, transactional_id, identity)
         self._lock = asyncio.Lock()
         self._broken = False
 
     @classmethod
-    async def begin(cls, cluster: Cluster, job: str) -> Self:
+    async def begin(cls, cluster: KafkaCluster, job: str) -> Self:
         """Initialises the driver's transactional id, which fences any earlier driver of the job.
 
         Raises WireError.
@@ -77,7 +77,7 @@ class DriverWriter(LedgerWriter):
                 raise self._as_fenced(error) from error
             self._broken = False
 
-    async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None:
+    async def beat(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
         """Commits records of the status topic.
 
         Once it returns, no other driver had initialised the id at the moment of the commit.

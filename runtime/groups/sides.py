@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from runtime.contract.groups.decisions import Item, is_ours
-from runtime.contract.groups.translate import At, Nowhere, Pending, Position, by_time, clamped, merged
+from runtime.contract.groups.decisions import GroupPartition, is_ours
+from runtime.contract.groups.translate import (
+    PendingTranslation,
+    Position,
+    TranslatedOffset,
+    UntranslatableOffset,
+    by_time,
+    clamped,
+    merged,
+)
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.records.ledger import Progress
 from runtime.contract.spec.route import Router
 from runtime.groups.translator import Translator
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
 from runtime.ledger.checkpoints import Checkpoints
-from runtime.ledger.consumer_times import Times
+from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.offset_maps import Atlas, atlas_at
+from runtime.ledger.offset_maps import OffsetMaps, atlas_at
 
 RECREATED_HERE = "the topic at the destination is not the one that was copied into"
 NO_MAPS = "both sides write the topic, and the source's maps can't be read"
@@ -27,7 +35,7 @@ RECREATED_THERE = "the topic at the source is not the one that was copied"
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedOffset:
     """The translation of an offset: a partition at the destination, and the position in it.
 
     `floor` is the smallest position over the other origins, where several clusters write the topic.
@@ -38,7 +46,7 @@ class Placed:
     floor: int | None = None
 
 
-class Sides:
+class GroupOffsetSides:
     """The checkpoints, offset maps and clients of both sides of a flow.
 
     It is created again when a cluster is opened again. Without a source, only the destination's data is
@@ -46,7 +54,11 @@ class Sides:
     """
 
     def __init__(
-        self, flow: str, source: Cluster | None, destination: Cluster, times: Times | None = None
+        self,
+        flow: str,
+        source: KafkaCluster | None,
+        destination: KafkaCluster,
+        times: ConsumerTimeTable | None = None,
     ) -> None:
         self.source = source
         self.destination = destination
@@ -54,8 +66,8 @@ class Sides:
         self._flow = flow
         self._source_checkpoints = Checkpoints(source) if source is not None else None
         self._destination_checkpoints = Checkpoints(destination)
-        self._destination_maps: Atlas | None = None
-        self._source_maps: Atlas | None = None
+        self._destination_maps: OffsetMaps | None = None
+        self._source_maps: OffsetMaps | None = None
         self._translator: Translator | None = None
 
     async def refresh(self, router: Router, ledger: Ledger, topics: Iterable[str]) -> None:
@@ -65,7 +77,7 @@ class Sides:
         offsets.
         """
         if self._destination_maps is None:
-            self._destination_maps = Atlas(self.destination, ledger)
+            self._destination_maps = OffsetMaps(self.destination, ledger)
         source_maps = self._source_maps
         if source_maps is None and self.source is not None:
             source_maps = await atlas_at(self.source)
@@ -79,12 +91,12 @@ class Sides:
             await self.times.refresh()
         await self._translator.refresh(topics)
 
-    def progress(self, item: Item) -> Progress | None:
+    def progress(self, item: GroupPartition) -> Progress | None:
         """Returns the flow's committed progress of the item's partition."""
         assert self._translator is not None
         return self._translator.progress(item.topic, item.partition)
 
-    def last(self, item: Item) -> Checkpoint | None:
+    def last(self, item: GroupPartition) -> Checkpoint | None:
         """Returns the flow's last checkpoint of the item."""
         return self._destination_checkpoints.get(CheckpointKey(self._flow, *item))
 
@@ -93,7 +105,7 @@ class Sides:
         found = self._destination_checkpoints.at(group, *at)
         return frozenset(offset for checkpoint in found for offset in checkpoint.ours)
 
-    def is_ours(self, item: Item, committed: int) -> bool:
+    def is_ours(self, item: GroupPartition, committed: int) -> bool:
         """Returns whether another flow of this product committed the offset at the source."""
         return self._source_checkpoints is not None and is_ours(committed, self._source_checkpoints.at(*item))
 
@@ -102,19 +114,19 @@ class Sides:
         assert self._translator is not None
         return bool(self._translator.origins(topic))
 
-    async def place(self, offsets: Mapping[Item, int]) -> dict[Item, Placed]:
+    async def place(self, offsets: Mapping[GroupPartition, int]) -> dict[GroupPartition, PlacedOffset]:
         """Returns the translated positions, never below the destination's log start. Raises WireError.
 
         The position of a recreated topic is pending.
         """
         assert self._translator is not None
-        source_topics: dict[str, Topic] | None = None
+        source_topics: dict[str, TopicMetadata] | None = None
         if self.source is not None:
             source_topics = await self._topics(self.source, {item.topic for item in offsets})
         progress = {item: self._translator.progress(item.topic, item.partition) for item in offsets}
         names = {one.destination_topic for one in progress.values() if one is not None}
         destination_topics = await self._topics(self.destination, names)
-        found: dict[Item, Placed] = {}
+        found: dict[GroupPartition, PlacedOffset] = {}
         for item, committed in offsets.items():
             known = progress[item]
             at = TopicPartition(known.destination_topic if known is not None else "", item.partition)
@@ -124,23 +136,25 @@ class Sides:
                 and source_topics is not None
                 and not _same(source_topics.get(item.topic), known.source_topic_id)
             ):
-                position = Pending(RECREATED_THERE)
+                position = PendingTranslation(RECREATED_THERE)
             elif known is not None and not _same(
                 destination_topics.get(at.topic), known.destination_topic_id
             ):
-                position = Pending(RECREATED_HERE)
+                position = PendingTranslation(RECREATED_HERE)
             else:
                 position = self._translator.position(item.topic, item.partition, committed)
-            found[item] = Placed(at, position)
+            found[item] = PlacedOffset(at, position)
         found |= await self._by_time(found, offsets)
         return await self._clamp(
             {item: self._merged(item, one, offsets[item]) for item, one in found.items()}
         )
 
-    async def _by_time(self, found: Mapping[Item, Placed], offsets: Mapping[Item, int]) -> dict[Item, Placed]:
+    async def _by_time(
+        self, found: Mapping[GroupPartition, PlacedOffset], offsets: Mapping[GroupPartition, int]
+    ) -> dict[GroupPartition, PlacedOffset]:
         """Returns the positions of offsets below the map, by record timestamp. Raises WireError."""
         times = self.times
-        below = {item: one for item, one in found.items() if isinstance(one.position, Nowhere)}
+        below = {item: one for item, one in found.items() if isinstance(one.position, UntranslatableOffset)}
         if times is None or not below:
             return {}
         assert self._translator is not None
@@ -153,25 +167,29 @@ class Sides:
                 timed[item] = replace(below[item], position=by_time(first, own.destination_low))
         return timed
 
-    def _merged(self, item: Item, placed: Placed, committed: int) -> Placed:
+    def _merged(self, item: GroupPartition, placed: PlacedOffset, committed: int) -> PlacedOffset:
         """Returns the position bounded by the floor, for a topic that several clusters write."""
         assert self._translator is not None
         if not self.merged(item.topic):
             return placed
-        floor: int | Pending | None
+        floor: int | PendingTranslation | None
         if self.source is not None:
             floor = self._translator.floor(item.topic, item.partition, committed)
         else:
             floor = self._last_floor(item, committed)
         match floor:
-            case Pending():
-                return replace(placed, position=floor) if isinstance(placed.position, At) else placed
+            case PendingTranslation():
+                return (
+                    replace(placed, position=floor)
+                    if isinstance(placed.position, TranslatedOffset)
+                    else placed
+                )
             case None:
                 return placed
             case offset:
                 return replace(placed, position=merged(placed.position, [offset]), floor=offset)
 
-    def _last_floor(self, item: Item, committed: int) -> int | Pending:
+    def _last_floor(self, item: GroupPartition, committed: int) -> int | PendingTranslation:
         """Returns the floor of the last checkpoint, which was computed from the source's maps.
 
         The floor of an earlier commit is smaller, so it is safe.
@@ -179,12 +197,14 @@ class Sides:
         last = self.last(item)
         if last is not None and last.source <= committed and last.floor >= 0:
             return last.floor
-        return Pending(NO_MAPS)
+        return PendingTranslation(NO_MAPS)
 
-    async def _topics(self, cluster: Cluster, names: Collection[str]) -> dict[str, Topic]:
+    async def _topics(self, cluster: KafkaCluster, names: Collection[str]) -> dict[str, TopicMetadata]:
         return await cluster.topics(names, fresh=True) if names else {}
 
-    async def _clamp(self, found: Mapping[Item, Placed]) -> dict[Item, Placed]:
+    async def _clamp(
+        self, found: Mapping[GroupPartition, PlacedOffset]
+    ) -> dict[GroupPartition, PlacedOffset]:
         """Returns the positions raised to the destination's log start where they are below it."""
         wanted = {one.at for one in found.values() if one.at.topic}
         starts = await list_offsets(self.destination, dict.fromkeys(wanted, EARLIEST)) if wanted else {}
@@ -194,7 +214,7 @@ class Sides:
         }
 
 
-def _same(topic: Topic | None, known: bytes) -> bool:
+def _same(topic: TopicMetadata | None, known: bytes) -> bool:
     """Returns whether a topic exists and still has the known id."""
     return topic is not None and topic.error is ErrorCode.NONE and topic.id == known
 
@@ -204,6 +224,6 @@ def _clamped(position: Position, start: ListedOffset | ErrorCode | None) -> Posi
         case ListedOffset(offset=offset):
             return clamped(position, offset)
         case ErrorCode():
-            return Pending(f"where the destination's log starts is not known: {start.name}")
+            return PendingTranslation(f"where the destination's log starts is not known: {start.name}")
         case None:
             return position

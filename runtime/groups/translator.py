@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runtime.contract.groups.origins import Origin, origins_of
-from runtime.contract.groups.translate import Pending, Position, arriving, position, unread
+from runtime.contract.groups.origins import SourceTopicWriter, origins_of
+from runtime.contract.groups.translate import PendingTranslation, Position, arriving, position, unread
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec.route import Router
-from runtime.ledger.offset_maps import Atlas
+from runtime.ledger.offset_maps import OffsetMaps
 
 NO_PROGRESS = "nothing of this partition was copied yet"
 SEALING = "its offset map is being written"
@@ -18,12 +18,14 @@ SEALING = "its offset map is being written"
 class Translator:
     """A translator owns the routes of one flow and reads the offset maps of both sides."""
 
-    def __init__(self, flow: str, router: Router, destination_maps: Atlas, source_maps: Atlas | None) -> None:
+    def __init__(
+        self, flow: str, router: Router, destination_maps: OffsetMaps, source_maps: OffsetMaps | None
+    ) -> None:
         self._way = router.ways[flow]
         self._router = router
         self._destination_maps = destination_maps
         self._source_maps = source_maps
-        self._origins: dict[str, tuple[Origin, ...]] = {}
+        self._origins: dict[str, tuple[SourceTopicWriter, ...]] = {}
 
     async def refresh(self, topics: Iterable[str]) -> None:
         """Reads the maps that the translation of these topics needs. Raises WireError."""
@@ -48,10 +50,10 @@ class Translator:
         """Returns the position of a committed offset by the flow's own map only."""
         drawn = self._destination_maps.drawn(self._key(topic, partition))
         if drawn is None:
-            return Pending(NO_PROGRESS if self.progress(topic, partition) is None else SEALING)
+            return PendingTranslation(NO_PROGRESS if self.progress(topic, partition) is None else SEALING)
         return position(drawn.offsets, committed, trimmed=drawn.trimmed)
 
-    def floor(self, topic: str, partition: int, committed: int) -> int | Pending | None:
+    def floor(self, topic: str, partition: int, committed: int) -> int | PendingTranslation | None:
         """Returns the smallest position over the other origins, for a topic that several clusters write.
 
         It only grows, so an older value never skips records either. It is None for any other topic.
@@ -60,10 +62,10 @@ class Translator:
         if not origins:
             return None
         if any(self._sealing(one, partition) for one in origins):
-            return Pending(SEALING)
+            return PendingTranslation(SEALING)
         return min(self._not_read(one, partition, committed) for one in origins)
 
-    def origins(self, topic: str) -> tuple[Origin, ...]:
+    def origins(self, topic: str) -> tuple[SourceTopicWriter, ...]:
         """Returns the other clusters from which records of the topic come."""
         if topic not in self._origins:
             self._origins[topic] = origins_of(self._router, self._way.route.flow, topic)
@@ -72,7 +74,7 @@ class Translator:
     def _key(self, topic: str, partition: int) -> PartitionKey:
         return PartitionKey(self._way.route.flow, topic, partition)
 
-    def _sealing(self, origin: Origin, partition: int) -> bool:
+    def _sealing(self, origin: SourceTopicWriter, partition: int) -> bool:
         """Returns whether a map of the origin is being written."""
         back = PartitionKey(origin.back, origin.topic, partition)
         brings = PartitionKey(origin.brings or "", origin.topic, partition)
@@ -80,7 +82,7 @@ class Translator:
             self._source_maps is not None and self._source_maps.sealing(back)
         )
 
-    def _not_read(self, origin: Origin, partition: int, committed: int) -> int:
+    def _not_read(self, origin: SourceTopicWriter, partition: int, committed: int) -> int:
         """Returns the position of the first record of an origin that the group has not read."""
         key = PartitionKey(origin.back, origin.topic, partition)
         first = unread(self._source_maps.map(key) if self._source_maps is not None else None, committed)

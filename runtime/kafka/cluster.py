@@ -22,7 +22,7 @@ from runtime.kafka.protocol.metadata import (
     MetadataRequest,
     MetadataResponse,
     Partition,
-    Topic,
+    TopicMetadata,
 )
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
@@ -34,7 +34,7 @@ CONTROL = "control"
 ATTEMPT_S = 10.0  # for one broker, where another could answer as well
 
 
-class Cluster:
+class KafkaCluster:
     """Made by `open`, used in one event loop, closed once. Methods raise wire errors and nothing else."""
 
     def __init__(self, settings: WireSettings) -> None:
@@ -105,7 +105,7 @@ class Cluster:
         connection = await self.connection(node, purpose, within)
         return await connection.call(request, within)
 
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         """By name; one that does not exist, or may not be seen, is there with its error.
 
         From the cache, unless `fresh`, or what is cached has an error, no leader, or is old.
@@ -124,20 +124,20 @@ class Cluster:
                     await self.ask_any(MetadataRequest(stale))
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
-    async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, Topic]:
+    async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicMetadata]:
         """Asked for now. An id that the cluster does not know is there with its error and an empty name."""
         response = await self.ask_any(MetadataRequest((), tuple(ids)))
         return {topic.id: topic for topic in response.topics}
 
-    async def all_topics(self) -> dict[str, Topic]:
+    async def all_topics(self) -> dict[str, TopicMetadata]:
         response = await self.ask_any(MetadataRequest(None))
         return {topic.name: topic for topic in response.topics}
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> TopicMetadata | None:
         """As it was last heard of; asks nobody."""
         return self._topics.by_name(name)
 
-    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+    def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
         return self._topics.by_id(topic_id)
 
     def leader(self, topic: str, partition: int) -> Partition | None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 
 
@@ -34,12 +34,12 @@ def named(spec: ClusterSpec, client_id: str) -> ClusterSpec:
     return replace(spec, client={**spec.client, "client.id": client_id})
 
 
-async def opened(name: str, spec: ClusterSpec, environ: Mapping[str, str]) -> Cluster:
+async def opened(name: str, spec: ClusterSpec, environ: Mapping[str, str]) -> KafkaCluster:
     """Raises WireError, WrongCluster, ClientSettingsError."""
     secrets = ClientSecrets(environ)
     settings = secrets.resolve(spec.bootstrap, spec.client)
     wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
-    cluster = await Cluster.open(wire)
+    cluster = await KafkaCluster.open(wire)
     if spec.id is not None and cluster.cluster_id != spec.id:
         await cluster.close()
         raise WrongCluster(f"{name} is cluster {cluster.cluster_id}, pinned is {spec.id}")

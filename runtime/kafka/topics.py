@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.fields import NO_TOPIC_ID
-from runtime.kafka.protocol.metadata import NO_LEADER, Topic
+from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 
 _LONG_AGO = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    topic: Topic
+    topic: TopicMetadata
     heard_at: float
 
 
@@ -26,7 +26,7 @@ class TopicCache:
         self._by_name: dict[str, _Entry] = {}
         self._names: dict[bytes, str] = {}
 
-    def store(self, topics: Iterable[Topic], now: float) -> None:
+    def store(self, topics: Iterable[TopicMetadata], now: float) -> None:
         for topic in topics:
             if not topic.name:
                 self._forget_id(topic.id)
@@ -39,11 +39,11 @@ class TopicCache:
             if topic.id != NO_TOPIC_ID:
                 self._names[topic.id] = topic.name
 
-    def by_name(self, name: str) -> Topic | None:
+    def by_name(self, name: str) -> TopicMetadata | None:
         entry = self._by_name.get(name)
         return entry.topic if entry else None
 
-    def by_id(self, topic_id: bytes) -> Topic | None:
+    def by_id(self, topic_id: bytes) -> TopicMetadata | None:
         return self.by_name(self._names.get(topic_id, ""))
 
     def stale(self, names: Iterable[str], now: float) -> list[str]:
@@ -82,7 +82,7 @@ class TopicCache:
             self._by_name.pop(name, None)
 
 
-def _newest(told: Topic, known: Topic) -> Topic:
+def _newest(told: TopicMetadata, known: TopicMetadata) -> TopicMetadata:
     """A broker that is behind names leaders that were deposed: those are not believed."""
     if told.id == NO_TOPIC_ID:
         return told

@@ -7,11 +7,11 @@ import yaml
 
 from runtime.lab.brokers.properties import render
 from runtime.lab.brokers.security import ADMIN
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.files import write
 
 
-def write_for(cluster: Cluster) -> None:
+def write_for(cluster: LabKafkaCluster) -> None:
     """Writes the client files of each user of the cluster."""
     for user in cluster.users or (ADMIN,):
         for_java, for_topology = cluster.client_files(user)
@@ -24,7 +24,7 @@ def topology_file(home: Path) -> Path:
     return home / "topology.yaml"
 
 
-def write_topology(home: Path, clusters: Mapping[str, Cluster]) -> None:
+def write_topology(home: Path, clusters: Mapping[str, LabKafkaCluster]) -> None:
     """Writes the `clusters:` section of a topology for this lab."""
     known = {}
     for name, cluster in clusters.items():

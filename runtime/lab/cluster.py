@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any, TypeAlias, assert_never
 
 from runtime.lab.brokers.security import ADMIN, SCRAM, jaas, java_tls
-from runtime.lab.spec import ClusterSpec, Node, Security
+from runtime.lab.spec import BrokerPorts, LabClusterSpec, Security
 
 Settings: TypeAlias = dict[str, str | dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """A Cluster is a created cluster in its folder."""
+class LabKafkaCluster:
+    """A LabKafkaCluster is a created cluster in its folder."""
 
-    spec: ClusterSpec
+    spec: LabClusterSpec
     cluster_id: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[BrokerPorts, ...]
     folder: Path
 
     @property
@@ -88,23 +88,23 @@ class Cluster:
             case never:
                 assert_never(never)
 
-    def address(self, node: Node) -> str:
+    def address(self, node: BrokerPorts) -> str:
         return f"{self.spec.host}:{node.port}"
 
-    def node(self, number: int) -> Node:
+    def node(self, number: int) -> BrokerPorts:
         return next(node for node in self.nodes if node.id == number)
 
     def listener(self, name: str) -> dict[int, str]:
         """Returns the real address of a further listener, by node; a proxy connects to it."""
         return {node.id: f"{self.spec.host}:{node.listener_ports[name]}" for node in self.nodes}
 
-    def home_of(self, node: Node) -> Path:
+    def home_of(self, node: BrokerPorts) -> Path:
         return self.folder / str(node.id)
 
-    def properties_file(self, node: Node) -> Path:
+    def properties_file(self, node: BrokerPorts) -> Path:
         return self.home_of(node) / "server.properties"
 
-    def log_file(self, node: Node) -> Path:
+    def log_file(self, node: BrokerPorts) -> Path:
         return self.home_of(node) / "broker.log"
 
     def logging_file(self) -> Path:

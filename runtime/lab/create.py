@@ -11,11 +11,11 @@ import msgspec
 from runtime.lab import clients
 from runtime.lab.brokers import ports, properties, storage
 from runtime.lab.brokers.security import CONTROLLER
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
 from runtime.lab.kit.kit import Kit
-from runtime.lab.spec import ClusterSpec, Node, Record, Security
+from runtime.lab.spec import BrokerPorts, LabClusterSpec, Security, StoredLabCluster
 
 RECORD = "cluster.json"
 MARK = ".repl-lab"
@@ -33,32 +33,32 @@ logger.shutdown.level=ERROR
 """
 
 
-def load_all(home: Path) -> dict[str, Cluster]:
+def load_all(home: Path) -> dict[str, LabKafkaCluster]:
     """Returns the existing clusters by name; a cluster whose creation was not completed does not exist."""
     found = (_load(path) for path in sorted(home.glob(f"*/{RECORD}")))
     return {cluster.name: cluster for cluster in found}
 
 
-def _load(path: Path) -> Cluster:
+def _load(path: Path) -> LabKafkaCluster:
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=Record)
+        record = msgspec.json.decode(path.read_bytes(), type=StoredLabCluster)
     except (msgspec.DecodeError, LabError) as problem:
         raise LabError(
             f"is not a cluster of this version of the lab: {problem}",
             "remove its folder and bring it up again",
             where=str(path),
         ) from problem
-    return Cluster(record.spec, record.cluster_id, record.nodes, path.parent)
+    return LabKafkaCluster(record.spec, record.cluster_id, record.nodes, path.parent)
 
 
-def require_same(cluster: Cluster, spec: ClusterSpec) -> None:
+def require_same(cluster: LabKafkaCluster, spec: LabClusterSpec) -> None:
     """Raises LabError if the spec differs from the existing cluster's, because that would change a cluster
     with data.
     """
     asked = replace(spec, port=spec.port or cluster.spec.port)
     differing = [
         f"{field.name} {getattr(cluster.spec, field.name)!s}, not {getattr(asked, field.name)!s}"
-        for field in fields(ClusterSpec)
+        for field in fields(LabClusterSpec)
         if getattr(cluster.spec, field.name) != getattr(asked, field.name)
     ]
     if differing:
@@ -69,16 +69,20 @@ def require_same(cluster: Cluster, spec: ClusterSpec) -> None:
         )
 
 
-def create(home: Path, specs: Sequence[ClusterSpec], known: Iterable[Cluster], kit: Kit) -> list[Cluster]:
+def create(
+    home: Path, specs: Sequence[LabClusterSpec], known: Iterable[LabKafkaCluster], kit: Kit
+) -> list[LabKafkaCluster]:
     """Creates clusters that are ready to launch.
 
     The record is written last: without it the cluster does not exist.
     """
-    made: list[Cluster] = []
+    made: list[LabKafkaCluster] = []
     passwords: dict[str, Mapping[str, str]] = {}
     taken = {port for cluster in known for port in _ports(cluster.nodes)}
     for spec in specs:
-        cluster = Cluster(spec, storage.new_id(), ports.assign(spec, frozenset(taken)), home / spec.name)
+        cluster = LabKafkaCluster(
+            spec, storage.new_id(), ports.assign(spec, frozenset(taken)), home / spec.name
+        )
         require_ports(cluster, cluster.nodes)
         taken |= set(_ports(cluster.nodes))
         made.append(cluster)
@@ -86,29 +90,29 @@ def create(home: Path, specs: Sequence[ClusterSpec], known: Iterable[Cluster], k
         passwords[cluster.name] = _write_files(cluster)
     storage.format_all(kit, made, passwords)
     for cluster in made:
-        record = Record(cluster.spec, cluster.cluster_id, cluster.nodes)
+        record = StoredLabCluster(cluster.spec, cluster.cluster_id, cluster.nodes)
         write(cluster.folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=1).decode())
     return made
 
 
-def require_ports(cluster: Cluster, nodes: Iterable[Node]) -> None:
+def require_ports(cluster: LabKafkaCluster, nodes: Iterable[BrokerPorts]) -> None:
     """Raises LabError if a port of these nodes is taken."""
     for port in _ports(nodes):
         ports.require_free(cluster.spec, port)
 
 
-def discard(cluster: Cluster) -> None:
+def discard(cluster: LabKafkaCluster) -> None:
     """Removes the record of a cluster that never came up; its logs stay until the next creation."""
     (cluster.folder / RECORD).unlink(missing_ok=True)
 
 
-def _ports(nodes: Iterable[Node]) -> list[int]:
+def _ports(nodes: Iterable[BrokerPorts]) -> list[int]:
     return [
         port for node in nodes for port in (node.port, node.controller_port, *node.listener_ports.values())
     ]
 
 
-def _write_files(cluster: Cluster) -> Mapping[str, str]:
+def _write_files(cluster: LabKafkaCluster) -> Mapping[str, str]:
     _claim(cluster.folder)
     passwords = _secrets(cluster)
     write(cluster.logging_file(), _LOGGING)
@@ -134,7 +138,7 @@ def ours(folder: Path) -> bool:
     return (folder / MARK).is_file()
 
 
-def _secrets(cluster: Cluster) -> Mapping[str, str]:
+def _secrets(cluster: LabKafkaCluster) -> Mapping[str, str]:
     users = cluster.users
     if cluster.spec.security is Security.TLS:
         # Only this mode needs the import.

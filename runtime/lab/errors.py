@@ -16,5 +16,5 @@ class LabError(Exception):
         return f"{where}{self.what}{tail}"
 
 
-class Busy(LabError):
+class LabBusy(LabError):
     """Another process holds the lock of the folder."""

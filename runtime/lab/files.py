@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runtime.lab.errors import Busy, LabError
+from runtime.lab.errors import LabBusy, LabError
 
 
 def write(path: Path, text: str, *, secret: bool = False) -> None:
@@ -56,7 +56,7 @@ def _acquire(fd: int, path: Path, what: str, patience: float) -> None:
             if time.monotonic() < deadline:
                 time.sleep(0.05)
                 continue
-            raise Busy(
+            raise LabBusy(
                 f"{what} cannot begin: {_holder(path)} is at work there",
                 "wait until it is done, or use another --home",
                 where=str(path.parent),

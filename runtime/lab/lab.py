@@ -18,14 +18,14 @@ from pathlib import Path
 
 from runtime.lab import clients, create
 from runtime.lab.brokers import processes
-from runtime.lab.brokers.launch import Broker, kill, launch
-from runtime.lab.cluster import Cluster
+from runtime.lab.brokers.launch import LabBroker, kill, launch
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained
 from runtime.lab.kit import jars, tools
 from runtime.lab.kit.ivy import Report
 from runtime.lab.kit.kit import Kit, obtain, quicken
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 from runtime.lab.status import LabStatus, look
 
 TIMEOUT = 180.0  # a broker that died is reported at once; the timeout is for busy machines
@@ -39,9 +39,9 @@ class Lab:
     def __init__(self, home: Path, *, report: Report = jars.silent) -> None:
         self.home = home.absolute()
         self.report = report
-        self.clusters: dict[str, Cluster] = create.load_all(self.home)
+        self.clusters: dict[str, LabKafkaCluster] = create.load_all(self.home)
 
-    def up(self, specs: Sequence[ClusterSpec], *, timeout: float = TIMEOUT) -> None:
+    def up(self, specs: Sequence[LabClusterSpec], *, timeout: float = TIMEOUT) -> None:
         """Brings these clusters up: creates missing ones, starts those that do not run, and leaves running
         ones unchanged.
 
@@ -142,10 +142,10 @@ class Lab:
         ):
             yield
 
-    def _run(self, kit: Kit, clusters: Sequence[Cluster], timeout: float) -> None:
-        self._launch(kit, [Broker(one, node) for one in clusters for node in one.nodes], timeout)
+    def _run(self, kit: Kit, clusters: Sequence[LabKafkaCluster], timeout: float) -> None:
+        self._launch(kit, [LabBroker(one, node) for one in clusters for node in one.nodes], timeout)
 
-    def _launch(self, kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
+    def _launch(self, kit: Kit, brokers: Sequence[LabBroker], timeout: float) -> None:
         """Starts those brokers that do not run and continues paused ones. Raises LabError."""
         running = processes.find([broker.cluster for broker in brokers])
         for process in running.values():
@@ -167,7 +167,7 @@ class Lab:
         """
         self.report("preparing Kafka, once", 0, 1)
         one = Lab(scratch)
-        spec = ClusterSpec("once", jvm=(f"-XX:ArchiveClassesAtExit={archive}",))
+        spec = LabClusterSpec("once", jvm=(f"-XX:ArchiveClassesAtExit={archive}",))
         scratch.mkdir()
         made = create.create(scratch, [spec], (), kit)
         try:
@@ -177,7 +177,7 @@ class Lab:
             processes.stop(made, grace=0)
         self.report("preparing Kafka, once", 1, 1)
 
-    def _running(self, address: str) -> list[processes.Process]:
+    def _running(self, address: str) -> list[processes.BrokerProcess]:
         running = processes.find(self.clusters.values())
         brokers = self._find(address)
         stopped = [broker for broker in brokers if broker.key not in running]
@@ -185,7 +185,7 @@ class Lab:
             raise LabError(f"{stopped[0]} does not run", f"repl lab start {stopped[0]}")
         return [running[broker.key] for broker in brokers]
 
-    def _cluster(self, name: str) -> Cluster:
+    def _cluster(self, name: str) -> LabKafkaCluster:
         if name in self.clusters:
             return self.clusters[name]
         known = ", ".join(self.clusters)
@@ -195,7 +195,7 @@ class Lab:
             where=str(self.home),
         )
 
-    def _find(self, address: str) -> list[Broker]:
+    def _find(self, address: str) -> list[LabBroker]:
         """Returns the brokers of an address: a cluster (dc1) or one broker (dc1:2). Raises LabError."""
         name, _, number = address.partition(":")
         cluster = self._cluster(name)
@@ -204,7 +204,7 @@ class Lab:
             raise LabError(
                 f"{name} has no broker {number!r}", f"it has 1 to {len(cluster.nodes)}", where=str(self.home)
             )
-        return [Broker(cluster, node) for node in chosen]
+        return [LabBroker(cluster, node) for node in chosen]
 
     def _purge(self) -> None:
         for folder in self.home.iterdir():

@@ -14,13 +14,13 @@ from runtime.lab.lab import Lab
 KEYS = 100
 _TICK_S = 0.05
 _ACKNOWLEDGED_WITHIN_S = 20.0
-# As `logger` it keeps librdkafka's lines off stderr: `Outages` reports each outage once.
+# As `logger` it keeps librdkafka's lines off stderr: `OutageReporter` reports each outage once.
 _SILENT = logging.Logger("repl.lab.load")
 _SILENT.addHandler(logging.NullHandler())
 
 
 @dataclass
-class Target:
+class LoadTarget:
     """A Target is one topic of one cluster, with its counts of acknowledged and failed records and the
     last failure.
     """
@@ -36,9 +36,9 @@ class Target:
         return f"{self.cluster}:{self.topic}"
 
 
-def targets_of(words: Sequence[str]) -> list[Target]:
+def targets_of(words: Sequence[str]) -> list[LoadTarget]:
     """Parses targets of the form `CLUSTER:TOPIC`. Raises LabError."""
-    targets = [Target(*word.partition(":")[::2]) for word in words]
+    targets = [LoadTarget(*word.partition(":")[::2]) for word in words]
     for target in targets:
         if not target.topic:
             raise LabError(
@@ -48,7 +48,7 @@ def targets_of(words: Sequence[str]) -> list[Target]:
 
 
 @dataclass
-class Outages:
+class OutageReporter:
     """An Outages object reports the begin and the end of each cluster's outage in one line each."""
 
     report: Callable[[str], None]
@@ -68,7 +68,7 @@ class Outages:
 
 
 @dataclass
-class Load:
+class LoadGenerator:
     """A Load writes records to its targets.
 
     `run` writes until the time is over, or a Ctrl-C, and then flushes. `report` gets one line when a cluster
@@ -76,14 +76,14 @@ class Load:
     """
 
     lab: Lab
-    targets: Sequence[Target]
+    targets: Sequence[LoadTarget]
     rate: float
     report: Callable[[str], None] = lambda _: None
     _producers: dict[str, Producer] = field(default_factory=dict)
-    _outages: Outages = field(init=False)
+    _outages: OutageReporter = field(init=False)
 
     def __post_init__(self) -> None:
-        self._outages = Outages(self.report)
+        self._outages = OutageReporter(self.report)
         for target in self.targets:
             self._producer(target)
 
@@ -109,7 +109,7 @@ class Load:
             for producer in self._producers.values():
                 producer.poll(0)
 
-    def _write(self, target: Target, number: int) -> None:
+    def _write(self, target: LoadTarget, number: int) -> None:
         def delivered(failure: KafkaError | None, _record: object) -> None:
             if failure is None:
                 target.written += 1
@@ -129,7 +129,7 @@ class Load:
             except BufferError:  # the local queue is full: the cluster is slower than the rate
                 producer.poll(_TICK_S)
 
-    def _producer(self, target: Target) -> None:
+    def _producer(self, target: LoadTarget) -> None:
         cluster = self.lab.clusters.get(target.cluster)
         if cluster is None:
             known = ", ".join(self.lab.clusters) or "none; repl lab up makes dc1 and dc2"

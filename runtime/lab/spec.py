@@ -34,8 +34,8 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSpec:
-    """A ClusterSpec holds everything that can be chosen about one cluster."""
+class LabClusterSpec:
+    """A LabClusterSpec holds everything that can be chosen about one cluster."""
 
     name: str
     brokers: int = 1
@@ -66,8 +66,8 @@ class ClusterSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A Node holds the ports of one broker."""
+class BrokerPorts:
+    """A BrokerPorts holds the ports of one broker."""
 
     id: int
     port: int
@@ -76,12 +76,12 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """A Record is the file that is kept of a created cluster."""
+class StoredLabCluster:
+    """A StoredLabCluster is the file that is kept of a created cluster."""
 
-    spec: ClusterSpec
+    spec: LabClusterSpec
     cluster_id: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[BrokerPorts, ...]
 
 
 def default_ports(taken: Iterable[int]) -> Iterable[int]:

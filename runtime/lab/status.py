@@ -7,12 +7,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from runtime.lab.brokers import processes, ready
-from runtime.lab.brokers.processes import Process
-from runtime.lab.cluster import Cluster
-from runtime.lab.spec import Node, Security
+from runtime.lab.brokers.processes import BrokerProcess
+from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.spec import BrokerPorts, Security
 
 
-class State(StrEnum):
+class LabState(StrEnum):
     """These are the states of a broker or a cluster."""
 
     UP = "up"  # answers clients
@@ -28,7 +28,7 @@ class BrokerStatus:
 
     node: int
     address: str
-    state: State
+    state: LabState
     pid: int | None
     memory_bytes: int
     log: str
@@ -42,7 +42,7 @@ class ClusterStatus:
     cluster_id: str
     bootstrap: str
     security: Security
-    state: State
+    state: LabState
     memory_bytes: int
     client_properties: str
     client_yaml: str
@@ -59,11 +59,11 @@ class LabStatus:
     format_version: int = 1
 
 
-def look(home: Path, clusters: Sequence[Cluster], *, timeout: float = 3.0) -> LabStatus:
+def look(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: float = 3.0) -> LabStatus:
     """Inspects all brokers in parallel and returns the lab's state."""
     running = processes.find(clusters)
 
-    def broker(owner: tuple[Cluster, Node]) -> BrokerStatus:
+    def broker(owner: tuple[LabKafkaCluster, BrokerPorts]) -> BrokerStatus:
         cluster, node = owner
         process = running.get((cluster.name, node.id))
         return BrokerStatus(
@@ -84,15 +84,17 @@ def look(home: Path, clusters: Sequence[Cluster], *, timeout: float = 3.0) -> La
     return LabStatus(str(home), str(home / "topology.yaml"), found)
 
 
-def _state(cluster: Cluster, node: Node, process: Process | None, timeout: float) -> State:
+def _state(
+    cluster: LabKafkaCluster, node: BrokerPorts, process: BrokerProcess | None, timeout: float
+) -> LabState:
     if process is None:
-        return State.DOWN
+        return LabState.DOWN
     if process.paused:
-        return State.PAUSED
-    return State.UP if ready.answers(cluster, node, timeout) else State.SILENT
+        return LabState.PAUSED
+    return LabState.UP if ready.answers(cluster, node, timeout) else LabState.SILENT
 
 
-def _cluster(cluster: Cluster, brokers: tuple[BrokerStatus, ...]) -> ClusterStatus:
+def _cluster(cluster: LabKafkaCluster, brokers: tuple[BrokerStatus, ...]) -> ClusterStatus:
     states = {broker.state for broker in brokers}
     for_java, for_topology = cluster.client_files()
     return ClusterStatus(
@@ -100,7 +102,7 @@ def _cluster(cluster: Cluster, brokers: tuple[BrokerStatus, ...]) -> ClusterStat
         cluster_id=cluster.cluster_id,
         bootstrap=cluster.bootstrap,
         security=cluster.spec.security,
-        state=states.pop() if len(states) == 1 else State.PARTLY,
+        state=states.pop() if len(states) == 1 else LabState.PARTLY,
         memory_bytes=sum(broker.memory_bytes for broker in brokers),
         client_properties=str(for_java),
         client_yaml=str(for_topology),

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import assert_never
 
 from runtime.contract.spec.jobspec import LaunchSpec
-from runtime.launch.kubernetes import Kubernetes
+from runtime.launch.kubernetes import KubernetesLauncher
 from runtime.launch.launcher import Launcher
-from runtime.launch.supervision.supervised import Supervised
+from runtime.launch.supervision.supervised import SupervisedLauncher
 
 
 def launcher_for(launch: LaunchSpec, home: Path) -> Launcher:
@@ -18,8 +18,8 @@ def launcher_for(launch: LaunchSpec, home: Path) -> Launcher:
     """
     match launch.launcher:
         case "local" | "standalone" | "yarn":
-            return Supervised(home)
+            return SupervisedLauncher(home)
         case "kubernetes":
-            return Kubernetes(launch, home)
+            return KubernetesLauncher(launch, home)
         case other:
             assert_never(other)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import runtime
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
-from runtime.launch.folder import Folder
+from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import LaunchError
 
 MARK = "REPL_JOB_LIFE"  # the variable that every process of one start of a job has in its environment
@@ -68,7 +68,7 @@ class Submission:
     packaged: bool
 
 
-def submission(spec: JobSpec, folder: Folder, spark: Path, application: Sequence[str] = ()) -> Submission:
+def submission(spec: JobSpec, folder: JobFolder, spark: Path, application: Sequence[str] = ()) -> Submission:
     """Returns the submission of the job, or of another application that runs on the same cluster with the
     same settings.
     """
@@ -83,7 +83,7 @@ def submission(spec: JobSpec, folder: Folder, spark: Path, application: Sequence
     return Submission(tuple(command), _variables(spec, folder, spark), _properties(spec, folder), cluster)
 
 
-def _variables(spec: JobSpec, folder: Folder, spark: Path) -> dict[str, str]:
+def _variables(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str]:
     python = spec.launch.options.get("python", sys.executable)
     found = {
         "SPARK_HOME": str(spark),
@@ -97,7 +97,7 @@ def _variables(spec: JobSpec, folder: Folder, spark: Path) -> dict[str, str]:
     return found
 
 
-def _properties(spec: JobSpec, folder: Folder) -> dict[str, str]:
+def _properties(spec: JobSpec, folder: JobFolder) -> dict[str, str]:
     """Returns the default settings, overridden by the launcher's, overridden by the topology's.
 
     Java options are concatenated, and the last one takes effect.

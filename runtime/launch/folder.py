@@ -16,7 +16,7 @@ import msgspec
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.launcher import LaunchError
-from runtime.launch.processes import Identity
+from runtime.launch.processes import ProcessIdentity
 from runtime.launch.references import refuse_secrets
 
 _POLL_S = 0.05
@@ -34,17 +34,17 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     phase: Phase
-    supervisor: Identity | None = None
-    watchman: Identity | None = None
-    application: Identity | None = None
+    supervisor: ProcessIdentity | None = None
+    watchman: ProcessIdentity | None = None
+    application: ProcessIdentity | None = None
     mark: str = ""
     attempt: int = 0
     since_ms: int = 0
     why: str = ""
 
 
-class Folder:
-    """A Folder names and writes the files of one job below the home folder."""
+class JobFolder:
+    """A JobFolder names and writes the files of one job below the home folder."""
 
     def __init__(self, home: Path, job: str) -> None:
         name = quote(job, safe="")  # any job name maps to a folder directly below the home

@@ -23,7 +23,7 @@ from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch import references
 from runtime.launch.command import HEAP, QUIET, SECURED
-from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState
+from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 
 OPTIONS = {
     "image": "the image with Spark, Python and this product (needed)",
@@ -42,7 +42,7 @@ _ENDED = {"COMPLETED", "FAILED"}
 
 
 @dataclass(frozen=True, slots=True)
-class Kubernetes:
+class KubernetesLauncher:
     """A Kubernetes object launches jobs in one namespace.
 
     It does not use `home`, because the cluster keeps the jobs' state.
@@ -51,7 +51,7 @@ class Kubernetes:
     options: LaunchSpec
     home: Path
 
-    def launch(self, spec: JobSpec) -> Handle:
+    def launch(self, spec: JobSpec) -> LaunchHandle:
         text = manifest(spec)
         found = self.find(spec.job)
         if found.state in (LaunchState.RUNNING, LaunchState.RESTARTING) and found.handle is not None:
@@ -70,14 +70,14 @@ class Kubernetes:
         """Applies only the Secret of the spec; the application stays unchanged."""
         self._kubectl("apply", "-f", "-", text=manifest(spec).split("\n---\n")[0])
 
-    def find(self, job: str) -> Found:
+    def find(self, job: str) -> LaunchStatus:
         try:
             text = self._kubectl("get", "sparkapplication", name_of(job), "--ignore-not-found", "-o", "json")
         except LaunchError as error:
-            return Found(LaunchState.UNKNOWN, self._handle(job), error.what)
+            return LaunchStatus(LaunchState.UNKNOWN, self._handle(job), error.what)
         if not text.strip():
-            return Found(LaunchState.UNKNOWN, None, "no SparkApplication of this name")
-        return Found(*_state(json.loads(text), self._handle(job)))
+            return LaunchStatus(LaunchState.UNKNOWN, None, "no SparkApplication of this name")
+        return LaunchStatus(*_state(json.loads(text), self._handle(job)))
 
     def stop(self, job: str, grace_s: float) -> None:
         name, grace = name_of(job), max(int(grace_s), 1)
@@ -93,9 +93,9 @@ class Kubernetes:
         except LaunchError as error:
             return [error.what]
 
-    def _handle(self, job: str) -> Handle:
+    def _handle(self, job: str) -> LaunchHandle:
         namespace, name = self._namespace(), name_of(job)
-        return Handle(
+        return LaunchHandle(
             job, f"sparkapplication {namespace}/{name}", f"kubectl logs -n {namespace} {name}-driver"
         )
 
@@ -120,7 +120,7 @@ class Kubernetes:
         return done.stdout
 
 
-def _state(found: dict[str, Any], handle: Handle) -> tuple[LaunchState, Handle, str]:
+def _state(found: dict[str, Any], handle: LaunchHandle) -> tuple[LaunchState, LaunchHandle, str]:
     reported = found.get("status", {}).get("applicationState", {})
     state, why = str(reported.get("state", "")), str(reported.get("errorMessage", ""))
     if state in _RUNNING:

@@ -23,7 +23,7 @@ class LaunchState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class LaunchHandle:
     """A Handle tells an operator where a job runs.
 
     `where` is the place (`pid 4711 on host-1`), and `log` names where its log is.
@@ -35,11 +35,11 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A Found value is the state of a job as its launcher sees it."""
+class LaunchStatus:
+    """A LaunchStatus value is the state of a job as its launcher sees it."""
 
     state: LaunchState
-    handle: Handle | None = None
+    handle: LaunchHandle | None = None
     why: str = ""
 
 
@@ -56,7 +56,7 @@ class LaunchError(Exception):
 class Launcher(Protocol):
     """A Launcher starts, finds and stops jobs."""
 
-    def launch(self, spec: JobSpec) -> Handle:
+    def launch(self, spec: JobSpec) -> LaunchHandle:
         """Starts the job, detached.
 
         A running instance is an error: it must be stopped first. Raises LaunchError.
@@ -67,7 +67,7 @@ class Launcher(Protocol):
         """Writes the spec that the next start uses, where it is kept; the running job is not changed."""
         ...
 
-    def find(self, job: str) -> Found: ...
+    def find(self, job: str) -> LaunchStatus: ...
 
     def stop(self, job: str, grace_s: float) -> None:
         """Requests a stop, waits up to `grace_s`, then kills the job.

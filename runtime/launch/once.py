@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.command import ROOT, Submission, check_secret, properties_file, spark_home, submission
-from runtime.launch.folder import Folder, write
+from runtime.launch.folder import JobFolder, write
 from runtime.launch.java import find_java
 from runtime.launch.launcher import LaunchError
 from runtime.launch.references import without_operator_keys
@@ -76,7 +76,7 @@ def run_once(
 
 
 def _prepare(scratch: Path, spark: Path, application: Sequence[str], where: JobSpec | None) -> Submission:
-    folder = Folder(scratch, "once")
+    folder = JobFolder(scratch, "once")
     folder.make()
     folder.scratch.mkdir(mode=0o700)
     submitted = submission(where or HERE, folder, spark, application)

@@ -18,7 +18,7 @@ _PROC = Path("/proc")
 _POLL_S = 0.02
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ProcessIdentity(msgspec.Struct, frozen=True):
     """An Identity is unique for a process: `born` is in ticks since the boot of the machine, which `boot`
     names.
     """
@@ -28,21 +28,21 @@ class Identity(msgspec.Struct, frozen=True):
     boot: str
 
 
-def identify(pid: int) -> Identity | None:
+def identify(pid: int) -> ProcessIdentity | None:
     """Returns the identity of a process, or None when it does not exist or is a zombie."""
     try:
         fields = _stat(pid)
     except OSError:
         return None
-    return None if fields[0] in "ZX" else Identity(pid, int(fields[19]), _boot_id())
+    return None if fields[0] in "ZX" else ProcessIdentity(pid, int(fields[19]), _boot_id())
 
 
-def alive(process: Identity | None) -> bool:
+def alive(process: ProcessIdentity | None) -> bool:
     """Returns whether this very process is running."""
     return process is not None and identify(process.pid) == process
 
 
-def send(process: Identity, number: signal.Signals) -> bool:
+def send(process: ProcessIdentity, number: signal.Signals) -> bool:
     """Sends a signal, never to another process that has the pid by now.
 
     Returns false when the process is gone.
@@ -78,7 +78,7 @@ def words(pid: int) -> list[str]:
     return _read_list(pid, "cmdline")
 
 
-def marked(mark: str) -> Iterator[Identity]:
+def marked(mark: str) -> Iterator[ProcessIdentity]:
     """Returns the processes that have `mark`, a NAME=VALUE, in their initial environment: those that
     remain of a job.
     """

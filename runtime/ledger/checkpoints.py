@@ -5,9 +5,9 @@ from __future__ import annotations
 from runtime.contract.records import checkpoint
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey, UnreadableCheckpoint
 from runtime.contract.spec import naming
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
-from runtime.ledger.scan import Scan, TopicReplaced
+from runtime.ledger.scan import InternalTopicScan, TopicReplaced
 
 Place = tuple[str, str, int]  # Group, topic and partition at the cluster itself.
 
@@ -19,9 +19,9 @@ class Checkpoints:
     format version is ignored.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
-        self._scan: Scan | None = None
+        self._scan: InternalTopicScan | None = None
         self._by_key: dict[CheckpointKey, Checkpoint] = {}
         # A flow may copy two topics into the same destination topic one after the other, so that several keys
         # share a place.
@@ -46,11 +46,11 @@ class Checkpoints:
         for stored, value in scan.fold.news():
             self._take_record(stored, value)
 
-    async def _open_scan(self) -> Scan | None:
+    async def _open_scan(self) -> InternalTopicScan | None:
         if self._scan is None:
             topic = (await self._cluster.topics([naming.CHECKPOINTS]))[naming.CHECKPOINTS]
             if topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._scan = Scan(self._cluster, naming.CHECKPOINTS, 0)
+                self._scan = InternalTopicScan(self._cluster, naming.CHECKPOINTS, 0)
         return self._scan
 
     def get(self, key: CheckpointKey) -> Checkpoint | None:

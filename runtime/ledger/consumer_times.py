@@ -12,16 +12,22 @@ from contextlib import suppress
 
 from runtime.batch.failure import BatchFailure
 from runtime.contract.groups import consumer_times
-from runtime.contract.groups.consumer_times import NO_TIME, ConsumerTimes, Moment, TimesKey, UnreadableTimes
-from runtime.contract.groups.decisions import Item
+from runtime.contract.groups.consumer_times import (
+    NO_TIME,
+    ConsumerTimes,
+    OffsetTimestamp,
+    TimesKey,
+    UnreadableTimes,
+)
+from runtime.contract.groups.decisions import GroupPartition
 from runtime.contract.spec import naming
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import EARLIEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.record_times import time_at
-from runtime.ledger.records import Record
-from runtime.ledger.scan import Scan, TopicReplaced
+from runtime.ledger.records import InternalRecord
+from runtime.ledger.scan import InternalTopicScan, TopicReplaced
 
 _CONCURRENT = 8
 _RETRY_AFTER_MS = 5 * 60 * 1000
@@ -30,18 +36,20 @@ _DAY_MS = 24 * 60 * 60 * 1000
 Place = tuple[TopicPartition, int]  # A partition, and an offset or a timestamp in it.
 
 
-class Times:
+class ConsumerTimeTable:
     """The consumer timestamps of a flow: those stored at the destination, and new ones not stored yet.
 
     `refresh` must come first. `most` is the number of commits that are kept for a partition of a group.
     """
 
-    def __init__(self, flow: str, source: Cluster | None, destination: Cluster, most: int = 1) -> None:
+    def __init__(
+        self, flow: str, source: KafkaCluster | None, destination: KafkaCluster, most: int = 1
+    ) -> None:
         self._flow = flow
         self._source = source
         self._destination = destination
         self._most = most
-        self._scans: dict[int, Scan] = {}
+        self._scans: dict[int, InternalTopicScan] = {}
         self._known: dict[TimesKey, ConsumerTimes] = {}
         self._unsaved: set[TimesKey] = set()
         # An offset for which no record was found, and the time in ms after which the source is read again.
@@ -58,12 +66,12 @@ class Times:
             self._scans.clear()
             self._unsaved.update(self._known)
 
-    def time_of(self, item: Item, committed: int) -> int | None:
+    def time_of(self, item: GroupPartition, committed: int) -> int | None:
         """Returns the known timestamp in ms of a committed offset, or None."""
         known = self._known.get(self._key(item))
         return known.time_of(committed) if known is not None else None
 
-    async def learn(self, offsets: Mapping[Item, int], at_most: int | None = None) -> None:
+    async def learn(self, offsets: Mapping[GroupPartition, int], at_most: int | None = None) -> None:
         """Reads the timestamps of commits that are not known yet from the source's records.
 
         A commit whose record can't be read is omitted. At most `at_most` positions are read in one call.
@@ -76,14 +84,16 @@ class Times:
         ).items():
             for item in wanted[place]:
                 if found is not None:
-                    self._add(item, Moment(place[1], found))
+                    self._add(item, OffsetTimestamp(place[1], found))
                 else:
                     self._not_found[self._key(item)] = (place[1], _now_ms() + _RETRY_AFTER_MS)
 
-    def _not_known(self, offsets: Mapping[Item, int], at_most: int | None) -> dict[Place, list[Item]]:
+    def _not_known(
+        self, offsets: Mapping[GroupPartition, int], at_most: int | None
+    ) -> dict[Place, list[GroupPartition]]:
         """Returns the positions that must be read, each with the commits that have it."""
         now_ms = _now_ms()
-        wanted: dict[Place, list[Item]] = {}
+        wanted: dict[Place, list[GroupPartition]] = {}
         for item, offset in offsets.items():
             key, place = self._key(item), (TopicPartition(item.topic, item.partition), offset)
             known, gone = self._known.get(key), self._not_found.get(key)
@@ -96,13 +106,13 @@ class Times:
                 wanted.setdefault(place, []).append(item)
         return wanted
 
-    def unsaid(self, partitions: int) -> dict[int, list[Record]]:
+    def unsaid(self, partitions: int) -> dict[int, list[InternalRecord]]:
         """Returns the records that are not stored yet, by partition of the timestamps topic."""
-        found: dict[int, list[Record]] = {}
+        found: dict[int, list[InternalRecord]] = {}
         for key in self._unsaved:
             at = consumer_times.partition_of(key, partitions)
             said = ConsumerTimes(self._known[key].moments, _now_ms())
-            record = Record(consumer_times.encode_key(key), consumer_times.encode(said))
+            record = InternalRecord(consumer_times.encode_key(key), consumer_times.encode(said))
             found.setdefault(at, []).append(record)
         return found
 
@@ -110,14 +120,16 @@ class Times:
         """Marks all timestamps as stored."""
         self._unsaved.clear()
 
-    async def places(self, wanted: Mapping[Item, tuple[TopicPartition, int]]) -> dict[Item, int | None]:
+    async def places(
+        self, wanted: Mapping[GroupPartition, tuple[TopicPartition, int]]
+    ) -> dict[GroupPartition, int | None]:
         """Returns the first destination offset whose record is as late as the next record of each group.
 
         The offset is None where no record is that late. A commit without a known timestamp is omitted, and
         so is one whose partition did not answer.
         """
         times = {item: self.time_of(item, committed) for item, (_, committed) in wanted.items()}
-        asked: dict[Place, list[Item]] = {}
+        asked: dict[Place, list[GroupPartition]] = {}
         for item, timestamp in times.items():
             if timestamp is not None:
                 when = EARLIEST if timestamp == NO_TIME else timestamp
@@ -130,11 +142,13 @@ class Times:
         offset = (await offsets_of(self._destination, {at: timestamp}))[at]
         return offset if offset >= 0 else None
 
-    async def _open_scans(self) -> Iterable[Scan]:
+    async def _open_scans(self) -> Iterable[InternalTopicScan]:
         """Returns a scan for each partition of the timestamps topic."""
         topic = (await self._destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
         for partition in topic.partitions if not topic.error else ():
-            self._scans.setdefault(partition, Scan(self._destination, naming.TIMESTAMPS, partition))
+            self._scans.setdefault(
+                partition, InternalTopicScan(self._destination, naming.TIMESTAMPS, partition)
+            )
         return self._scans.values()
 
     def _take_record(self, stored: bytes, value: bytes | None) -> None:
@@ -147,14 +161,14 @@ class Times:
         except UnreadableTimes:
             return
 
-    def _add(self, item: Item, moment: Moment) -> None:
+    def _add(self, item: GroupPartition, moment: OffsetTimestamp) -> None:
         """Adds a timestamp that was read from the source, to be stored at the destination."""
         key = self._key(item)
         before = self._known.get(key, ConsumerTimes((), 0))
         self._known[key] = before.later(moment, self._most, _now_ms())
         self._unsaved.add(key)
 
-    def _key(self, item: Item) -> TimesKey:
+    def _key(self, item: GroupPartition) -> TimesKey:
         return TimesKey(self._flow, *item)
 
 

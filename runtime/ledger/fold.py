@@ -9,7 +9,7 @@ from runtime.ledger.records import StoredRecord, read
 _COMMIT = 1
 
 
-class Kept(NamedTuple):
+class CommittedValue(NamedTuple):
     """The newest committed value of a key, None for a tombstone, and its offset."""
 
     offset: int
@@ -34,7 +34,7 @@ class _Open(NamedTuple):
                 self.newest[record.key] = record.offset
 
 
-class Fold:
+class CommittedValues:
     """A fold holds the newest committed value of each key, and the keys with an undecided newer value.
 
     Records of a producer id wait for its marker: a commit applies them, an abort drops them. Compaction may
@@ -46,7 +46,7 @@ class Fold:
 
     def __init__(self) -> None:
         self.position = 0
-        self._kept: dict[bytes, Kept] = {}
+        self._kept: dict[bytes, CommittedValue] = {}
         self._open: dict[int, _Open] = {}
         self._changed: set[bytes] = set()
 
@@ -128,5 +128,5 @@ class Fold:
                 continue
             kept = self._kept.get(key)
             if kept is None or kept.offset < offset:
-                self._kept[key] = Kept(offset, value)
+                self._kept[key] = CommittedValue(offset, value)
                 self._changed.add(key)

@@ -23,16 +23,16 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.orphans import NONE, Orphans
 from runtime.contract.spec import naming
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
-from runtime.ledger.scan import Scan, TopicReplaced
+from runtime.ledger.scan import InternalTopicScan, TopicReplaced
 
 _POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class UndecidedProgress:
     """A transaction that is not decided yet has written this partition's progress.
 
     A caller that resumes from it must wait, because a broker acknowledges the end of a transaction before its
@@ -48,13 +48,13 @@ class Ledger:
     A flow must be refreshed before its values are requested. One scan serves all flows of a ledger partition.
     """
 
-    def __init__(self, cluster: Cluster, partitions: int) -> None:
+    def __init__(self, cluster: KafkaCluster, partitions: int) -> None:
         self._cluster = cluster
-        self._scans: dict[int, Scan] = {}
+        self._scans: dict[int, InternalTopicScan] = {}
         self.partitions = partitions
 
     @classmethod
-    async def open(cls, cluster: Cluster) -> "Ledger":
+    async def open(cls, cluster: KafkaCluster) -> "Ledger":
         """Returns the ledger of a cluster, not read yet. Raises WireError."""
         topic = (await cluster.topics([naming.LEDGER], fresh=True))[naming.LEDGER]
         if topic.error is not ErrorCode.NONE:
@@ -100,11 +100,11 @@ class Ledger:
         """Returns whether a transaction that is not decided yet has written the flow's generation."""
         return self._scan(flow).fold.undecided(encode_key(GenerationKey(flow)))
 
-    def progress(self, key: PartitionKey) -> Progress | Undecided | None:
+    def progress(self, key: PartitionKey) -> Progress | UndecidedProgress | None:
         """Returns the progress of one partition, or Undecided where an open transaction has written it."""
         committed = self.committed(key)
         undecided = self._scan(key.flow).fold.undecided(encode_key(ProgressKey(key)))
-        return Undecided(committed) if undecided else committed
+        return UndecidedProgress(committed) if undecided else committed
 
     def committed(self, key: PartitionKey) -> Progress | None:
         """Returns the newest committed progress of one partition."""
@@ -143,8 +143,8 @@ class Ledger:
                         found[flow] = decode_generation(value)
         return found
 
-    def _scan(self, flow: str) -> Scan:
+    def _scan(self, flow: str) -> InternalTopicScan:
         partition = self.partition(flow)
         if partition not in self._scans:
-            self._scans[partition] = Scan(self._cluster, naming.LEDGER, partition)
+            self._scans[partition] = InternalTopicScan(self._cluster, naming.LEDGER, partition)
         return self._scans[partition]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
-from runtime.batch import Batch, Stamped, next_sequence, stamp
+from runtime.batch import Batch, StampedBatch, next_sequence, stamp
 from runtime.contract.records.ledger import (
     GenerationKey,
     LedgerKey,
@@ -19,14 +19,14 @@ from runtime.contract.records.ledger import (
     partition_of,
 )
 from runtime.contract.spec import naming
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, TimedOut, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
-from runtime.ledger.records import Record, build, chunks
+from runtime.ledger.records import InternalRecord, build, chunks
 
 BATCH_BYTES = 512 << 10
 _PRODUCE_TIMEOUT_MS = 10_000
@@ -34,9 +34,9 @@ _ANSWER_WITHIN_S = 15.0
 
 
 async def send(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     at: TopicPartition,
-    batch: Stamped,
+    batch: StampedBatch,
     transactional_id: str | None = None,
     purpose: str = "produce",
 ) -> int:
@@ -66,7 +66,7 @@ class LedgerWriter:
     Opening it fences every older holder of the id.
     """
 
-    def __init__(self, cluster: Cluster, transactional_id: str, identity: ProducerIdentity) -> None:
+    def __init__(self, cluster: KafkaCluster, transactional_id: str, identity: ProducerIdentity) -> None:
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._identity = identity
@@ -75,7 +75,7 @@ class LedgerWriter:
 
     @classmethod
     async def open(
-        cls, cluster: Cluster, transactional_id: str, transaction_timeout_ms: int = 30_000
+        cls, cluster: KafkaCluster, transactional_id: str, transaction_timeout_ms: int = 30_000
     ) -> Self:
         """Initialises the transactional id and returns its writer. Raises WireError."""
         identity = await init_producer_id(cluster, transactional_id, transaction_timeout_ms)
@@ -93,12 +93,12 @@ class LedgerWriter:
             await self._put(by_partition)
             await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
 
-    async def _put(self, by_partition: Mapping[TopicPartition, Sequence[Record]]) -> None:
+    async def _put(self, by_partition: Mapping[TopicPartition, Sequence[InternalRecord]]) -> None:
         for at, group in by_partition.items():
             for chunk in chunks(group, BATCH_BYTES):
                 await self._send(at, chunk)
 
-    async def _send(self, at: TopicPartition, records: Sequence[Record]) -> None:
+    async def _send(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
         await self._send_batch(at, build(records, int(time.time() * 1000)))
 
     async def _send_batch(self, at: TopicPartition, batch: Batch) -> None:
@@ -109,15 +109,15 @@ class LedgerWriter:
 
     async def _placed(
         self, records: Mapping[LedgerKey, LedgerValue | None]
-    ) -> dict[TopicPartition, list[Record]]:
+    ) -> dict[TopicPartition, list[InternalRecord]]:
         """Returns the encoded records by the partition that each belongs to."""
         topics = await self._cluster.topics([naming.LEDGER, naming.OFFSET_MAP])
-        placed: dict[TopicPartition, list[Record]] = {}
+        placed: dict[TopicPartition, list[InternalRecord]] = {}
         for key, value in records.items():
             topic, flow = _topic_and_flow(key)
             at = TopicPartition(topic, partition_of(flow, len(topics[topic].partitions)))
             encoded = encode_value(value) if value is not None else None
-            placed.setdefault(at, []).append(Record(encode_key(key), encoded))
+            placed.setdefault(at, []).append(InternalRecord(encode_key(key), encoded))
         return placed
 
 
@@ -133,7 +133,7 @@ def _topic_and_flow(key: LedgerKey) -> tuple[str, str]:
 
 
 async def fence(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     transactional_ids: Iterable[str],
     within: float = 10.0,
     transaction_timeout_ms: int = 30_000,

@@ -17,24 +17,24 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import OffsetMap, Span, trimmable
 from runtime.contract.spec import naming
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.ledger_writer import LedgerWriter
-from runtime.ledger.scan import Scan, TopicReplaced
+from runtime.ledger.scan import InternalTopicScan, TopicReplaced
 
 
-class Maps:
+class OffsetMapReader:
     """The segments of all flows of a cluster, kept for repeated reads.
 
     `refresh` continues to read at its last position, and `get` costs little.
     """
 
-    def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
+    def __init__(self, cluster: KafkaCluster, ledger: Ledger) -> None:
         self._cluster = cluster
         self._ledger = ledger
-        self._scans: dict[int, Scan] = {}
+        self._scans: dict[int, InternalTopicScan] = {}
         self._segments: dict[PartitionKey, dict[SegmentKey, Segment]] = {}
         self._unreadable: dict[str, dict[SegmentKey, UnreadableRecord]] = {}
 
@@ -97,15 +97,15 @@ class Maps:
     def _map(self, key: PartitionKey, progress: Progress) -> OffsetMap:
         return OffsetMap([*(span for _, span in self.spans(key, progress)), progress.open_span()])
 
-    async def _scan(self, flow: str) -> tuple[int, Scan]:
+    async def _scan(self, flow: str) -> tuple[int, InternalTopicScan]:
         """Returns the partition of the map topic that holds the flow's segments, and its scan."""
         topic = (await self._cluster.topics([naming.OFFSET_MAP]))[naming.OFFSET_MAP]
         partition = partition_of(flow, max(len(topic.partitions), 1))
         if partition not in self._scans:
-            self._scans[partition] = Scan(self._cluster, naming.OFFSET_MAP, partition)
+            self._scans[partition] = InternalTopicScan(self._cluster, naming.OFFSET_MAP, partition)
         return partition, self._scans[partition]
 
-    def _take_news(self, scan: Scan) -> None:
+    def _take_news(self, scan: InternalTopicScan) -> None:
         for stored, value in scan.fold.news():
             try:
                 key = decode_key(stored)
@@ -129,21 +129,21 @@ class Maps:
             self._unreadable[key.of.flow] = unreadable
 
 
-async def read_map(cluster: Cluster, flow: str) -> dict[PartitionKey, OffsetMap]:
+async def read_map(cluster: KafkaCluster, flow: str) -> dict[PartitionKey, OffsetMap]:
     """Reads the maps of all partitions that a flow ever copied, once."""
-    maps = Maps(cluster, await Ledger.open(cluster))
+    maps = OffsetMapReader(cluster, await Ledger.open(cluster))
     await maps.refresh(flow)
     return maps.all(flow)
 
 
-async def trim_map(cluster: Cluster, writer: LedgerWriter, flow: str) -> int:
+async def trim_map(cluster: KafkaCluster, writer: LedgerWriter, flow: str) -> int:
     """Deletes the segments of offsets that the destination no longer holds, and returns their number (R6).
 
     Segments of older incarnations are deleted too: the log that they map was recreated or truncated. This
     is a duty of the driver.
     """
     ledger = await Ledger.open(cluster)
-    maps = Maps(cluster, ledger)
+    maps = OffsetMapReader(cluster, ledger)
     await maps.refresh(flow)
     states = ledger.all_progress(flow)
     places = {key: TopicPartition(state.destination_topic, key.partition) for key, state in states.items()}

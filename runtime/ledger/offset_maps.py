@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec import naming
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.maps import Maps
+from runtime.ledger.maps import OffsetMapReader
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class CachedOffsetMap:
     """An offset map as it can be read now.
 
     `trimmed` means that its beginning was deleted, because the destination no longer holds those offsets.
@@ -25,14 +25,14 @@ class Drawn:
     trimmed: bool
 
 
-class Atlas:
+class OffsetMaps:
     """The offset maps of the flows into one cluster, each built on request and cached."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
+    def __init__(self, cluster: KafkaCluster, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._maps = Maps(cluster, ledger)
+        self._maps = OffsetMapReader(cluster, ledger)
         self._progress: dict[str, dict[PartitionKey, Progress]] = {}
-        self._drawn: dict[PartitionKey, tuple[Progress, Drawn]] = {}
+        self._drawn: dict[PartitionKey, tuple[Progress, CachedOffsetMap]] = {}
 
     async def refresh(self, flows: Iterable[str]) -> None:
         """Reads the progress and segments of flows. Raises WireError."""
@@ -54,7 +54,7 @@ class Atlas:
         progress = self.progress(key.flow).get(key)
         return progress is not None and self._maps.sealing(key, progress)
 
-    def drawn(self, key: PartitionKey) -> Drawn | None:
+    def drawn(self, key: PartitionKey) -> CachedOffsetMap | None:
         """Returns the map of a partition and whether it is trimmed, or None where none can be read now."""
         progress = self.progress(key.flow).get(key)
         if progress is None or self._maps.sealing(key, progress):
@@ -66,7 +66,7 @@ class Atlas:
         numbers = [number.number for number, _ in sealed]
         first = numbers[0] if numbers else progress.segments
         whole = numbers == list(range(first, progress.segments))
-        drawn = Drawn(
+        drawn = CachedOffsetMap(
             OffsetMap([*(span for _, span in sealed), progress.open_span()]),
             trimmed=whole and first > 0 and progress.incarnation == 0,
         )
@@ -74,9 +74,9 @@ class Atlas:
         return drawn
 
 
-async def atlas_at(cluster: Cluster) -> Atlas | None:
+async def atlas_at(cluster: KafkaCluster) -> OffsetMaps | None:
     """Returns the offset maps of a cluster, or None where no job ever copied into it. Raises WireError."""
     topics = await cluster.topics([naming.LEDGER, naming.OFFSET_MAP])
     if any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):
         return None
-    return Atlas(cluster, await Ledger.open(cluster))
+    return OffsetMaps(cluster, await Ledger.open(cluster))

@@ -26,7 +26,7 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.orphans import orphan
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.route import is_reserved
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
@@ -38,12 +38,12 @@ _WITHIN_S = 60.0
 NO_MIRRORS: Mapping[PartitionKey, str] = MappingProxyType({})
 
 
-class NotEnded(Exception):
+class FlowNotEnded(Exception):
     """The flow may still copy, or has not ended completely, so no record of it is orphaned yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class OrphanMarks:
     """The committed orphan ranges, by their first source offset, and the flow's generation now."""
 
     generation: int
@@ -57,13 +57,13 @@ def orphans_transactional_id(flow: str) -> str:
 
 async def leave_orphans(
     flow: str,
-    source: Cluster,
-    destination: Cluster,
+    source: KafkaCluster,
+    destination: KafkaCluster,
     why: str,
     *,
     mirrors: Mapping[PartitionKey, str] = NO_MIRRORS,
     within_s: float = _WITHIN_S,
-) -> Marks:
+) -> OrphanMarks:
     """Marks the source's records beyond the flow's positions as orphaned, and moves the positions there.
 
     All partitions are written in one transaction. A repeated call marks the records that came since.
@@ -88,7 +88,7 @@ async def leave_orphans(
     for key, end in ends.items():
         marks |= orphan(key, own[key], end, why, generation=mine.number, now_ms=now_ms)
     await writer.commit({**marks, GenerationKey(flow): mine})
-    return Marks(
+    return OrphanMarks(
         mine.number,
         {
             key: one
@@ -99,7 +99,7 @@ async def leave_orphans(
 
 
 async def _take_over(
-    flow: str, ledger: Ledger, writer: LedgerWriter, destination: Cluster, within_s: float
+    flow: str, ledger: Ledger, writer: LedgerWriter, destination: KafkaCluster, within_s: float
 ) -> Generation:
     """Takes the flow over: no other process writes its progress any more, and `ledger` has all of it.
 
@@ -120,20 +120,22 @@ async def _take_over(
     await ledger.decided(flow, within_s)
     now = ledger.generation(flow)
     if now != taken:
-        raise NotEnded(f"{flow} was taken over by {now.job if now is not None else 'nobody'} meanwhile")
+        raise FlowNotEnded(f"{flow} was taken over by {now.job if now is not None else 'nobody'} meanwhile")
     return replace(taken, transactional_ids=[own])
 
 
 def _require_ended(flow: str, generation: Generation | None) -> Generation:
     """Returns the flow's generation; raises NotEnded where it has not ended."""
     if generation is None:
-        raise NotEnded(f"{flow} never ran")
+        raise FlowNotEnded(f"{flow} never ran")
     if not generation.ended:
-        raise NotEnded(f"{flow} is {generation.state}" + (f": {generation.note}" if generation.note else ""))
+        raise FlowNotEnded(
+            f"{flow} is {generation.state}" + (f": {generation.note}" if generation.note else "")
+        )
     return generation
 
 
-async def _fence(destination: Cluster, ids: Sequence[str], within_s: float) -> None:
+async def _fence(destination: KafkaCluster, ids: Sequence[str], within_s: float) -> None:
     """Fences ids until none of them can write any more. Raises TimedOut."""
     stuck: Sequence[str] = ids
     try:
@@ -146,7 +148,7 @@ async def _fence(destination: Cluster, ids: Sequence[str], within_s: float) -> N
 
 
 async def _ends(
-    source: Cluster, progress: Mapping[PartitionKey, Progress], within_s: float
+    source: KafkaCluster, progress: Mapping[PartitionKey, Progress], within_s: float
 ) -> dict[PartitionKey, int]:
     """Returns the source's log ends, for topics that are still the ones that were copied."""
     topics = await source.topics({key.topic for key in progress}, fresh=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.records.producers import Producer, decode, decode_key, encode, encode_key
-from runtime.contract.records.provenance import Home
+from runtime.contract.records.producers import FlowProducer, decode, decode_key, encode, encode_key
+from runtime.contract.records.provenance import ClusterTopic
 from runtime.contract.spec import naming
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger_writer import send
-from runtime.ledger.records import Record, build, plain
-from runtime.ledger.scan import Scan, TopicReplaced
+from runtime.ledger.records import InternalRecord, build, plain
+from runtime.ledger.scan import InternalTopicScan, TopicReplaced
 
 _NO_PRODUCER = -1
 _MAX_NATIVE = 100_000
@@ -27,10 +27,10 @@ class ProducerDirectory:
     that is not found there is no flow's producer. Without an answer, no batch is copied.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
-        self._scan: Scan | None = None
-        self._flows: dict[int, Producer] = {}
+        self._scan: InternalTopicScan | None = None
+        self._flows: dict[int, FlowProducer] = {}
         self._native: set[int] = set()
         self._unreadable: dict[
             int | None, UnreadableRecord
@@ -51,7 +51,7 @@ class ProducerDirectory:
         topic = (await self._cluster.topics([naming.PRODUCERS], fresh=self._scan is None))[naming.PRODUCERS]
         if topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             if self._scan is None:
-                self._scan = Scan(self._cluster, naming.PRODUCERS, _PARTITION)
+                self._scan = InternalTopicScan(self._cluster, naming.PRODUCERS, _PARTITION)
             try:
                 await self._scan.refresh()
             except TopicReplaced:
@@ -71,7 +71,9 @@ class ProducerDirectory:
         producer = self._flows.get(producer_id)
         return producer.flow if producer is not None else None
 
-    def going_home(self, producer_ids: Iterable[int], topic: str, home: Home, native_only: bool) -> set[int]:
+    def going_home(
+        self, producer_ids: Iterable[int], topic: str, home: ClusterTopic, native_only: bool
+    ) -> set[int]:
         """Returns the ids that wrote records from `home` to `topic`.
 
         With `native_only`, it returns the ids that write for any flow.
@@ -82,7 +84,7 @@ class ProducerDirectory:
             if (flow := self._flows.get(one)) is not None and (native_only or flow.home(topic) == home)
         }
 
-    def _take_news(self, scan: Scan) -> None:
+    def _take_news(self, scan: InternalTopicScan) -> None:
         for key, value in scan.fold.news():
             if value is None:
                 continue
@@ -97,10 +99,10 @@ class ProducerDirectory:
                 self._unreadable.pop(producer_id, None)
 
 
-async def register(cluster: Cluster, producer_id: int, producer: Producer, now_ms: int) -> None:
+async def register(cluster: KafkaCluster, producer_id: int, producer: FlowProducer, now_ms: int) -> None:
     """Writes the flow of a producer id to the directory, before the id's first data. Raises WireError.
 
     The record is written outside a transaction, because it is true whether a transaction commits or not.
     """
-    batch = plain(build([Record(encode_key(producer_id), encode(producer))], now_ms))
+    batch = plain(build([InternalRecord(encode_key(producer_id), encode(producer))], now_ms))
     await send(cluster, TopicPartition(naming.PRODUCERS, _PARTITION), batch)

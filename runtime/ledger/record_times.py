@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.batch import AbortedTransactions, Batch, Record, Where, records, walk
-from runtime.kafka.cluster import Cluster
+from runtime.batch import AbortedTransactions, Batch, PartitionLocation, Record, records, walk
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.fetch.once import fetch_once
@@ -15,7 +15,7 @@ _BACK = 100  # Markers and aborted records may precede an offset.
 _PURPOSE = "groups"
 
 
-async def time_at(cluster: Cluster, at: TopicPartition, committed: int) -> int | None:
+async def time_at(cluster: KafkaCluster, at: TopicPartition, committed: int) -> int | None:
     """Returns the earliest timestamp in ms among the next records that one fetch returns.
 
     Timestamps may be out of order, and a later record with an earlier timestamp must not be skipped. At the
@@ -35,14 +35,14 @@ async def time_at(cluster: Cluster, at: TopicPartition, committed: int) -> int |
     return behind[-1] if behind else None
 
 
-async def _from(cluster: Cluster, at: TopicPartition, offset: int) -> list[Record]:
+async def _from(cluster: KafkaCluster, at: TopicPartition, offset: int) -> list[Record]:
     """Returns the committed records of one fetch."""
     answer = await fetch_once(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
     if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
         return []
     if answer.error is not ErrorCode.NONE:
         raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
-    aborted, where = AbortedTransactions(answer.aborted), Where(*at)
+    aborted, where = AbortedTransactions(answer.aborted), PartitionLocation(*at)
     kept = [
         one for one in walk(answer.records, where).sets if not isinstance(one, Batch) or aborted.keeps(one)
     ]

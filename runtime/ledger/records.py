@@ -5,17 +5,17 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from runtime.batch import Batch, Stamped, Where
+from runtime.batch import Batch, PartitionLocation, StampedBatch
 from runtime.batch import records as records_of
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_PRODUCER
 from runtime.batch.splice import Raw, join
 from runtime.batch.varint import varint
 
 MAX_UNPACKED: Final = 16 << 20
-_INTERNAL_TOPIC: Final = Where("an internal topic", -1)
+_INTERNAL_TOPIC: Final = PartitionLocation("an internal topic", -1)
 
 
-class Record(NamedTuple):
+class InternalRecord(NamedTuple):
     """A record to write; a value of None is a tombstone."""
 
     key: bytes
@@ -30,7 +30,7 @@ class StoredRecord(NamedTuple):
     value: bytes | None
 
 
-def build(records: Sequence[Record], now_ms: int) -> Batch:
+def build(records: Sequence[InternalRecord], now_ms: int) -> Batch:
     """Returns one uncompressed batch, which is then stamped with a producer's identity or sent `plain`."""
     raw: list[Raw] = [(at, now_ms, _tail(record)) for at, record in enumerate(records)]
     body, base, latest = join(raw)
@@ -52,17 +52,17 @@ def build(records: Sequence[Record], now_ms: int) -> Batch:
     )
 
 
-def plain(batch: Batch) -> Stamped:
+def plain(batch: Batch) -> StampedBatch:
     """Returns the batch without a producer, for facts that are true whether a transaction commits or not."""
     fields = batch[:13]
     unsummed = HEADER.pack(*fields)
     checksum = crc32c(batch.body, crc32c(unsummed[CRC_FROM:]))
-    return Stamped(HEADER.pack(*fields[:4], checksum, *fields[5:]), batch.body)
+    return StampedBatch(HEADER.pack(*fields[:4], checksum, *fields[5:]), batch.body)
 
 
-def chunks(records: Sequence[Record], limit: int) -> list[list[Record]]:
+def chunks(records: Sequence[InternalRecord], limit: int) -> list[list[InternalRecord]]:
     """Returns the records in order, in groups of about `limit` bytes, one for each batch."""
-    groups: list[list[Record]] = []
+    groups: list[list[InternalRecord]] = []
     room = 0
     for record in records:
         size = len(record.key) + len(record.value or b"") + 24
@@ -74,12 +74,12 @@ def chunks(records: Sequence[Record], limit: int) -> list[list[Record]]:
     return groups
 
 
-def read(batch: Batch, where: Where = _INTERNAL_TOPIC) -> list[StoredRecord]:
+def read(batch: Batch, where: PartitionLocation = _INTERNAL_TOPIC) -> list[StoredRecord]:
     """Returns the records of a batch. Raises BatchFailure."""
     return [StoredRecord(one.offset, one.key, one.value) for one in records_of(batch, where, MAX_UNPACKED)]
 
 
-def _tail(record: Record) -> bytes:
+def _tail(record: InternalRecord) -> bytes:
     """Returns the encoded key, value and empty headers of a record."""
     value = record.value
     packed = varint(-1) if value is None else varint(len(value)) + value

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from runtime.batch import BatchFailure, Where, walk
+from runtime.batch import BatchFailure, PartitionLocation, walk
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 from runtime.kafka.fetch.once import fetch_once
@@ -12,7 +12,7 @@ from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import log_start, offsets_of
 from runtime.kafka.timing import Patience
-from runtime.ledger.fold import Fold
+from runtime.ledger.fold import CommittedValues
 
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1
@@ -29,11 +29,11 @@ READ_FAILURES = (TopicReplaced, BatchFailure, UnreadableRecord)
 """The errors of reading an internal topic, beside WireError. A flow that needs its records stops (R7)."""
 
 
-class Scan:
+class InternalTopicScan:
     """A scan owns the read position in one partition of an internal topic; `fold` holds what was read."""
 
-    def __init__(self, cluster: Cluster, topic: str, partition: int) -> None:
-        self.fold = Fold()
+    def __init__(self, cluster: KafkaCluster, topic: str, partition: int) -> None:
+        self.fold = CommittedValues()
         self._cluster = cluster
         self._topic = topic
         self._partition = partition
@@ -54,7 +54,7 @@ class Scan:
                 answer = await self._fetch(within)
                 if answer is None:
                     continue
-                walked = walk(answer.records, Where(self._topic, self._partition))
+                walked = walk(answer.records, PartitionLocation(self._topic, self._partition))
                 if walked.failure is not None:
                     raise walked.failure
                 before = self.fold.position

@@ -10,7 +10,7 @@ from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
@@ -22,7 +22,7 @@ NO_NOTE: Mapping[LedgerKey, LedgerValue | None] = MappingProxyType({})
 
 
 async def resolve_start(
-    source: Cluster, partitions: Iterable[TopicPartition], start: Start
+    source: KafkaCluster, partitions: Iterable[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
     """Returns the first source offset to copy of each partition. Raises WireError where one does not answer.
 
@@ -51,8 +51,8 @@ def names(start: Start, at: TopicPartition) -> bool:
 
 
 async def first_positions(
-    source: Cluster,
-    destination: Cluster,
+    source: KafkaCluster,
+    destination: KafkaCluster,
     partitions: Sequence[AssignedPartition],
     start: Start | None,
     generation: int,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
-from runtime.metrics.tally import Tally
+from runtime.metrics.tally import CumulativeCounter
 
 _MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
 
@@ -33,7 +33,7 @@ class FlowCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReportedPartition:
     """This value is a partition as it was last reported, with the slot and its attempt.
 
     `caught_up_ms` is when the partition was last known to have all records of its source, 0 if that was never
@@ -51,14 +51,14 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MetricsSnapshot:
     """A Page is the content of a book at one moment.
 
     `incidents` counts how often partitions of a flow entered a state that needs an operator.
     """
 
     flows: Mapping[tuple[int, str], FlowCounts]
-    partitions: Mapping[PartitionKey, Seen]
+    partitions: Mapping[PartitionKey, ReportedPartition]
     incidents: Mapping[tuple[str, PartitionState], int]
 
 
@@ -71,13 +71,13 @@ class _PartitionEntry:
     slot: int = 0
     attempt: int = 0
     at_ms: int = 0
-    counts: Tally = field(default_factory=Tally)
+    counts: CumulativeCounter = field(default_factory=CumulativeCounter)
     caught_up_ms: int = 0
     incident: PartitionState | None = None
 
-    def seen(self) -> Seen:
+    def seen(self) -> ReportedPartition:
         commits, aborts = self.counts.total()
-        return Seen(
+        return ReportedPartition(
             self.status,
             self.slot,
             self.attempt,
@@ -89,12 +89,12 @@ class _PartitionEntry:
         )
 
 
-class Book:
+class SlotMetrics:
     """A Book collects the slots' reports. The driver's event loop writes it, and any thread may read it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._flows: dict[tuple[int, str], Tally] = {}
+        self._flows: dict[tuple[int, str], CumulativeCounter] = {}
         self._partitions: dict[PartitionKey, _PartitionEntry] = {}
         self._held: dict[int, set[PartitionKey]] = {}
         self._incidents: dict[tuple[str, PartitionState], int] = {}
@@ -118,10 +118,10 @@ class Book:
                 for key in self._partitions.keys() - set(wanted):
                     del self._partitions[key]
 
-    def page(self) -> Page:
+    def page(self) -> MetricsSnapshot:
         """Returns the content at this moment."""
         with self._lock:
-            return Page(
+            return MetricsSnapshot(
                 {key: _flow_counts(tally) for key, tally in self._flows.items()},
                 {key: partition.seen() for key, partition in self._partitions.items()},
                 dict(self._incidents),
@@ -134,7 +134,7 @@ class Book:
             if of == slot and flow not in reported:
                 tally.close()
         for flow, stats in reported.items():
-            self._flows.setdefault((slot, flow), Tally()).take(report.attempt, _counts(stats))
+            self._flows.setdefault((slot, flow), CumulativeCounter()).take(report.attempt, _counts(stats))
 
     def _take_partition(self, report: SlotReport, status: PartitionStatus) -> PartitionKey:
         key = PartitionKey(status.flow, status.topic, status.partition)
@@ -180,6 +180,6 @@ def _counts(stats: FlowStats) -> tuple[float, ...]:
     )
 
 
-def _flow_counts(tally: Tally) -> FlowCounts:
+def _flow_counts(tally: CumulativeCounter) -> FlowCounts:
     records, size, dropped, commits, aborts, throttled_ms, latency_sum_ms, *latency = tally.total()
     return FlowCounts(records, size, dropped, commits, aborts, throttled_ms, latency_sum_ms, tuple(latency))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from runtime.metrics.book import Book
+from runtime.metrics.book import SlotMetrics
 from runtime.metrics.families import flows, groups, job, partitions, slots
-from runtime.metrics.picture import Picture
+from runtime.metrics.picture import JobSnapshot
 
 FAMILIES = (*job.FAMILIES, *flows.FAMILIES, *partitions.FAMILIES, *slots.FAMILIES, *groups.FAMILIES)
 
@@ -25,8 +25,8 @@ class JobCollector(Collector):
 
     def __init__(
         self,
-        picture: Callable[[], Picture | None],
-        book: Book,
+        picture: Callable[[], JobSnapshot | None],
+        book: SlotMetrics,
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -62,7 +62,7 @@ class _Server(ThreadingMixIn, TCPServer):
         """Ignores the error of a client that disconnected."""
 
 
-class Endpoint:
+class MetricsEndpoint:
     """An Endpoint serves from its creation until `close`.
 
     Its constructor raises OSError where it can't listen.

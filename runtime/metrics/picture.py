@@ -14,7 +14,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 
 @dataclass(frozen=True, slots=True)
-class FlowPicture:
+class FlowSnapshot:
     """This value is the snapshot of a flow.
 
     `partitions` are to be copied now, and `promoted` ones never again. `actions` counts the changes of mirror
@@ -29,7 +29,7 @@ class FlowPicture:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterPicture:
+class ClusterSnapshot:
     """These counts cover all topics of a cluster that the job may describe."""
 
     partitions: int
@@ -38,7 +38,7 @@ class ClusterPicture:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPicture:
+class GroupSnapshot:
     """This value is the snapshot of a consumer group that a flow syncs. Its counters start with the driver.
 
     `pending` partitions wait for their data, and `refused` ones until the group has no member at the
@@ -57,7 +57,7 @@ class GroupPicture:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class JobSnapshot:
     """This value is the snapshot of a job.
 
     `made_at` is monotonic. `heartbeat_age_s` is the age at that time; it is infinite before the first
@@ -69,6 +69,6 @@ class Picture:
     made_at: float
     heartbeat_age_s: float
     reports: Mapping[int, SlotReport]
-    flows: Sequence[FlowPicture]
-    clusters: Mapping[str, ClusterPicture]
-    groups: Sequence[GroupPicture] = ()
+    flows: Sequence[FlowSnapshot]
+    clusters: Mapping[str, ClusterSnapshot]
+    groups: Sequence[GroupSnapshot] = ()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from runtime.contract.records.job_status import FlowView
-from runtime.metrics.picture import FlowPicture, Picture
+from runtime.metrics.picture import FlowSnapshot, JobSnapshot
 
 HEARTBEAT_OLD_S = 10.0
 
 
-def heartbeat_age_s(picture: Picture, now: float) -> float:
+def heartbeat_age_s(picture: JobSnapshot, now: float) -> float:
     """Returns the heartbeat's age at `now`, by the clock of `made_at`: it grows even when the driver takes
     no more snapshots.
     """
     return picture.heartbeat_age_s + max(now - picture.made_at, 0.0)
 
 
-def unready(picture: Picture | None, now: float) -> list[str]:
+def unready(picture: JobSnapshot | None, now: float) -> list[str]:
     """Returns the reasons why the job is not ready; none when the heartbeat is fresh and every active flow
     has running slots.
     """
@@ -41,7 +41,7 @@ def unready(picture: Picture | None, now: float) -> list[str]:
     return [why for flow in picture.flows if (why := _waiting_reason(flow, held))]
 
 
-def _waiting_reason(flow: FlowPicture, held: set[tuple[str, str, int]]) -> str:
+def _waiting_reason(flow: FlowSnapshot, held: set[tuple[str, str, int]]) -> str:
     if flow.spec.state != "active":
         return ""
     name = f"flow {flow.spec.name}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Tally:
+class CumulativeCounter:
     """A Tally adds up counters over all starts; what an ended start had counted is kept."""
 
     life: Hashable = None

@@ -17,8 +17,8 @@ from pyspark.errors import PySparkException
 
 from runtime.audit.ledger import AuditFailure, telling
 from runtime.audit.verify.logs import open_spec
-from runtime.contract.views.salvage_view import ReplayedPart
-from runtime.ledger.orphans import NotEnded, leave_orphans
+from runtime.contract.views.salvage_view import ReplayedPartition
+from runtime.ledger.orphans import FlowNotEnded, leave_orphans
 from runtime.replay.request import (
     ReplayOutcome,
     ReplayRequest,
@@ -48,7 +48,7 @@ def _outcome(request: ReplayRequest) -> ReplayOutcome:
         return ReplayOutcome(parts=_replayed(request))
     except AuditFailure as failure:
         return ReplayOutcome(cluster=failure.cluster, why=failure.why)
-    except NotEnded as refused:
+    except FlowNotEnded as refused:
         return ReplayOutcome(refused=str(refused))
     except (Py4JError, PySparkException) as error:
         return ReplayOutcome(cluster="Spark", why=_cause(error))
@@ -76,7 +76,7 @@ async def _orphan_uncopied(request: ReplayRequest) -> None:
             await leave_orphans(flow.name, source, destination, "replay", mirrors=new)
 
 
-def _replayed(request: ReplayRequest) -> list[ReplayedPart]:
+def _replayed(request: ReplayRequest) -> list[ReplayedPartition]:
     SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
     conf = SparkConf().setAppName(f"repl salvage {request.flow.name}")
     context = SparkContext.getOrCreate(conf.set("spark.ui.showConsoleProgress", "false"))

@@ -9,10 +9,10 @@ import msgspec
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
-from runtime.contract.views.salvage_view import ReplayedPart
+from runtime.contract.views.salvage_view import ReplayedPartition
 
 
-class Part(msgspec.Struct, frozen=True):
+class ReplayPartition(msgspec.Struct, frozen=True):
     """Describes a partition of the source that has orphans.
 
     `mirror` is the flow's name of its topic at the destination, `into` the topic that the records are copied
@@ -39,7 +39,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     flow: FlowSpec
     source: ClusterSpec
     destination: ClusterSpec
-    parts: list[Part]
+    parts: list[ReplayPartition]
     bytes: int = 2 << 20
     within_s: float = 10.0
 
@@ -47,7 +47,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Reports the copied partitions, or the cluster that could not be used, or why the replay was refused."""
 
-    parts: list[ReplayedPart] = []
+    parts: list[ReplayedPartition] = []
     cluster: str = ""
     why: str = ""
     refused: str = ""
@@ -59,5 +59,5 @@ encode_part = msgspec.msgpack.encode
 encode_replayed = msgspec.msgpack.encode
 decode_request = msgspec.json.Decoder(ReplayRequest).decode
 decode_outcome = msgspec.json.Decoder(ReplayOutcome).decode
-decode_part = msgspec.msgpack.Decoder(Part).decode
-decode_replayed = msgspec.msgpack.Decoder(ReplayedPart).decode
+decode_part = msgspec.msgpack.Decoder(ReplayPartition).decode
+decode_replayed = msgspec.msgpack.Decoder(ReplayedPartition).decode

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from runtime.audit.verify.logs import open_spec, settings_of
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.views.salvage_view import PartitionSalvaged
+from runtime.contract.views.salvage_view import SalvagedPartition
 from runtime.kafka.codes import ErrorCode
-from runtime.replay.request import Part
+from runtime.replay.request import ReplayPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReplayTarget:
     """Describes a topic of the destination.
 
     `appends`: it replaces a record's timestamp by the broker's time.
@@ -26,14 +26,14 @@ class Target:
     appends: bool
 
 
-async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) -> dict[str, Target]:
+async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) -> dict[str, ReplayTarget]:
     """Returns the topics that exist at the destination. Raises AuditFailure."""
     async with open_spec(destination, name) as cluster:
         known = await cluster.topics(topics, fresh=True)
     existing = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
     settings = await asyncio.to_thread(settings_of, destination, name, sorted(existing))
     return {
-        topic: Target(
+        topic: ReplayTarget(
             len(one.partitions),
             int(settings[topic]["max.message.bytes"]),
             settings[topic]["message.timestamp.type"] == "LogAppendTime",
@@ -42,7 +42,9 @@ async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) ->
     }
 
 
-def unfit(found: Sequence[PartitionSalvaged], to: str | None, known: Mapping[str, Target]) -> dict[str, str]:
+def unfit(
+    found: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, ReplayTarget]
+) -> dict[str, str]:
     """Returns why the replay is impossible, with what to do about it; empty where it is possible."""
     problems: dict[str, str] = {}
     if to is not None and is_reserved(to):
@@ -67,10 +69,12 @@ def unfit(found: Sequence[PartitionSalvaged], to: str | None, known: Mapping[str
     return problems
 
 
-def parts(found: Sequence[PartitionSalvaged], to: str | None, known: Mapping[str, Target]) -> list[Part]:
+def parts(
+    found: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, ReplayTarget]
+) -> list[ReplayPartition]:
     """Returns the partitions to replay, with the topic that each is copied to."""
     return [
-        Part(
+        ReplayPartition(
             topic=one.topic,
             partition=one.partition,
             mirror=one.destination_topic,

@@ -12,14 +12,14 @@ import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.verify.logs import open_spec
-from runtime.batch import Batch, BatchFailure, RewriteSpec, Walked, Where, walk
+from runtime.batch import Batch, BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.contract.records.ledger import Replayed, ReplayedKey, UnreadableRecord
-from runtime.contract.records.orphans import NONE, Stretch, left
-from runtime.contract.records.producers import Producer
-from runtime.contract.records.provenance import Home, Place
+from runtime.contract.records.orphans import NONE, OrphanedRange, left
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.views.salvage_view import ReplayedPart
-from runtime.kafka.cluster import Cluster
+from runtime.contract.views.salvage_view import ReplayedPartition
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 from runtime.kafka.fetch.once import fetch_once
@@ -28,9 +28,9 @@ from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.kafka.timing import Patience
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.maps import Maps
+from runtime.ledger.maps import OffsetMapReader
 from runtime.replay.request import (
-    Part,
+    ReplayPartition,
     ReplayRequest,
     decode_part,
     decode_request,
@@ -39,14 +39,14 @@ from runtime.replay.request import (
 from runtime.replay.writer import ReplayWriter, replayer
 from runtime.slot.failpoints import from_environment
 from runtime.slot.partition import Cursor, now_ms
-from runtime.slot.read.batch_filter import MERGE, Kept, keep
+from runtime.slot.read.batch_filter import MERGE, FilteredBatches, keep
 
 SAID = "salvage: "  # lines with this prefix are shown to the user of the command
 _PAUSE_S = 0.5
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 
 
-class Stopped(Exception):
+class ReplayStopped(Exception):
     """The partition can't be copied to its end; the text is for people."""
 
 
@@ -58,7 +58,7 @@ def run_task(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
             yield encode_replayed(runner.run(_replayed(asked, part)))
 
 
-async def _replayed(asked: ReplayRequest, part: Part) -> ReplayedPart:
+async def _replayed(asked: ReplayRequest, part: ReplayPartition) -> ReplayedPartition:
     records = 0
     try:
         async with (
@@ -70,15 +70,17 @@ async def _replayed(asked: ReplayRequest, part: Part) -> ReplayedPart:
                 await copy.run()
             finally:
                 records = copy.records
-    except (AuditFailure, Stopped, BatchFailure, UnreadableRecord) as error:
-        return ReplayedPart(part.topic, part.partition, part.into, records, str(error))
-    return ReplayedPart(part.topic, part.partition, part.into, records)
+    except (AuditFailure, ReplayStopped, BatchFailure, UnreadableRecord) as error:
+        return ReplayedPartition(part.topic, part.partition, part.into, records, str(error))
+    return ReplayedPartition(part.topic, part.partition, part.into, records)
 
 
 class Replay:
     """Replays one partition. It resumes where an earlier one stopped, even by kill -9, by the ledger (R1)."""
 
-    def __init__(self, asked: ReplayRequest, part: Part, source: Cluster, destination: Cluster) -> None:
+    def __init__(
+        self, asked: ReplayRequest, part: ReplayPartition, source: KafkaCluster, destination: KafkaCluster
+    ) -> None:
         self.records = 0
         self._asked, self._part = asked, part
         self._source, self._destination = source, destination
@@ -86,7 +88,7 @@ class Replay:
         self._source_partition = TopicPartition(part.topic, part.partition)
         self._destination_partition = TopicPartition(part.into, part.partition)
         self._spec = rewrite_spec(asked.flow, part, source.cluster_id, destination.cluster_id)
-        self._producers: Mapping[int, Producer] = {}
+        self._producers: Mapping[int, FlowProducer] = {}
         self._counted_before: int | None = None  # records on record when this began
 
     async def run(self) -> None:
@@ -114,19 +116,19 @@ class Replay:
                     timeout.renew()
                     before = self.records
                 if timeout.over() or not _may_succeed_later(error):
-                    raise Stopped(_message(error)) from error
+                    raise ReplayStopped(_message(error)) from error
             await asyncio.sleep(_PAUSE_S)
 
     async def _copy(self, writer: ReplayWriter) -> None:
         ledger = await Ledger.open(self._destination)
-        maps = Maps(self._destination, ledger)
+        maps = OffsetMapReader(self._destination, ledger)
         await maps.refresh(self._key.flow)
         progress = ledger.all_progress(self._key.flow).get(self._key)
         if progress is None:
-            raise Stopped("the ledger does not know it")
+            raise ReplayStopped("the ledger does not know it")
         topic = (await self._source.topics([self._key.topic], fresh=True))[self._key.topic]
         if topic.id != progress.source_topic_id:
-            raise Stopped(f"{self._key.topic} is not the topic that was copied: it was recreated")
+            raise ReplayStopped(f"{self._key.topic} is not the topic that was copied: it was recreated")
         start, end = await self._log()
         orphans = ledger.orphans(self._key.flow).get(self._key, NONE)
         self._count(sum(one.records for _, one in orphans.replayed))
@@ -152,7 +154,7 @@ class Replay:
             found.append(asked[self._source_partition])
         return found[0], found[1]
 
-    async def _stretch(self, writer: ReplayWriter, stretch: Stretch, topic_id: bytes) -> None:
+    async def _stretch(self, writer: ReplayWriter, stretch: OrphanedRange, topic_id: bytes) -> None:
         position, copied = stretch.low, 0
         while position < stretch.end:
             kept = self._keep(await self._fetch(position), position, stretch.end)
@@ -170,17 +172,17 @@ class Replay:
             if kept.failure is not None:
                 raise kept.failure
 
-    def _keep(self, answer: FetchedPartition, position: int, end: int) -> Kept:
+    def _keep(self, answer: FetchedPartition, position: int, end: int) -> FilteredBatches:
         walked = walk(answer.records, self._spec.where)
         if not walked.sets and walked.failure is None:
             if answer.last_stable_offset < end:
                 raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(self._spec.where))
-            return Kept([], Cursor(end, -1), 0, None)  # compaction removed all remaining records
+            return FilteredBatches([], Cursor(end, -1), 0, None)  # compaction removed all remaining records
         home = self._going_home(walked)
         spec = replace(self._spec, end=end)
         return keep(walked, spec, Cursor(position, -1), answer.aborted, home, now_ms())
 
-    def _going_home(self, walked: Walked) -> set[int]:
+    def _going_home(self, walked: WalkedBatches) -> set[int]:
         flow, home = self._asked.flow, self._spec.home
         mine = flow.provenance == "batch" and flow.native_only
         ids = {one.producer_id for one in walked.sets if isinstance(one, Batch)}
@@ -205,17 +207,17 @@ class Replay:
 _failpoint = from_environment(os.environ)
 
 
-def rewrite_spec(flow: FlowSpec, part: Part, source_id: str, destination_id: str) -> RewriteSpec:
+def rewrite_spec(flow: FlowSpec, part: ReplayPartition, source_id: str, destination_id: str) -> RewriteSpec:
     """Returns the rewrite rule that a slot of the flow would use, and always with the header.
 
     Only the header records where these records came from. A record whose header names the destination as its
     home is not copied, whatever the flow's provenance.
     """
     return RewriteSpec(
-        where=Where(part.topic, part.partition),
+        where=PartitionLocation(part.topic, part.partition),
         max_batch=part.max_message_bytes,
-        provenance=Place(source_id, part.topic, part.partition),
-        home=Home(destination_id, part.mirror),
+        provenance=ClusterPartition(source_id, part.topic, part.partition),
+        home=ClusterTopic(destination_id, part.mirror),
         native_only=flow.native_only and flow.provenance == "headers",
         merge=MERGE,
     )

@@ -7,9 +7,9 @@ from typing import Self
 
 from runtime.batch import Batch
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey
-from runtime.contract.records.producers import Producer
+from runtime.contract.records.producers import FlowProducer
 from runtime.contract.spec.jobspec import TableRule
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.transactions import add_partitions, end_transaction
 from runtime.ledger.ledger_writer import LedgerWriter
@@ -31,7 +31,7 @@ class ReplayWriter(LedgerWriter):
     passing: Passing = staticmethod(nowhere)
 
     @classmethod
-    async def begin(cls, cluster: Cluster, key: PartitionKey, producer: Producer) -> Self:
+    async def begin(cls, cluster: KafkaCluster, key: PartitionKey, producer: FlowProducer) -> Self:
         """Opens a writer and aborts any open transaction of an earlier replay.
 
         It registers the producer id before the id's first data: no flow in the opposite direction copies
@@ -62,9 +62,9 @@ class ReplayWriter(LedgerWriter):
             self.passing("after_end")
 
 
-def replayer(flow: str, source: str, source_id: str, topic: str, mirror: str) -> Producer:
+def replayer(flow: str, source: str, source_id: str, topic: str, mirror: str) -> FlowProducer:
     """Returns how flows in the opposite direction treat an id that replays `topic`.
 
     In the flow's own mirror its records count as copies of the flow; in any other topic they have no home.
     """
-    return Producer(flow, source, source_id, TableRule(names={topic: mirror}), only=mirror)
+    return FlowProducer(flow, source, source_id, TableRule(names={topic: mirror}), only=mirror)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from runtime.contract.spec.jobspec import CopySettings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot.failpoints import Passing
@@ -17,7 +17,7 @@ Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SlotContext:
     """The clients, budgets and settings of a slot, as its flows use them.
 
     `producers` is the producer directory of the destination. `spawn` starts a task whose failure ends the
@@ -27,7 +27,7 @@ class Surroundings:
     job: str
     slot: int
     settings: CopySettings
-    destination: Cluster
+    destination: KafkaCluster
     ledger: Ledger
     producers: ProducerDirectory
     map_partitions: int

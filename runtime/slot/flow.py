@@ -8,32 +8,32 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord, partition_of
-from runtime.contract.records.producers import Producer
+from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.status import FlowStats
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition, transactional_ids
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ProducerIdentity
-from runtime.ledger.ledger import Undecided
+from runtime.ledger.ledger import UndecidedProgress
 from runtime.ledger.producer_directory import ProducerDirectory, register
 from runtime.ledger.scan import READ_FAILURES
-from runtime.slot.context import Surroundings
+from runtime.slot.context import SlotContext
 from runtime.slot.health.foreign_writes import ForeignWrites
-from runtime.slot.health.supervisor import Care
+from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.log import log_event
 from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.read.budget import TokenBucket
-from runtime.slot.read.reading import Reading
+from runtime.slot.read.reading import SourceReader
 from runtime.slot.settings import lane_settings
 from runtime.slot.stats import FlowCounters
-from runtime.slot.write.closing import Entry, LedgerPlace
-from runtime.slot.write.errors import Decision, Do
+from runtime.slot.write.closing import CommitEntry, LedgerPartitions
+from runtime.slot.write.errors import ErrorAction, ErrorDecision
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.owner import SlotMustEnd
-from runtime.slot.write.transaction import Failure, Transaction
+from runtime.slot.write.transaction import Transaction, TransactionFailure
 
 _DECIDED_PAUSE_S = 0.02
 _DRAIN_S = 15.0
@@ -54,9 +54,9 @@ class FlowCopy:
     def __init__(
         self,
         assigned: AssignedFlow,
-        source: Cluster,
+        source: KafkaCluster,
         directory: ProducerDirectory | None,
-        context: Surroundings,
+        context: SlotContext,
         unreadable: Callable[[Exception], None],
     ) -> None:
         self.assigned = assigned
@@ -67,7 +67,7 @@ class FlowCopy:
         self.counters = FlowCounters()
         self._source = source
         self._context = context
-        self._place = LedgerPlace(
+        self._place = LedgerPartitions(
             TopicPartition(naming.LEDGER, context.ledger.partition(self.name)),
             TopicPartition(naming.OFFSET_MAP, partition_of(self.name, context.map_partitions)),
             assigned.generation,
@@ -75,8 +75,10 @@ class FlowCopy:
         loop = asyncio.get_running_loop()
         self._bucket = TokenBucket(assigned.rate_limit, loop.time)
         self._lanes = LaneSet(self._create_lanes(), context.settings.lanes, self._run_lane)
-        self._supervisor = Care(source, context.destination, context.settings, assigned.generation, self)
-        self._reading = Reading(
+        self._supervisor = PartitionSupervisor(
+            source, context.destination, context.settings, assigned.generation, self
+        )
+        self._reading = SourceReader(
             self.spec, source, directory, context, self._bucket, self._supervisor, self.spawn
         )
         self._foreign = ForeignWrites(self.name, context.destination, context.producers, self.copies)
@@ -126,7 +128,7 @@ class FlowCopy:
             except UnreadableRecord as error:
                 self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"
                 continue
-            if isinstance(progress, Undecided):
+            if isinstance(progress, UndecidedProgress):
                 self._undecided[assigned.key] = assigned
                 self.spawn(self._admit_later(assigned))
             else:
@@ -212,7 +214,7 @@ class FlowCopy:
 
     # What the lanes call
 
-    def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
+    def committed(self, lane: Lane, tx: Transaction, entries: list[CommitEntry]) -> None:
         """Handles a committed transaction: counters, foreign writes, and the states of its partitions."""
         self.counters.committed(tx, entries, now_ms())
         self._foreign.committed(tx.parts)
@@ -225,7 +227,9 @@ class FlowCopy:
                 self._supervisor.admit([copy])
             copy.settle()
 
-    def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
+    def failed(
+        self, lane: Lane, failure: TransactionFailure, decision: ErrorDecision, parts: list[PartitionCopy]
+    ) -> None:
         """Handles an aborted transaction: the blamed partitions are stopped, retried or inspected."""
         why = str(failure)
         for copy in parts:
@@ -233,13 +237,13 @@ class FlowCopy:
             copy.trouble = why
         for copy in failure.copies:
             match decision.do:
-                case Do.STOP if decision.state is not None:
+                case ErrorAction.STOP if decision.state is not None:
                     copy.suspect = True
                     self._supervisor.stop(copy, decision.state, why)
-                case Do.SUSPECT:
+                case ErrorAction.SUSPECT:
                     copy.suspect = True
                     self._supervisor.retry(copy, why)
-                case Do.LOOK:
+                case ErrorAction.LOOK:
                     self._supervisor.look(copy, why)
 
     def rewound(self, copies: Iterable[PartitionCopy]) -> None:
@@ -297,7 +301,7 @@ class FlowCopy:
         """Writes the producer id to the destination's producer directory, as this flow's."""
         spec = self.spec
         undoes = spec.destination if spec.reverse_of is not None else None
-        producer = Producer(self.name, spec.source, self._source.cluster_id, spec.rename, undoes=undoes)
+        producer = FlowProducer(self.name, spec.source, self._source.cluster_id, spec.rename, undoes=undoes)
         await register(self._context.destination, identity.producer_id, producer, now_ms())
 
     async def confirm(self, lane: Lane) -> None:
@@ -313,7 +317,9 @@ class FlowCopy:
             raise SlotMustEnd(str(outdated)) from outdated
         for copy, progress in expected.items():
             found = self._context.ledger.progress(copy.key)
-            if isinstance(found, Undecided):  # The writer may be its own last transaction, in another lane.
+            if isinstance(
+                found, UndecidedProgress
+            ):  # The writer may be its own last transaction, in another lane.
                 found = await self.decided(copy.key)
             if copy.lane is lane and copy.progress is progress and found != progress:
                 raise SlotMustEnd(f"someone else copies {copy.key.topic}-{copy.key.partition} of {self.name}")
@@ -324,7 +330,7 @@ class FlowCopy:
             with contextlib.suppress(WireError):
                 await self._context.ledger.refresh(self.name)
                 found = self._context.ledger.progress(key)
-                if not isinstance(found, Undecided):
+                if not isinstance(found, UndecidedProgress):
                     return found
             await asyncio.sleep(_DECIDED_PAUSE_S)
 

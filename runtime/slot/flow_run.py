@@ -14,12 +14,12 @@ from runtime.contract.records.status import PartitionStatus
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.kafka.errors import WireError
 from runtime.ledger.scan import READ_FAILURES
-from runtime.slot.context import Surroundings
+from runtime.slot.context import SlotContext
 from runtime.slot.flow import FlowCopy, Superseded
 from runtime.slot.health.watch import watch
 from runtime.slot.log import log_event
 from runtime.slot.partition import now_ms
-from runtime.slot.sources import Source, Sources
+from runtime.slot.sources import SourceCluster, SourceClusters
 
 _MAX_PAUSE_S = 5.0
 
@@ -33,14 +33,14 @@ class FlowRun:
     it.
     """
 
-    def __init__(self, name: str, context: Surroundings, sources: Sources) -> None:
+    def __init__(self, name: str, context: SlotContext, sources: SourceClusters) -> None:
         self.name = name
         self.flow: FlowCopy | None = None
         self.version = 0
         self.superseded = ""
         self._context = context
         self._sources = sources
-        self._source: Source | None = None
+        self._source: SourceCluster | None = None
         self._wanted: AssignedFlow | None = None
         self._partitions: dict[PartitionKey, AssignedPartition] = {}
         self._newest = 0

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from runtime.batch import Outgoing, RewriteSpec
+from runtime.batch import OutgoingBatch, RewriteSpec
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.status import OpenTransaction, PartitionStatus
 from runtime.contract.records.status import PartitionState as State
@@ -14,12 +14,12 @@ from runtime.contract.spec.assignment import AssignedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.health.accounts import OffsetAccounts
 from runtime.slot.log import log_event
-from runtime.slot.read.budget import Held
+from runtime.slot.read.budget import ResponseMemory
 
 if TYPE_CHECKING:
     from runtime.slot.read.intake import BrokerIntake
     from runtime.slot.write.lane import Lane
-    from runtime.slot.write.transaction import Part
+    from runtime.slot.write.transaction import TransactionPartition
 
 
 class Cursor(NamedTuple):
@@ -29,15 +29,15 @@ class Cursor(NamedTuple):
     epoch: int
 
 
-class Queued(NamedTuple):
+class QueuedBatch(NamedTuple):
     """A batch that is ready to be sent, with the memory that holds it.
 
     `epoch` is the leader epoch of the record before the batch's position.
     """
 
-    out: Outgoing
+    out: OutgoingBatch
     epoch: int
-    held: Held
+    held: ResponseMemory
 
 
 class PartitionFields(TypedDict):
@@ -50,7 +50,7 @@ class PartitionFields(TypedDict):
     destination_end: int
 
 
-class Source(NamedTuple):
+class SourceLog(NamedTuple):
     """The offsets of the partition at the source in the last fetch response (-1: not known)."""
 
     log_start: int = -1
@@ -77,15 +77,15 @@ class PartitionCopy:
         self.at = TopicPartition(assigned.destination_topic, assigned.partition)
         self.progress = progress
         self.cursor = Cursor(progress.position, progress.source_epoch)
-        self.queue: deque[Queued] = deque()
+        self.queue: deque[QueuedBatch] = deque()
         self.queued_bytes = 0
         self.dropped = 0
         self.turn = 0
-        self.source = Source()
+        self.source = SourceLog()
         self.lane: Lane | None = None
         self.intake: BrokerIntake | None = None
         self.rewrite: RewriteSpec | None = None
-        self.part: Part | None = None
+        self.part: TransactionPartition | None = None
         self.closing = False  # Its idle position is in the transaction that is being ended.
         self.accounts = OffsetAccounts(progress.destination_end)
         self.looked_epoch = -1  # The destination's leader epoch at the last inspection.
@@ -176,12 +176,12 @@ class PartitionCopy:
         self.enter(State.BLOCKED_AT_SOURCE, why)
         self.blocked_by = by
 
-    def add(self, queued: Queued) -> None:
+    def add(self, queued: QueuedBatch) -> None:
         """Appends a batch to the queue."""
         self.queue.append(queued)
         self.queued_bytes += queued.out.batch.size
 
-    def take(self) -> Queued:
+    def take(self) -> QueuedBatch:
         """Removes and returns the first batch of the queue."""
         queued = self.queue.popleft()
         self.queued_bytes -= queued.out.batch.size

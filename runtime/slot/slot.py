@@ -16,19 +16,19 @@ from runtime.contract.records.status import PartitionState, PartitionStatus, Slo
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.spec_clusters import WrongCluster, named, opened
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
 from runtime.slot.callbacks import callback_failures
-from runtime.slot.context import Surroundings
+from runtime.slot.context import SlotContext
 from runtime.slot.flow_run import FlowRun, moment_or
 from runtime.slot.log import log_event
 from runtime.slot.partition import now_ms
 from runtime.slot.read.budget import ByteBudget
-from runtime.slot.sources import Sources
+from runtime.slot.sources import SourceClusters
 from runtime.slot.write.owner import SlotMustEnd
 
 _OPEN_PAUSE_S = 1.0
@@ -80,11 +80,11 @@ class Slot:
         self._environ = os.environ if environ is None else environ
         self._assignment = first
         self._runs: dict[str, FlowRun] = {}
-        self._destination: Cluster | None = None
-        self._sources = Sources(self._cluster, spec.sources)
+        self._destination: KafkaCluster | None = None
+        self._sources = SourceClusters(self._cluster, spec.sources)
         self._budget = ByteBudget(spec.copy.buffer_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._context: Surroundings | None = None
+        self._context: SlotContext | None = None
         self._stopping = asyncio.Event()
         self._end: asyncio.Future[SlotEnd] | None = None
 
@@ -188,7 +188,7 @@ class Slot:
                 destination = self._destination
                 ledger = await Ledger.open(destination)
                 topic = (await destination.topics([naming.OFFSET_MAP], fresh=True))[naming.OFFSET_MAP]
-                self._context = Surroundings(
+                self._context = SlotContext(
                     job=self._spec.job,
                     slot=self._spec.slot,
                     settings=self._spec.copy,
@@ -209,7 +209,7 @@ class Slot:
                 return True
         return False
 
-    async def _cluster(self, name: str, spec: ClusterSpec) -> Cluster:
+    async def _cluster(self, name: str, spec: ClusterSpec) -> KafkaCluster:
         """Opens a client of a cluster, with the slot's client id."""
         return await opened(name, named(spec, client_id(self._spec.job, self._spec.slot)), self._environ)
 

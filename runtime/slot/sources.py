@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.spec_clusters import UnknownCluster
 from runtime.ledger.producer_directory import ProducerDirectory
 
-Opening = Callable[[str, ClusterSpec], Awaitable[Cluster]]
+Opening = Callable[[str, ClusterSpec], Awaitable[KafkaCluster]]
 
 
 @dataclass(eq=False, slots=True)
-class Source:
+class SourceCluster:
     """An open source cluster; `users` counts the flows that use it."""
 
     name: str
-    cluster: Cluster
+    cluster: KafkaCluster
     directory: ProducerDirectory
     users: int = 0
 
@@ -29,10 +29,10 @@ class _Place:
     """The entry of a source; its lock makes concurrent callers wait while the source is being opened."""
 
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    source: Source | None = None
+    source: SourceCluster | None = None
 
 
-class Sources:
+class SourceClusters:
     """The sources that the slot may connect to, by name.
 
     An assignment can't add a source or change its settings. Each `take` is followed by one `leave`. `opening`
@@ -44,7 +44,7 @@ class Sources:
         self._specs = dict(specs)
         self._places: dict[str, _Place] = {}
 
-    async def take(self, name: str) -> Source:
+    async def take(self, name: str) -> SourceCluster:
         """Returns the open source of a name, and opens it where it is not open.
 
         Raises UnknownCluster for a name that the slot was not started with, and the errors of `opening`.
@@ -56,11 +56,11 @@ class Sources:
         async with place.opening:
             if place.source is None:
                 cluster = await self._opening(name, spec)
-                place.source = Source(name, cluster, ProducerDirectory(cluster))
+                place.source = SourceCluster(name, cluster, ProducerDirectory(cluster))
             place.source.users += 1
             return place.source
 
-    async def leave(self, source: Source) -> None:
+    async def leave(self, source: SourceCluster) -> None:
         """Ends one use of a source, and closes it after the last one."""
         source.users -= 1
         if not source.users:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats
-from runtime.slot.write.closing import Entry
+from runtime.slot.write.closing import CommitEntry
 from runtime.slot.write.transaction import Transaction
 
 
@@ -18,7 +18,7 @@ class FlowCounters:
         self._latency_counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
         self._latency_sum_ms = 0.0
 
-    def committed(self, tx: Transaction, entries: list[Entry], now_ms: int) -> None:
+    def committed(self, tx: Transaction, entries: list[CommitEntry], now_ms: int) -> None:
         """Counts a committed transaction."""
         self.commits += 1
         for entry in entries:

@@ -17,7 +17,7 @@ from planner.model.address import topic_address
 from planner.model.topology import Internal
 from planner.store import log
 from planner.store.lease import Lease
-from planner.store.lease_log import Holder
+from planner.store.lease_log import LeaseHolder
 from planner.store.registry import read_registry
 from runtime.contract.spec.naming import LEASE
 from runtime.lab.lab import Lab
@@ -130,7 +130,7 @@ def _(story: Story, word: str, count: int) -> None:
 def _(story: Story) -> None:
     place = endpoint(story.lab, "dc1")
     log.ensure(place, [LEASE], Internal())
-    holder = Holder(story.fresh("lease"), "ada", "ops1", 7, "another", "a plan")
+    holder = LeaseHolder(story.fresh("lease"), "ada", "ops1", 7, "another", "a plan")
     story.open.enter_context(Lease(place, holder).acquire(30, lambda _held: None))
 
 

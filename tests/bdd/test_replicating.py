@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from planner.apply.watch import Watch
+from planner.apply.watch import JobWatch
 from runtime.lab.lab import Lab
 from tests.bdd.running import SMALL, Town, Writing, eventually, fresh_names
 from tests.endpoints import endpoint
@@ -190,7 +190,7 @@ def arrived(town: Town, word: str, here: str, there: str) -> None:
 @then(parsers.parse("the job says that {word} is {state}"))
 def _(town: Town, word: str, state: str) -> None:
     """Itself: what `repl status` reads from the clusters may be ahead of it."""
-    with Watch(endpoint(town.lab, "dc2")) as watch:
+    with JobWatch(endpoint(town.lab, "dc2")) as watch:
 
         def said() -> set[str]:
             watch.look()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 from tests.bench.bench_plan import timed
 from tests.bench.results import keep
 
@@ -89,7 +89,7 @@ def main() -> int:
     load = os.getloadavg()
     with tempfile.TemporaryDirectory() as scratch:
         lab = Lab(Path(scratch) / "lab")
-        lab.up([ClusterSpec("dc1", brokers=BROKERS, heap="768m")])
+        lab.up([LabClusterSpec("dc1", brokers=BROKERS, heap="768m")])
         try:
             print(HEAD)
             rows = bench(lab, Path(scratch), options.few, options.many)

@@ -29,7 +29,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 from tests.bench.results import keep
 from tests.records import create_topic, read, wait_for
 from tests.topologies import at
@@ -270,7 +270,7 @@ def main() -> int:
     load, rows = os.getloadavg(), []
     with tempfile.TemporaryDirectory() as scratch:
         lab = Lab(Path(scratch) / "lab")
-        lab.up([ClusterSpec("dc1", brokers=3), ClusterSpec("dc2")])
+        lab.up([LabClusterSpec("dc1", brokers=3), LabClusterSpec("dc2")])
         try:
             print(HEAD, flush=True)
             for number, case in enumerate(CASES):

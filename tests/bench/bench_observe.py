@@ -17,12 +17,12 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from planner.kafka import Endpoint
-from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Wanted
+from planner.kafka import ClusterEndpoint
+from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 
 PARTITIONS = 2
 BATCH = 1_000
@@ -50,7 +50,7 @@ def main() -> int:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder) / "lab")
-        lab.up([ClusterSpec(name, brokers=BROKERS, heap="1g") for name in ("dc1", "dc2")])
+        lab.up([LabClusterSpec(name, brokers=BROKERS, heap="1g") for name in ("dc1", "dc2")])
         try:
             there = 0
             for size in (int(text) for text in given.sizes.split(",")):
@@ -89,22 +89,24 @@ def measured(lab: Lab, size: int, rounds: int) -> Iterator[Row]:
     """The quickest of some rounds of each: what else runs on this machine is not what is measured."""
     wanted = {
         "here: names, ids, brokers, own defaults": None,
-        "here: all that is set explicitly": ConfigsWanted(KEYS, explicit=True),
-        "here: three keys": ConfigsWanted(KEYS),
+        "here: all that is set explicitly": TopicConfigsRequest(KEYS, explicit=True),
+        "here: three keys": TopicConfigsRequest(KEYS),
     }
     for what, want in wanted.items():
         yield min((here(lab, what, size, want) for _ in range(rounds)), key=lambda row: row.seconds)
     yield librdkafka(lab, size)
 
 
-def here(lab: Lab, what: str, size: int, want: ConfigsWanted | None) -> Row:
-    endpoints = {name: Endpoint(name, one.bootstrap) for name, one in lab.clusters.items()}
+def here(lab: Lab, what: str, size: int, want: TopicConfigsRequest | None) -> Row:
+    endpoints = {name: ClusterEndpoint(name, one.bootstrap) for name, one in lab.clusters.items()}
     clusters = {name: Cluster(name, one.bootstrap) for name, one in endpoints.items()}
     with Observer(clusters, endpoints, timeout_s=PATIENCE_S) as observer:
         if want is None:
             return timed(what, size, observer.names)
         names = observer.names()
-        request = {name: Wanted(dict.fromkeys(live.topics, want)) for name, live in live_ones(names)}
+        request = {
+            name: ClusterDetailsRequest(dict.fromkeys(live.topics, want)) for name, live in live_ones(names)
+        }
         return timed(what, size, lambda: observer.details(names, request))
 
 

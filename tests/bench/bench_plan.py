@@ -26,7 +26,7 @@ from planner.kafka.connections.session import Session
 from planner.observe.listing import list_topics
 from runtime.contract.client.settings import wire_settings
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted
 from tests.fakes.states import topology as declared
 
@@ -137,7 +137,7 @@ def measure(sizes: Sequence[int]) -> list[Row]:
     rows = [*small(), *diffing()]
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder) / "lab")
-        lab.up([ClusterSpec(name, brokers=BROKERS, heap="1g") for name in ("dc1", "dc2")])
+        lab.up([LabClusterSpec(name, brokers=BROKERS, heap="1g") for name in ("dc1", "dc2")])
         try:
             there = 0
             for size in sizes:

@@ -22,7 +22,7 @@ import uvloop
 from runtime.contract.spec.jobspec import CopySettings, ProvenanceMode
 from runtime.kafka.errors import BrokerError
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
 
@@ -81,7 +81,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-slot-") as home:
         lab = Lab(Path(home))
-        lab.up([ClusterSpec(name, heap="768m") for name in ("dc1", "dc2")])
+        lab.up([LabClusterSpec(name, heap="768m") for name in ("dc1", "dc2")])
         try:
             sides = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
             for side in sides.values():

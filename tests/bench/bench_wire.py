@@ -23,19 +23,19 @@ import psutil
 import uvloop
 from confluent_kafka import Producer
 
-from runtime.batch.failure import Where
+from runtime.batch.failure import PartitionLocation
 from runtime.batch.layout import Batch
 from runtime.batch.stamp import next_sequence, stamp
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 from tests.records import create_topic
 
 PARTITIONS = 4
@@ -104,7 +104,9 @@ def fill(client: dict[str, str], topic: str, load: Load, megabytes: int) -> int:
     return count
 
 
-async def reading(cluster: Cluster, topic: str) -> Callable[[], Awaitable[list[tuple[int, list[Batch]]]]]:
+async def reading(
+    cluster: KafkaCluster, topic: str
+) -> Callable[[], Awaitable[list[tuple[int, list[Batch]]]]]:
     known = (await cluster.topics([topic]))[topic]
     leader = known.partitions[0].leader
     session = FetchSession(cluster, leader, FetchLimits(max_bytes=PARTITIONS * PARTITION_BYTES))
@@ -115,7 +117,7 @@ async def reading(cluster: Cluster, topic: str) -> Callable[[], Awaitable[list[t
         found = []
         for answered in await session.fetch():
             assert not answered.error, answered.error.name
-            sets = walk(answered.records, Where(topic, answered.partition)).sets
+            sets = walk(answered.records, PartitionLocation(topic, answered.partition)).sets
             batches = [batch for batch in sets if isinstance(batch, Batch)]
             if batches:
                 start = FetchFrom(batches[-1].next_offset, max_bytes=PARTITION_BYTES)
@@ -126,7 +128,7 @@ async def reading(cluster: Cluster, topic: str) -> Callable[[], Awaitable[list[t
     return more
 
 
-async def read_all(cluster: Cluster, topic: str, count: int) -> int:
+async def read_all(cluster: KafkaCluster, topic: str, count: int) -> int:
     more = await reading(cluster, topic)
     payload = seen = 0
     while seen < count:
@@ -136,7 +138,7 @@ async def read_all(cluster: Cluster, topic: str, count: int) -> int:
     return payload
 
 
-async def write_again(cluster: Cluster, topic: str, batches: list[Batch], total: int) -> tuple[int, int]:
+async def write_again(cluster: KafkaCluster, topic: str, batches: list[Batch], total: int) -> tuple[int, int]:
     """The same fetched batches, again and again: what producing alone costs."""
     writer = await Writer.open(cluster, topic)
     payload = records = 0
@@ -149,7 +151,7 @@ async def write_again(cluster: Cluster, topic: str, batches: list[Batch], total:
     return records, payload
 
 
-async def copy_all(source: Cluster, target: Cluster, topic: str, count: int) -> int:
+async def copy_all(source: KafkaCluster, target: KafkaCluster, topic: str, count: int) -> int:
     """Fetch ahead while producing; one batch of a partition in each request, several requests in flight."""
     more = await reading(source, topic)
     writer = await Writer.open(target, topic)
@@ -174,7 +176,12 @@ class Writer:
     """Transactions of a fixed size."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, leader: int, transactional_id: str, identity: ProducerIdentity
+        self,
+        cluster: KafkaCluster,
+        topic: str,
+        leader: int,
+        transactional_id: str,
+        identity: ProducerIdentity,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -186,7 +193,7 @@ class Writer:
         self._unended = 0
 
     @classmethod
-    async def open(cls, cluster: Cluster, topic: str) -> Writer:
+    async def open(cls, cluster: KafkaCluster, topic: str) -> Writer:
         known = (await cluster.topics([topic]))[topic]
         transactional_id = f"bench-{topic}"
         identity = await init_producer_id(cluster, transactional_id, 60_000)
@@ -236,7 +243,7 @@ def measured(brokers: Brokers) -> Iterator[Callable[[str, int, int], Row]]:
 async def measure(lab: Lab, brokers: Brokers, load: Load, topic: str, count: int, rounds: int) -> None:
     bootstraps = [lab.clusters[name].bootstrap for name in ("dc1", "dc2")]
     settings = [wire_settings(bootstrap, {}) for bootstrap in bootstraps]
-    async with await Cluster.open(settings[0]) as source, await Cluster.open(settings[1]) as target:
+    async with await KafkaCluster.open(settings[0]) as source, await KafkaCluster.open(settings[1]) as target:
         for _ in range(rounds):
             with measured(brokers) as row:
                 payload = await read_all(source, topic, count)
@@ -257,7 +264,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-wire-") as home:
         lab = Lab(Path(home))
-        lab.up([ClusterSpec(name, heap="768m") for name in ("dc1", "dc2")])
+        lab.up([LabClusterSpec(name, heap="768m") for name in ("dc1", "dc2")])
         try:
             for number, load in enumerate(LOADS):
                 topic = f"wire-{number}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 from tests import checker
 from tests.chaos.blows import WEIGHTS, Blows
 from tests.chaos.copiers import Kept
@@ -58,10 +58,10 @@ class Weather:
         return f"{told}; {self.starts} starts\n{self.report}"
 
 
-def cluster_specs(links: Links, brokers: int, *, with_doors: bool = False) -> list[ClusterSpec]:
+def cluster_specs(links: Links, brokers: int, *, with_doors: bool = False) -> list[LabClusterSpec]:
     """Producers of the checker may be killed in their transactions too: those end soon."""
     return [
-        ClusterSpec(
+        LabClusterSpec(
             name,
             brokers=brokers,
             host=links.hosts[name],

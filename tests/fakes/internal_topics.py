@@ -8,9 +8,9 @@ from typing import Any
 
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
-from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
-from runtime.ledger.records import Record, build, plain
+from runtime.ledger.records import InternalRecord, build, plain
 
 LEADER = Partition(0, 1, 5, (1,), (1,))
 
@@ -18,16 +18,18 @@ LEADER = Partition(0, 1, 5, (1,), (1,))
 class InternalTopics:
     """Each topic has one partition with one batch, or none. A topic in `replaced` has another id."""
 
-    def __init__(self, records: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, records: Mapping[str, Sequence[InternalRecord]]) -> None:
         self.replaced: set[str] = set()
         self._records = {topic: list(some) for topic, some in records.items()}
 
-    def grow(self, topic: str, record: Record) -> None:
+    def grow(self, topic: str, record: InternalRecord) -> None:
         """One more record is at the end."""
         self._records[topic].append(record)
 
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
-        return {name: Topic(name, self._id(name), ErrorCode.NONE, False, {0: LEADER}) for name in names}
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
+        return {
+            name: TopicMetadata(name, self._id(name), ErrorCode.NONE, False, {0: LEADER}) for name in names
+        }
 
     def leader(self, topic: str, partition: int) -> Partition:
         return LEADER

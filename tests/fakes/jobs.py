@@ -15,8 +15,8 @@ from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
 from planner.apply.launching import LaunchFailed
-from planner.kafka import Endpoint, producer
-from planner.kafka.log import Tail, append
+from planner.kafka import ClusterEndpoint, producer
+from planner.kafka.log import CommittedLogReader, append
 from planner.model.topology import RUNNING
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import (
@@ -49,7 +49,7 @@ class FakeJobs:
     refuses: str = ""
     running: dict[str, "FakeJob"] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
-    told: list[tuple[str, Endpoint]] = field(default_factory=list)
+    told: list[tuple[str, ClusterEndpoint]] = field(default_factory=list)
     updated: dict[str, float] = field(default_factory=dict)  # when each was given a new file, last
 
     def __call__(self, _launch: LaunchSpec) -> "FakeJobs":
@@ -93,16 +93,16 @@ class FakeJobs:
             self.running.pop(job).kill()
 
 
-def endpoint_of(spec: JobSpec) -> Endpoint:
+def endpoint_of(spec: JobSpec) -> ClusterEndpoint:
     """Of a lab without secrets."""
     cluster = spec.clusters[spec.destination]
-    return Endpoint(
+    return ClusterEndpoint(
         spec.destination, cluster.bootstrap, {key: str(one) for key, one in cluster.client.items()}
     )
 
 
 class FakeJob(threading.Thread):
-    def __init__(self, endpoint: Endpoint, spec: JobSpec, *, deaf: bool = False) -> None:
+    def __init__(self, endpoint: ClusterEndpoint, spec: JobSpec, *, deaf: bool = False) -> None:
         super().__init__(daemon=True)
         ensure_topics(endpoint)
         self._endpoint = endpoint
@@ -122,7 +122,7 @@ class FakeJob(threading.Thread):
         self.join(30)
 
     def run(self) -> None:
-        with Tail(self._endpoint, naming.CONTROL) as commands:
+        with CommittedLogReader(self._endpoint, naming.CONTROL) as commands:
             commands.to_end()
             self._remember()
             while not self._killed.is_set() and self._state == "running":
@@ -173,7 +173,7 @@ class FakeJob(threading.Thread):
         append(self._producer, naming.STATUS, records, 30)
 
 
-def ensure_topics(endpoint: Endpoint) -> None:
+def ensure_topics(endpoint: ClusterEndpoint) -> None:
     """As the driver makes them."""
     admin = AdminClient({"bootstrap.servers": endpoint.bootstrap, **endpoint.settings})
     there = admin.list_topics(timeout=60).topics

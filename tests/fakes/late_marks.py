@@ -7,7 +7,7 @@ from runtime.contract.records.ledger import LedgerKey, LedgerValue
 from runtime.driver.writer import DriverWriter
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.transactions import add_partitions, end_transaction
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 
 LATE_S = 0.5
 
@@ -24,7 +24,7 @@ class LateMarks(DriverWriter):
         await self._put(by_partition)
         self._marks = asyncio.create_task(self._mark())
 
-    async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None:
+    async def beat(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
         await self._marked()
         await super().beat(at, records)
 

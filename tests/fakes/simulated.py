@@ -11,7 +11,7 @@ from typing import assert_never
 from planner.model.address import Address, Kind
 from planner.model.live import LiveJob
 from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedCluster, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
@@ -39,7 +39,7 @@ class SimulatedCluster:
     seen: ObservedCluster
     topics: dict[str, ObservedTopic]
     acls: set[AclRule] | None
-    owned: dict[Address, Owned]
+    owned: dict[Address, RegistryEntry]
     jobs: dict[str, LiveJob]
 
     @staticmethod
@@ -111,7 +111,7 @@ class SimulatedCluster:
         config = own | {key: ConfigValue(value) for key, value in step.config.items()}
         return ObservedTopic(step.topic, f"made:{step.id}", (brokers,) * partitions, config)
 
-    def _stamped(self, entry: Owned) -> Owned:
+    def _stamped(self, entry: RegistryEntry) -> RegistryEntry:
         topic = self.topics.get(entry.address.name)
         if topic is None or "id" in entry.spec or entry.address.kind is not Kind.TOPIC:
             return entry

@@ -8,15 +8,15 @@ from planner.model.address import topic_address
 from planner.model.desired import Declared, Desired, DesiredFlow, DesiredTopic, MirroredBy
 from planner.model.observed import (
     FEATURE_REASSIGN,
-    Broker,
     ConfigSource,
     ConfigValue,
     Observed,
+    ObservedBroker,
     ObservedCluster,
     ObservedTopic,
     Unreachable,
 )
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import AclRule, Cluster, Flow, Policies, Selection, Topology
 
 SHOP = "shop"
@@ -49,7 +49,7 @@ def cluster(
     *topics: ObservedTopic,
     name: str = "dc1",
     brokers: int = 3,
-    owned: Sequence[Owned] = (),
+    owned: Sequence[RegistryEntry] = (),
     acls: Sequence[AclRule] | None = None,
     features: frozenset[str] | None = None,
     **more: object,
@@ -57,7 +57,9 @@ def cluster(
     return ObservedCluster(
         name=name,
         id=f"cluster-{name}",
-        brokers=tuple(Broker(number, "host", 9092, f"rack{number % 3}") for number in range(1, brokers + 1)),
+        brokers=tuple(
+            ObservedBroker(number, "host", 9092, f"rack{number % 3}") for number in range(1, brokers + 1)
+        ),
         topics={one.name: one for one in topics},
         default_partitions=1,
         default_replication=min(3, brokers),
@@ -111,10 +113,10 @@ def topology(*flows: Flow, policies: Policies = NO_POLICIES, clusters: Sequence[
     )
 
 
-def owned(topic: DesiredTopic, *, topic_id: str = "", topology: str = SHOP, **more: object) -> Owned:
+def owned(topic: DesiredTopic, *, topic_id: str = "", topology: str = SHOP, **more: object) -> RegistryEntry:
     """The registry entry of a topic that was applied as wanted here."""
     origin = f"flow.{topic.origin.flow}" if isinstance(topic.origin, MirroredBy) else "declared"
-    entry = Owned(
+    entry = RegistryEntry(
         topic_address(topic.cluster, topic.name),
         topology,
         topic_spec(topic, topic_id or f"id:{topic.name}"),

@@ -8,7 +8,7 @@ from planner.diff.record import acl_entry
 from planner.model.address import topic_address
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import (
     Acl,
     AclRule,
@@ -52,13 +52,13 @@ def live_topics(draw: st.DrawFn) -> ObservedTopic:
 
 
 @st.composite
-def entries(draw: st.DrawFn, at: str) -> Owned:
+def entries(draw: st.DrawFn, at: str) -> RegistryEntry:
     spec = {f"config.{key}": value for key, value in draw(configs).items()}
     spec |= draw(st.fixed_dictionaries({}, optional={"partitions": st.just("2"), "id": topic_ids}))
     origin = draw(st.sampled_from(["declared", "flow.there", "flow.gone"]))
     if origin != "declared":
         spec |= {"source.cluster": "dc1" if at == "dc2" else "dc2", "source.topic": draw(names)}
-    return Owned(
+    return RegistryEntry(
         topic_address(at, draw(names)),
         draw(st.sampled_from([SHOP, SHOP, SHOP, "billing"])),
         spec,

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from planner.kafka import Endpoint, ReassignmentFailure, move_replicas
+from planner.kafka import ClusterEndpoint, ReassignmentFailure, move_replicas
 from planner.model.observed import Unreachable
 from planner.model.topology import Cluster as DeclaredCluster
 from planner.observe import Observer
 from runtime.contract.client.settings import wire_settings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from tests.fakes.hostile_broker import (
     API_VERSIONS,
@@ -200,7 +200,7 @@ def bounded(warm: None) -> Iterator[None]:
 
 
 def planner_error(bootstrap: str, client: dict[str, str], timeout_s: float) -> str:
-    endpoint = Endpoint("dc1", bootstrap, client)
+    endpoint = ClusterEndpoint("dc1", bootstrap, client)
     declared = {"dc1": DeclaredCluster("dc1", bootstrap)}
     with Observer(declared, {"dc1": endpoint}, timeout_s=timeout_s) as reading:
         found = reading.names().clusters["dc1"]
@@ -210,7 +210,7 @@ def planner_error(bootstrap: str, client: dict[str, str], timeout_s: float) -> s
 
 def data_path_error(bootstrap: str, client: dict[str, str]) -> str:
     async def opened() -> None:
-        await (await Cluster.open(wire_settings(bootstrap, client))).close()
+        await (await KafkaCluster.open(wire_settings(bootstrap, client))).close()
 
     with pytest.raises(WireError) as failure:
         asyncio.run(opened())
@@ -242,14 +242,14 @@ def test_the_data_path_is_not_harmed(case: Case) -> None:
 
 def honest_planner(bootstrap: str, login: dict[str, str]) -> None:
     declared = {"dc1": DeclaredCluster("dc1", bootstrap)}
-    with Observer(declared, {"dc1": Endpoint("dc1", bootstrap, login)}) as reading:
+    with Observer(declared, {"dc1": ClusterEndpoint("dc1", bootstrap, login)}) as reading:
         found = reading.names().clusters["dc1"]
     assert not isinstance(found, Unreachable), found
 
 
 def honest_data_path(bootstrap: str, login: dict[str, str]) -> None:
     async def opened() -> str:
-        async with await Cluster.open(wire_settings(bootstrap, login)) as cluster:
+        async with await KafkaCluster.open(wire_settings(bootstrap, login)) as cluster:
             return cluster.cluster_id
 
     assert asyncio.run(opened()) == "5L6g3nShT-eMCtK--X86sw"
@@ -272,5 +272,5 @@ def test_an_honest_answer_is_taken(
 )
 def test_a_reassignment_logs_in_no_weaker(case: Case) -> None:
     with HostileBroker(case.fault) as broker, pytest.raises(ReassignmentFailure, match=case.why) as failure:
-        move_replicas(Endpoint("dc1", f"127.0.0.1:{broker.port}", LOGIN), {}, timeout_s=5.0)
+        move_replicas(ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}", LOGIN), {}, timeout_s=5.0)
     assert not failure.value.transient

@@ -10,7 +10,7 @@ from planner.expand import expand
 from planner.model.change import Change
 from planner.model.diagnostic import Diagnostic, ExitCode
 from planner.model.observed import Observed
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import StopJob
 from planner.model.topology import Cluster, Job, Policies, Requirement, Selection, Topic
@@ -27,7 +27,7 @@ def codes(found: tuple[Diagnostic, ...]) -> list[tuple[str, ExitCode]]:
     return [(one.code, one.exit) for one in found]
 
 
-def with_entries(seen: Observed, name: str, edit: Callable[[Owned], Owned]) -> Observed:
+def with_entries(seen: Observed, name: str, edit: Callable[[RegistryEntry], RegistryEntry]) -> Observed:
     there = seen.reachable(name)
     assert there is not None
     return Observed({**seen.clusters, name: replace(there, owned=tuple(edit(one) for one in there.owned))})
@@ -43,7 +43,7 @@ def test_the_honest_plan_passes() -> None:
 def test_what_is_protected_now_is_not_deleted() -> None:
     plan = honest()
 
-    def protected(one: Owned) -> Owned:
+    def protected(one: RegistryEntry) -> RegistryEntry:
         return replace(one, protect=True) if one.address.name == "doomed" else one
 
     found = recheck(plan, plan.steps, with_entries(state(), "dc1", protected))
@@ -109,7 +109,7 @@ def test_what_another_topology_owns_now(name: str) -> None:
     """Also where the fingerprint was altered to say that it was so from the beginning."""
     plan = honest()
 
-    def theirs(one: Owned) -> Owned:
+    def theirs(one: RegistryEntry) -> RegistryEntry:
         return replace(one, topology="billing") if str(one.address) == name else one
 
     seen = with_entries(with_entries(state(), "dc1", theirs), "dc2", theirs)

@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.model.observed import Unreachable
 from planner.model.topology import Cluster as DeclaredCluster
 from planner.observe import Observer
 from runtime.contract.client.settings import wire_settings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
@@ -25,15 +25,15 @@ from tests.endpoints import endpoint
 pytestmark = pytest.mark.integration
 
 
-def planner_enters(one: Endpoint) -> bool:
+def planner_enters(one: ClusterEndpoint) -> bool:
     with Observer({"dc1": DeclaredCluster("dc1", one.bootstrap)}, {"dc1": one}) as reading:
         return not isinstance(reading.names().clusters["dc1"], Unreachable)
 
 
-def data_path_enters(one: Endpoint) -> bool:
+def data_path_enters(one: ClusterEndpoint) -> bool:
     async def opened() -> bool:
         try:
-            async with await Cluster.open(wire_settings(one.bootstrap, one.settings)):
+            async with await KafkaCluster.open(wire_settings(one.bootstrap, one.settings)):
                 return True
         except WireError:
             return False
@@ -41,7 +41,7 @@ def data_path_enters(one: Endpoint) -> bool:
     return asyncio.run(opened())
 
 
-def librdkafka_enters(one: Endpoint) -> bool:
+def librdkafka_enters(one: ClusterEndpoint) -> bool:
     client = AdminClient({"bootstrap.servers": one.bootstrap, "log_level": 0, **one.settings})
     try:
         return bool(client.list_topics(timeout=10).brokers)
@@ -52,7 +52,7 @@ def librdkafka_enters(one: Endpoint) -> bool:
 ENTRANCES = (planner_enters, data_path_enters, librdkafka_enters)
 
 
-def with_settings(one: Endpoint, more: Mapping[str, str], *without: str) -> Endpoint:
+def with_settings(one: ClusterEndpoint, more: Mapping[str, str], *without: str) -> ClusterEndpoint:
     kept = {key: value for key, value in one.settings.items() if key not in without}
     return replace(one, settings={**kept, **more})
 

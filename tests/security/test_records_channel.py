@@ -14,12 +14,12 @@ from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver.clusters import Clusters
+from runtime.driver.clusters import DriverClusters
 from runtime.driver.destination import last_status, open_destination
-from runtime.driver.slots.channel import Skipped, Tail, end_of, post
-from runtime.driver.task import Ticket, listen
-from runtime.kafka.cluster import Cluster
-from runtime.ledger.records import Record, StoredRecord
+from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, post
+from runtime.driver.task import SlotStartRequest, listen
+from runtime.kafka.cluster import KafkaCluster
+from runtime.ledger.records import InternalRecord, StoredRecord
 from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S
 from tests.runtime.conftest import sides_of
@@ -46,7 +46,7 @@ def dc2(lab) -> Side:
     return sides_of(lab)["dc2"]
 
 
-def at(side: Side, work: Callable[[Cluster], Awaitable[None]]) -> None:
+def at(side: Side, work: Callable[[KafkaCluster], Awaitable[None]]) -> None:
     async def scenario() -> None:
         cluster = await side.open()
         try:
@@ -62,19 +62,19 @@ def test_a_slot_skips_what_it_cannot_read_and_obeys_the_next_word(dc2: Side, fre
     spec = SlotSpec(job=fresh("job"), slot=0, destination="dc2", cluster=dc2.spec())
     mine = control.slot_key(spec.job, 0)
 
-    async def work(cluster: Cluster) -> None:
-        ticket = Ticket("d", 1, spec, Assignment(1), await end_of(cluster, naming.CONTROL))
+    async def work(cluster: KafkaCluster) -> None:
+        ticket = SlotStartRequest("d", 1, spec, Assignment(1), await end_of(cluster, naming.CONTROL))
         told: list[Assignment] = []
         slot = Slot(spec, ticket.first)
         slot.assign = told.append  # type: ignore[method-assign, assignment]  # it would open its destination
         ended = asyncio.Event()
         slot.stop = ended.set  # type: ignore[method-assign]
-        tail = Tail(cluster, naming.CONTROL, ticket.control_offset)
+        tail = TopicTail(cluster, naming.CONTROL, ticket.control_offset)
         listening = asyncio.create_task(listen(tail, ticket, slot, lambda _: None))
         for value in HOSTILE:
-            await post(cluster, naming.CONTROL, [Record(mine, value)])
+            await post(cluster, naming.CONTROL, [InternalRecord(mine, value)])
         for word in (Assign("d", msgspec.Raw(b'{"version": 2}')), StopSlot("d")):
-            await post(cluster, naming.CONTROL, [Record(mine, control.encode(word))])
+            await post(cluster, naming.CONTROL, [InternalRecord(mine, control.encode(word))])
         await ended.wait()
         listening.cancel()
         assert [one.version for one in told] == [2]
@@ -89,13 +89,13 @@ def test_a_batch_that_unpacks_past_the_bound_is_skipped(dc2: Side, fresh: Fresh)
     topic = fresh("words")
     dc2.create(topic)
 
-    async def work(cluster: Cluster) -> None:
-        tail = Tail(cluster, topic, 0)
+    async def work(cluster: KafkaCluster) -> None:
+        tail = TopicTail(cluster, topic, 0)
         large = {"compression.type": "zstd", "message.max.bytes": 100_000_000}
         producer = Producer({**dc2.client, **large})
         producer.produce(topic, b"x" * (64 << 20), partition=0)
         assert await asyncio.to_thread(producer.flush, 60) == 0
-        await post(cluster, topic, [Record(b"k", b"next")])
+        await post(cluster, topic, [InternalRecord(b"k", b"next")])
         found: list[StoredRecord] = []
         while not found:
             found = await tail.read()
@@ -113,13 +113,13 @@ def test_a_last_heartbeat_that_cannot_be_read_keeps_no_driver_from_starting(
     key = job_status.encode_key(JobKey(job))
     spec = JobSpec(job=job, topology="t", destination="dc2", clusters={"dc2": dc2.spec()}, flows=[])
 
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: KafkaCluster) -> None:
         good = job_status.encode(JobStatus(job, "t", "d", "running", 1, 1))
-        await post(cluster, naming.STATUS, [Record(key, good)])
+        await post(cluster, naming.STATUS, [InternalRecord(key, good)])
         assert await last_status(cluster, job) is not None
-        await post(cluster, naming.STATUS, [Record(key, value)])
+        await post(cluster, naming.STATUS, [InternalRecord(key, value)])
         assert await last_status(cluster, job) is None
-        clusters = Clusters(job, spec.clusters, {})
+        clusters = DriverClusters(job, spec.clusters, {})
         try:
             assert (await open_destination(spec, clusters)).generations == {}
         finally:
@@ -131,7 +131,7 @@ def test_a_last_heartbeat_that_cannot_be_read_keeps_no_driver_from_starting(
 def test_a_flood_is_logged_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "repl.events")
     now = 0.0
-    skipped = Skipped("__repl.control", lambda: now)
+    skipped = UnreadableRecordCounter("__repl.control", lambda: now)
     for offset in range(1_000):
         skipped.add(offset, "junk")
     assert "offset 999, which can't be read: junk" in skipped.note

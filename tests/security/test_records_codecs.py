@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.groups import consumer_times
-from runtime.contract.groups.consumer_times import ConsumerTimes, Moment, UnreadableTimes
+from runtime.contract.groups.consumer_times import ConsumerTimes, OffsetTimestamp, UnreadableTimes
 from runtime.contract.records import (
     checkpoint,
     control,
@@ -38,7 +38,7 @@ from runtime.contract.records.ledger import (
     Segment,
     UnreadableRecord,
 )
-from runtime.contract.records.producers import Producer
+from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.records.status import SlotStatus
 from runtime.contract.spec import assignment, jobspec
@@ -99,13 +99,13 @@ CODECS = [
         "times",
         consumer_times.decode,
         UnreadableTimes,
-        consumer_times.encode(ConsumerTimes((Moment(1, 2),), 3)),
+        consumer_times.encode(ConsumerTimes((OffsetTimestamp(1, 2),), 3)),
     ),
     Codec(
         "producer",
         producers.decode,
         UnreadableRecord,
-        producers.encode(Producer("f", "dc1", "id", TemplateRule(text="{topic}"))),
+        producers.encode(FlowProducer("f", "dc1", "id", TemplateRule(text="{topic}"))),
     ),
     Codec("progress", ledger.decode_progress, UnreadableRecord, ledger.encode_value(PROGRESS)),
     Codec(

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.model.address import topic_address
-from planner.model.applied import Applied, StepResult
+from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import Failure
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.step import CreateTopic
 from planner.store import history_log
 from planner.store.codec import (
@@ -23,14 +23,14 @@ from planner.store.codec import (
     encode_owned,
     registry_key,
 )
-from planner.store.lease_log import Holder, Verb
+from planner.store.lease_log import LeaseHolder, LeaseVerb
 from planner.store.planfile import step_of
 from runtime.contract.records.record_values import UnreadableValue
 
 KEY = registry_key(topic_address("dc1", "orders"))
-OWNED = Owned(topic_address("dc1", "orders"), "shop", {"partitions": "3"})
-HOLDER = Holder("id", "me", "here", 1, "shop", "digest")
-APPLIED = Applied(
+OWNED = RegistryEntry(topic_address("dc1", "orders"), "shop", {"partitions": "3"})
+HOLDER = LeaseHolder("id", "me", "here", 1, "shop", "digest")
+APPLIED = ApplyRecord(
     id="a1",
     topology="shop",
     mode="apply",
@@ -58,7 +58,7 @@ HOSTILE = [
     b'{"v": 1, "spec": ' + b"[" * 100_000,
     b'{"v": 1' + b"0" * 100_000 + b"}",
     encode({"topology": 7, "spec": [], "protect": "no", "on_remove": "burn", "verb": "take", "ttl": -1}),
-    encode_lease(Verb.CLAIM, HOLDER, 10**15),
+    encode_lease(LeaseVerb.CLAIM, HOLDER, 10**15),
     encode({"verb": "claim", "ttl": 1, "holder": {"id": 1}}),
 ]
 
@@ -82,7 +82,7 @@ def test_a_hostile_key_is_unreadable(key: bytes) -> None:
 
 def test_what_repl_writes_is_read_and_a_newer_format_is_not_guessed_at() -> None:
     assert decode_owned(KEY, encode_owned(OWNED)) == OWNED
-    assert decode_lease(encode_lease(Verb.CLAIM, HOLDER, 30_000), 5).holder == HOLDER
+    assert decode_lease(encode_lease(LeaseVerb.CLAIM, HOLDER, 30_000), 5).holder == HOLDER
     with pytest.raises(UnknownVersion, match="upgrade repl"):
         decode_lease(b'{"v": 2}', 0)
 

@@ -14,7 +14,7 @@ from runtime.contract.spec import rename_match
 from runtime.contract.spec.naming import illegal_because
 from runtime.contract.spec.regex import UnreadableRegex, matches, regex
 from runtime.contract.spec.rename import Match, backward, forward, problem
-from runtime.contract.spec.selection import Rules, Selector
+from runtime.contract.spec.selection import SelectionRules, Selector
 
 HERE = Path(__file__).parents[2]
 EXPONENTIAL = ("(a|a)+b", "(a+)+b", "(a*)*b", "((a?){30}){30}b", "(.*a){25}b", "(?:a|aa|aaa)+b")
@@ -25,7 +25,7 @@ EXPONENTIAL = ("(a|a)+b", "(a+)+b", "(a*)*b", "((a?){30}){30}b", "(.*a){25}b", "
 def test_no_pattern_takes_exponential_time(pattern: str):
     name = "a" * 249
     assert not matches(pattern, name)
-    assert not Selector(Rules((pattern,), (pattern,))).answer(name).taken
+    assert not Selector(SelectionRules((pattern,), (pattern,))).answer(name).taken
     # Only (?: ) may stand inside a group of a rename.
     rule = Match("(" + pattern.replace("(?:", "(").replace("(", "(?:") + ")", r"x-\1")
     assert forward(rule, name, "dc1") == name
@@ -134,7 +134,7 @@ def test_a_rename_is_bounded(rule: Match):
 
 
 def test_a_rename_beyond_what_its_way_back_may_hold_is_refused():
-    with pytest.raises(rename_match.NoWayBack, match="longer than 1,000"):
+    with pytest.raises(rename_match.IrreversibleRename, match="longer than 1,000"):
         rename_match.shape("(a{1})" + "b" * 900, r"\1" + "c" * 995)
 
 

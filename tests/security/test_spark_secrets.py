@@ -10,10 +10,10 @@ from planner.model.diagnostic import Failure
 from planner.model.topology import Job
 from planner.render.json import json_text
 from runtime.contract.client.secret_words import secret_settings
-from runtime.launch.folder import Folder
+from runtime.launch.folder import JobFolder
 from runtime.launch.kubernetes import manifest
 from runtime.launch.launcher import LaunchError
-from runtime.launch.supervision.supervised import Supervised
+from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.states import flow, topology
 from tests.planner.plan.jobs import plan
 from tests.runtime.launch.specs import spec_of
@@ -97,7 +97,7 @@ def test_a_plan_refuses_it_and_does_not_carry_it() -> None:
 
 def test_no_spec_is_written_with_it(tmp_path: Path) -> None:
     spec = spec_of(conf={"spark.authenticate.secret": CANARY})
-    folder = Folder(tmp_path, "dc2")
+    folder = JobFolder(tmp_path, "dc2")
     folder.make()
 
     with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret") as refused:
@@ -114,7 +114,7 @@ def test_a_job_does_not_inherit_the_key_of_plans(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("REPL_PLAN_KEY_FILE", "/etc/repl/key")
     monkeypatch.setenv("DC1_PASSWORD", "is inherited")
 
-    environ = Supervised(tmp_path).environ
+    environ = SupervisedLauncher(tmp_path).environ
 
     assert environ["DC1_PASSWORD"] == "is inherited"
     assert not {"REPL_PLAN_KEY", "REPL_PLAN_KEY_FILE"} & environ.keys()

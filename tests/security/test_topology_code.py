@@ -10,7 +10,7 @@ import pytest
 
 from planner.cli.app import run
 from planner.cli.endpoints import endpoints_of
-from planner.kafka import Endpoint, admin, consumer, producer
+from planner.kafka import ClusterEndpoint, admin, consumer, producer
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Cluster
 from runtime.contract.client.secrets import ClientSecrets
@@ -88,7 +88,7 @@ def test_a_cluster_out_of_a_plan_file_is_refused_before_a_client_is_made(
 @pytest.mark.parametrize("make", [admin, consumer, producer])
 def test_no_client_of_the_control_plane_is_made_with_it(make: Any, key: str, hostile: dict[str, str]) -> None:
     with pytest.raises(Failure, match=key):
-        make(Endpoint("dc1", SILENT, {key: hostile[key]}))
+        make(ClusterEndpoint("dc1", SILENT, {key: hostile[key]}))
 
 
 @pytest.mark.parametrize("key", HOSTILE)
@@ -114,7 +114,7 @@ def test_the_operators_command_is_run_by_every_client(tmp_path: Path) -> None:
     makers: tuple[Any, ...] = (admin, consumer, producer)
     for number, make in enumerate(makers):
         mark = tmp_path / str(number)
-        client: Any = make(Endpoint("dc1", SILENT, settings, f"sh -c 'touch {mark}; echo token'"))
+        client: Any = make(ClusterEndpoint("dc1", SILENT, settings, f"sh -c 'touch {mark}; echo token'"))
         client.poll(5)
         assert mark.exists()
     mark = tmp_path / "runtime"

@@ -8,7 +8,7 @@ import pytest
 
 from planner.cli.endpoints import check_jobs, endpoints_of
 from planner.model.address import job_address
-from planner.model.diagnostic import Failure, Source
+from planner.model.diagnostic import Failure, SourceLocation
 from planner.model.plan import Mode, Plan
 from planner.model.step import LaunchJob
 from planner.model.topology import Cluster, SecretRef
@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> Path:
 
 def cluster(source: Path) -> Cluster:
     client = {"sasl.password": SecretRef("file", "id_rsa")}
-    return Cluster("dc1", SILENT, client=client, source=Source(str(source / "t.yaml"), 1, 1))
+    return Cluster("dc1", SILENT, client=client, source=SourceLocation(str(source / "t.yaml"), 1, 1))
 
 
 def plan(client: dict[str, Setting], bootstrap: str = SILENT) -> Plan:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from planner.cli.app import run
-from planner.kafka import Endpoint, admin
+from planner.kafka import ClusterEndpoint, admin
 from planner.model.diagnostic import ExitCode, Failure
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 from runtime.contract.client.redaction import remember
@@ -193,7 +193,7 @@ def test_what_librdkafka_quotes_is_not_repeated() -> None:
     settings = {"security.protocol": CANARY}
 
     with pytest.raises(Failure) as of_the_planner:
-        admin(Endpoint("dc1", SILENT, settings))
+        admin(ClusterEndpoint("dc1", SILENT, settings))
     with pytest.raises(ClientSettingsError) as of_the_runtime:
         admin_client(SILENT, settings, None)
     for said in (str(of_the_planner.value), str(of_the_runtime.value)):

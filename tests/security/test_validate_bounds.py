@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.declare.bounds import LONGEST_RESULT, MOST_FLOWS, Exhausted, nodes, size
+from planner.declare.bounds import LONGEST_RESULT, MOST_FLOWS, TopologyBoundExceeded, nodes, size
 from planner.declare.expressions import FILTERS, Expressions, NotComputable
 
 HERE = Path(__file__).parents[2]
@@ -194,7 +194,7 @@ def test_no_chain_of_filters_makes_more_than_is_allowed(
     text = "v" + "".join(f"|{one}" for one in chain)
     try:
         result = expressions.value(f"({text}) {operator} ({text})")
-    except (NotComputable, Exhausted):
+    except (NotComputable, TopologyBoundExceeded):
         return
     assert size(result) <= LONGEST_RESULT
     assert nodes(result) <= LONGEST_RESULT

@@ -25,11 +25,11 @@ from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.records.status import PartitionStatus
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, JVM, MAIN
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.scan import Scan
+from runtime.ledger.scan import InternalTopicScan
 from tests.processes import below, parent_of, words_of
 from tests.records import wait_for
 
@@ -229,7 +229,7 @@ def remembered(spec: JobSpec) -> JobSpec:
 def generations(spec: JobSpec) -> dict[str, Generation]:
     """By flow."""
 
-    async def read(cluster: Cluster) -> dict[str, Generation]:
+    async def read(cluster: KafkaCluster) -> dict[str, Generation]:
         ledger = await Ledger.open(cluster)
         for flow in spec.flows:
             await ledger.refresh(flow.name)
@@ -241,22 +241,22 @@ def generations(spec: JobSpec) -> dict[str, Generation]:
 def _newest(spec: JobSpec, topic: str) -> dict[bytes, bytes]:
     """The newest committed value of each key."""
 
-    async def read(cluster: Cluster) -> dict[bytes, bytes]:
+    async def read(cluster: KafkaCluster) -> dict[bytes, bytes]:
         if (await cluster.topics([topic]))[topic].error:
             return {}
-        scan = Scan(cluster, topic, 0)
+        scan = InternalTopicScan(cluster, topic, 0)
         await scan.refresh()
         return dict(scan.fold.items())
 
     return _at_destination(spec, read)
 
 
-def _at_destination(spec: JobSpec, work: Callable[[Cluster], Awaitable[R]]) -> R:
+def _at_destination(spec: JobSpec, work: Callable[[KafkaCluster], Awaitable[R]]) -> R:
     destination = spec.clusters[spec.destination]
 
     async def opened() -> R:
         resolved = ClientSecrets(os.environ).resolve(destination.bootstrap, destination.client)
-        async with await Cluster.open(client.wire_settings(destination.bootstrap, resolved)) as cluster:
+        async with await KafkaCluster.open(client.wire_settings(destination.bootstrap, resolved)) as cluster:
             return await work(cluster)
 
     return asyncio.run(opened())

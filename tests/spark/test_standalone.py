@@ -20,7 +20,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, LaunchSpec
 from runtime.lab.lab import Lab
 from runtime.launch.launcher import LaunchState
-from runtime.launch.supervision.supervised import Supervised
+from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests import checker
 from tests.commands import repl
 from tests.ports import free_port
@@ -87,7 +87,7 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
     spec = job_of(lab_sasl, fresh("job"), fresh("flow"), topic, launch)
     home = tmp_path / "jobs"
     monkeypatch.setenv("SPARK_CONF_DIR", str(cluster.conf))
-    launcher = Supervised(home, {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
+    launcher = SupervisedLauncher(home, {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
     job = Seen(spec)
 
     with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:

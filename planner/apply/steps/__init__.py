@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.apply.steps import acls, configs, create, delete, grow, jobs, reassign, register
-from planner.model.outcome import Verdict
+from planner.model.outcome import RequestResult
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
@@ -22,7 +22,7 @@ from planner.model.step import (
     StopJob,
 )
 
-Handler = Callable[[Hands, Sequence[Any]], dict[str, Verdict]]
+Handler = Callable[[ApplyContext, Sequence[Any]], dict[str, RequestResult]]
 
 HANDLERS: dict[type[Step], Handler] = {
     CreateTopic: create.perform,

@@ -13,8 +13,8 @@ from confluent_kafka.admin import (
 )
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt, refused
-from planner.apply.hands import Hands
-from planner.model.outcome import Verdict
+from planner.apply.hands import ApplyContext
+from planner.model.outcome import RequestResult
 from planner.model.step import CreateAcl, DeleteAcl
 from planner.model.topology import AclRule
 
@@ -36,7 +36,7 @@ def _parts(
     )
 
 
-def create(hands: Hands, steps: Sequence[CreateAcl]) -> dict[str, Verdict]:
+def create(hands: ApplyContext, steps: Sequence[CreateAcl]) -> dict[str, RequestResult]:
     def send(some: Sequence[CreateAcl]) -> Mapping[str, "Future[None]"]:
         wanted = {step.id: AclBinding(*_parts(step.rule)) for step in some}
         futures = hands.client.create_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
@@ -45,7 +45,7 @@ def create(hands: Hands, steps: Sequence[CreateAcl]) -> dict[str, Verdict]:
     return attempt(steps, send, refused, hands.guard)
 
 
-def delete(hands: Hands, steps: Sequence[DeleteAcl]) -> dict[str, Verdict]:
+def delete(hands: ApplyContext, steps: Sequence[DeleteAcl]) -> dict[str, RequestResult]:
     def send(some: Sequence[DeleteAcl]) -> Mapping[str, "Future[object]"]:
         wanted = {step.id: AclBindingFilter(*_parts(step.rule)) for step in some}
         futures = hands.client.delete_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)

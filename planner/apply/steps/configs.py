@@ -8,10 +8,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt, refused
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.apply.visible import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS
 from planner.diff.values import same_value
-from planner.model.outcome import Result, Verdict, failed
+from planner.model.outcome import RequestResult, Result, failed
 from planner.model.step import AlterConfigs
 
 _ANSWER_SECONDS = 5.0
@@ -28,7 +28,7 @@ def resource_of(step: AlterConfigs) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, step.topic, incremental_configs=entries)
 
 
-def perform(hands: Hands, steps: Sequence[AlterConfigs]) -> dict[str, Verdict]:
+def perform(hands: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, RequestResult]:
     requests: list[Sequence[AlterConfigs]] = []
 
     def send(some: Sequence[AlterConfigs]) -> Mapping[str, "Future[None]"]:
@@ -47,7 +47,7 @@ def perform(hands: Hands, steps: Sequence[AlterConfigs]) -> dict[str, Verdict]:
     return verdicts
 
 
-def _await_everywhere(hands: Hands, step: AlterConfigs) -> bool:
+def _await_everywhere(hands: ApplyContext, step: AlterConfigs) -> bool:
     """Until every live broker tells the new values. A request's changes are one batch of the brokers' log of
     metadata, so one topic speaks for all of it."""
     deadline = time.monotonic() + PROPAGATION_SECONDS
@@ -60,14 +60,14 @@ def _await_everywhere(hands: Hands, step: AlterConfigs) -> bool:
     return True
 
 
-def _everywhere(hands: Hands, step: AlterConfigs) -> bool:
+def _everywhere(hands: ApplyContext, step: AlterConfigs) -> bool:
     try:
         return all(_told(hands, step, broker) for broker in hands.each_broker())
     except KafkaException:
         return False
 
 
-def _told(hands: Hands, step: AlterConfigs, broker: int) -> bool:
+def _told(hands: ApplyContext, step: AlterConfigs, broker: int) -> bool:
     resource = ConfigResource(ResourceType.TOPIC, step.topic)
     asked = hands.client.describe_configs([resource], request_timeout=_ANSWER_SECONDS, broker=broker)
     entries: Mapping[str, ConfigEntry] = asked[resource].result()

@@ -8,17 +8,17 @@ from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, Top
 from confluent_kafka.cimpl import NewTopic
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.apply.visible import await_everywhere, led
 from planner.diff.values import readable, same_value
 from planner.kafka import explain
-from planner.model.outcome import DONE, Result, Verdict, failed
+from planner.model.outcome import DONE, RequestResult, Result, failed
 from planner.model.step import CreateTopic
 
 _BROKERS_OWN = -1
 
 
-def perform(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]:
+def perform(hands: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
     """Creates the topics. One that exists as wanted is success: an earlier answer may have been lost."""
     existed: set[str] = set()
 
@@ -37,7 +37,7 @@ def perform(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]:
         )
         return {step.id: futures[step.topic] for step in some}
 
-    def judge(step: CreateTopic, failure: KafkaException) -> Verdict:
+    def judge(step: CreateTopic, failure: KafkaException) -> RequestResult:
         if failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             existed.add(step.id)
             return DONE  # until it is visible and was compared
@@ -55,7 +55,7 @@ def perform(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]:
     return verdicts | (_as_wanted(hands, compared) if compared else {})
 
 
-def _as_wanted(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]:
+def _as_wanted(hands: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
     """Compares topics that exist already with what their steps would have created."""
     resources = {step.id: ConfigResource(ResourceType.TOPIC, step.topic) for step in steps}
     try:
@@ -63,7 +63,7 @@ def _as_wanted(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]
         answers = hands.client.describe_configs(list(resources.values()), request_timeout=REQUEST_SECONDS)
     except KafkaException as failure:
         return {step.id: _not_compared(failure) for step in steps}
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, RequestResult] = {}
     for step in steps:
         try:
             entries: Mapping[str, ConfigEntry] = answers[resources[step.id]].result()
@@ -79,7 +79,7 @@ def _as_wanted(hands: Hands, steps: Sequence[CreateTopic]) -> dict[str, Verdict]
     return verdicts
 
 
-def _not_compared(failure: KafkaException) -> Verdict:
+def _not_compared(failure: KafkaException) -> RequestResult:
     return failed(f"it exists already, and could not be compared: {explain(failure)}; apply again")
 
 

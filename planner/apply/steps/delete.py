@@ -6,16 +6,16 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.apply.visible import await_everywhere, gone
 from planner.kafka import explain, topic_id_text
-from planner.model.outcome import DONE, Result, Verdict, failed
+from planner.model.outcome import DONE, RequestResult, Result, failed
 from planner.model.step import DeleteTopic
 
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 
-def perform(hands: Hands, steps: Sequence[DeleteTopic]) -> dict[str, Verdict]:
+def perform(hands: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, RequestResult]:
     def send(some: Sequence[DeleteTopic]) -> Mapping[str, "Future[None]"]:
         futures = hands.client.delete_topics(
             [step.topic for step in some],
@@ -24,7 +24,7 @@ def perform(hands: Hands, steps: Sequence[DeleteTopic]) -> dict[str, Verdict]:
         )
         return {step.id: futures[step.topic] for step in some}
 
-    def judge(_step: DeleteTopic, failure: KafkaException) -> Verdict:
+    def judge(_step: DeleteTopic, failure: KafkaException) -> RequestResult:
         return DONE if failure.args[0].code() in _UNKNOWN else failed(explain(failure))
 
     verdicts = _look_first(hands, steps)
@@ -38,11 +38,11 @@ def perform(hands: Hands, steps: Sequence[DeleteTopic]) -> dict[str, Verdict]:
     return verdicts
 
 
-def _look_first(hands: Hands, steps: Sequence[DeleteTopic]) -> dict[str, Verdict]:
+def _look_first(hands: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, RequestResult]:
     """What must not be deleted any more, or is gone already."""
     topics = TopicCollection([step.topic for step in steps])
     answers = hands.client.describe_topics(topics, request_timeout=REQUEST_SECONDS)
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, RequestResult] = {}
     for step in steps:
         try:
             found = topic_id_text(answers[step.topic].result().topic_id)

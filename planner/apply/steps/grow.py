@@ -7,14 +7,14 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewPartitions
 
 from planner.apply.attempt import REQUEST_SECONDS, attempt
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.apply.visible import await_everywhere, led
 from planner.kafka import explain
-from planner.model.outcome import DONE, Result, Verdict, failed
+from planner.model.outcome import DONE, RequestResult, Result, failed
 from planner.model.step import GrowPartitions
 
 
-def perform(hands: Hands, steps: Sequence[GrowPartitions]) -> dict[str, Verdict]:
+def perform(hands: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[str, RequestResult]:
     def send(some: Sequence[GrowPartitions]) -> Mapping[str, "Future[None]"]:
         futures = hands.client.create_partitions(
             [NewPartitions(step.topic, step.new) for step in some],
@@ -23,7 +23,7 @@ def perform(hands: Hands, steps: Sequence[GrowPartitions]) -> dict[str, Verdict]
         )
         return {step.id: futures[step.topic] for step in some}
 
-    def judge(step: GrowPartitions, failure: KafkaException) -> Verdict:
+    def judge(step: GrowPartitions, failure: KafkaException) -> RequestResult:
         if failure.args[0].code() == KafkaError.INVALID_PARTITIONS and _partitions(hands, step) == step.new:
             return DONE
         return failed(explain(failure))
@@ -39,7 +39,7 @@ def perform(hands: Hands, steps: Sequence[GrowPartitions]) -> dict[str, Verdict]
     return verdicts
 
 
-def _partitions(hands: Hands, step: GrowPartitions) -> int | None:
+def _partitions(hands: ApplyContext, step: GrowPartitions) -> int | None:
     try:
         return len(
             hands.client.list_topics(step.topic, timeout=REQUEST_SECONDS).topics[step.topic].partitions

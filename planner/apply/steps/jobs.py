@@ -7,13 +7,13 @@ from contextlib import suppress
 import msgspec
 from confluent_kafka import KafkaException
 
-from planner.apply.hands import Hands
-from planner.apply.launching import LaunchFailed, Launching
+from planner.apply.hands import ApplyContext
+from planner.apply.launching import JobLauncher, LaunchFailed
 from planner.apply.orders import new_id, not_heard, tell
-from planner.apply.watch import Watch, not_copying
+from planner.apply.watch import JobWatch, not_copying
 from planner.kafka import explain, producer
 from planner.kafka.log import append
-from planner.model.outcome import DONE, Result, Verdict, failed
+from planner.model.outcome import DONE, RequestResult, Result, failed
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Reconfigure
@@ -26,14 +26,14 @@ _WRITE_S = 30.0
 _LOOK_AT_PROCESS_S = 2.0
 
 
-def launch(hands: Hands, steps: Sequence[LaunchJob]) -> dict[str, Verdict]:
+def launch(hands: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, RequestResult]:
     """All are started, then all are waited for."""
-    verdicts: dict[str, Verdict] = {}
-    started: list[tuple[LaunchJob, JobSpec, Launching, str, str]] = []
-    with Watch(hands.endpoint) as watch:
+    verdicts: dict[str, RequestResult] = {}
+    started: list[tuple[LaunchJob, JobSpec, JobLauncher, str, str]] = []
+    with JobWatch(hands.endpoint) as watch:
         for step in steps:
             if (barred := hands.guard.before_request()) is not None:
-                verdicts[step.id] = Verdict(Result.NOT_STARTED, barred)
+                verdicts[step.id] = RequestResult(Result.NOT_STARTED, barred)
                 continue
             spec = jobspec.decode(step.spec)
             before = watch.job(step.job)
@@ -51,7 +51,7 @@ def launch(hands: Hands, steps: Sequence[LaunchJob]) -> dict[str, Verdict]:
     return verdicts
 
 
-def _started(hands: Hands, launcher: Launching, spec: JobSpec) -> str:
+def _started(hands: ApplyContext, launcher: JobLauncher, spec: JobSpec) -> str:
     """What an apply that was cut short has left of it, and what says nothing any more, goes first."""
     if launcher.runs(spec.job):
         launcher.stop(spec.job, hands.patience.grace)
@@ -59,14 +59,14 @@ def _started(hands: Hands, launcher: Launching, spec: JobSpec) -> str:
 
 
 def _copies(
-    hands: Hands,
-    watch: Watch,
+    hands: ApplyContext,
+    watch: JobWatch,
     spec: JobSpec,
     step: LaunchJob,
-    launcher: Launching,
+    launcher: JobLauncher,
     where: str,
     driver_before: str,
-) -> Verdict:
+) -> RequestResult:
     def awaited() -> str:
         return not_copying(spec, step.topics, watch.board, driver_before)
 
@@ -76,7 +76,7 @@ def _copies(
     return failed(f"it was launched ({where}), but {why}{_last_lines(launcher, spec.job)}")
 
 
-def _given_up(hands: Hands, launcher: Launching, job: str) -> Callable[[], str | None]:
+def _given_up(hands: ApplyContext, launcher: JobLauncher, job: str) -> Callable[[], str | None]:
     """It need not be waited for when its process has ended for good."""
     looked_at = time.monotonic()
 
@@ -94,7 +94,7 @@ def _given_up(hands: Hands, launcher: Launching, job: str) -> Callable[[], str |
     return give_up
 
 
-def _last_lines(launcher: Launching, job: str) -> str:
+def _last_lines(launcher: JobLauncher, job: str) -> str:
     with suppress(LaunchFailed):
         lines = [line for line in launcher.tail(job) if line.strip()]
         if lines:
@@ -102,19 +102,19 @@ def _last_lines(launcher: Launching, job: str) -> str:
     return ""
 
 
-def _told(failure: LaunchFailed) -> Verdict:
+def _told(failure: LaunchFailed) -> RequestResult:
     text = failure.what + (f" — {failure.way_out}" if failure.way_out else "")
     return failed(text + "".join(f"\n    {line}" for line in failure.log))
 
 
-def reconfigure(hands: Hands, steps: Sequence[ReconfigureJob]) -> dict[str, Verdict]:
+def reconfigure(hands: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, RequestResult]:
     """The file first, for it is the truth at a restart; then the job that runs.
 
     All jobs are told before the first is waited for: the flows of one may wait for those of another.
     """
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, RequestResult] = {}
     told: list[tuple[ReconfigureJob, Reconfigure]] = []
-    with Watch(hands.endpoint) as watch:
+    with JobWatch(hands.endpoint) as watch:
         for step in steps:
             command = Reconfigure(id=new_id(), spec=jobspec.decode(step.spec))
             refusal = _refused(hands, step, command)
@@ -127,10 +127,10 @@ def reconfigure(hands: Hands, steps: Sequence[ReconfigureJob]) -> dict[str, Verd
     return verdicts
 
 
-def _refused(hands: Hands, step: ReconfigureJob, command: Reconfigure) -> Verdict | None:
+def _refused(hands: ApplyContext, step: ReconfigureJob, command: Reconfigure) -> RequestResult | None:
     """Tells one job its new spec; a verdict where that could not be done."""
     if (barred := hands.guard.before_request()) is not None:
-        return Verdict(Result.NOT_STARTED, barred)
+        return RequestResult(Result.NOT_STARTED, barred)
     try:
         hands.launchers(command.spec.launch).update(command.spec)
         tell(hands.endpoint, step.job, command)
@@ -141,7 +141,9 @@ def _refused(hands: Hands, step: ReconfigureJob, command: Reconfigure) -> Verdic
     return None
 
 
-def _taken_over(hands: Hands, watch: Watch, step: ReconfigureJob, command: Reconfigure) -> Verdict:
+def _taken_over(
+    hands: ApplyContext, watch: JobWatch, step: ReconfigureJob, command: Reconfigure
+) -> RequestResult:
     def awaited() -> str:
         if missing := not_heard(watch.job(step.job), command):
             return missing
@@ -151,7 +153,7 @@ def _taken_over(hands: Hands, watch: Watch, step: ReconfigureJob, command: Recon
     return failed(f"it was told, but {why}") if why else DONE
 
 
-def _silent(hands: Hands, watch: Watch, job: str) -> Callable[[], str | None]:
+def _silent(hands: ApplyContext, watch: JobWatch, job: str) -> Callable[[], str | None]:
     """One that died since the plan was made need not be waited for: the next plan starts another."""
     heard, beat = time.monotonic(), watch.job(job)
 
@@ -166,15 +168,15 @@ def _silent(hands: Hands, watch: Watch, job: str) -> Callable[[], str | None]:
     return give_up
 
 
-def stop(hands: Hands, steps: Sequence[StopJob]) -> dict[str, Verdict]:
+def stop(hands: ApplyContext, steps: Sequence[StopJob]) -> dict[str, RequestResult]:
     """Through the control topic, then by who launched it, who kills in the end: a time limit for each."""
-    with Watch(hands.endpoint) as watch:
+    with JobWatch(hands.endpoint) as watch:
         return {step.id: _stopped(hands, watch, step) for step in steps}
 
 
-def _stopped(hands: Hands, watch: Watch, step: StopJob) -> Verdict:
+def _stopped(hands: ApplyContext, watch: JobWatch, step: StopJob) -> RequestResult:
     if (barred := hands.guard.before_request()) is not None:
-        return Verdict(Result.NOT_STARTED, barred)
+        return RequestResult(Result.NOT_STARTED, barred)
     if _runs(watch, step.job) and watch.beats(step.job, hands.patience.sign_of_life):
         tell(hands.endpoint, step.job, control.StopJob(id=new_id()))
         watch.until(
@@ -197,7 +199,7 @@ def _stopped(hands: Hands, watch: Watch, step: StopJob) -> Verdict:
     return DONE
 
 
-def _runs(watch: Watch, job: str) -> bool:
+def _runs(watch: JobWatch, job: str) -> bool:
     status = watch.job(job)
     return status is not None and status.state != "stopped"
 
@@ -206,7 +208,7 @@ def _launch_of(step: StopJob) -> LaunchSpec:
     return msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
 
 
-def _say_goodbye(hands: Hands, status: JobStatus) -> None:
+def _say_goodbye(hands: ApplyContext, status: JobStatus) -> None:
     """For a job that could not say it any more, so that nobody waits for it."""
     said = msgspec.structs.replace(status, state="stopped", trouble="stopped by repl, after its end")
     record = (job_status.encode_key(JobKey(status.job)), job_status.encode(said))

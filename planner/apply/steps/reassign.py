@@ -7,9 +7,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import TopicMetadata
 
 from planner.apply.attempt import DEADLINE_SECONDS
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.kafka import ReassignmentFailure, explain, move_replicas
-from planner.model.outcome import DONE, Result, Verdict, failed
+from planner.model.outcome import DONE, RequestResult, Result, failed
 from planner.model.step import Reassign
 
 MOVE_SECONDS = 3_600.0
@@ -19,12 +19,12 @@ _PAUSE = 0.5
 _RETRY_PAUSE = 2.0
 
 
-def perform(hands: Hands, steps: Sequence[Reassign]) -> dict[str, Verdict]:
+def perform(hands: ApplyContext, steps: Sequence[Reassign]) -> dict[str, RequestResult]:
     refusal = _ask(hands, steps)
     return dict.fromkeys((step.id for step in steps), refusal) if refusal else await_moved(hands, steps)
 
 
-def _ask(hands: Hands, steps: Sequence[Reassign]) -> Verdict | None:
+def _ask(hands: ApplyContext, steps: Sequence[Reassign]) -> RequestResult | None:
     """Sends the wanted replicas. Asking twice for the same is no error, so what may pass is asked again."""
     wanted = {
         (step.topic, partition): replicas
@@ -34,7 +34,7 @@ def _ask(hands: Hands, steps: Sequence[Reassign]) -> Verdict | None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         if (barred := hands.guard.before_request()) is not None:
-            return Verdict(Result.NOT_STARTED, barred)
+            return RequestResult(Result.NOT_STARTED, barred)
         try:
             move_replicas(hands.endpoint, wanted)
         except ReassignmentFailure as failure:
@@ -46,15 +46,15 @@ def _ask(hands: Hands, steps: Sequence[Reassign]) -> Verdict | None:
 
 
 def await_moved(
-    hands: Hands, steps: Sequence[Reassign], within_s: float = MOVE_SECONDS
-) -> dict[str, Verdict]:
+    hands: ApplyContext, steps: Sequence[Reassign], within_s: float = MOVE_SECONDS
+) -> dict[str, RequestResult]:
     """Waits until the replicas of all these topics are in sync where the plan wants them.
 
     A cluster that does not answer for a while ends nothing. The deadline moves on with every topic that is
     done, since brokers move them one after the other.
     """
     left = {step.id: step for step in steps}
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, RequestResult] = {}
     deadline = time.monotonic() + within_s
     said_at = time.monotonic()
     silent = ""
@@ -84,7 +84,7 @@ def await_moved(
         time.sleep(_PAUSE)
 
 
-def _topics(hands: Hands, names: Sequence[str]) -> tuple[Mapping[str, TopicMetadata], str]:
+def _topics(hands: ApplyContext, names: Sequence[str]) -> tuple[Mapping[str, TopicMetadata], str]:
     """The topics as any broker tells them; or nothing, and why no broker does."""
     try:
         only = names[0] if len(names) == 1 else None

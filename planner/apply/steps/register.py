@@ -7,19 +7,19 @@ from dataclasses import replace
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from planner.apply.attempt import REQUEST_SECONDS
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.apply.visible import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS
 from planner.kafka import explain, is_transient, topic_id_text
 from planner.model.address import Address, Kind
-from planner.model.outcome import DONE, Result, Verdict, failed
-from planner.model.owned import ID, Owned
+from planner.model.outcome import DONE, RequestResult, Result, failed
+from planner.model.owned import ID, RegistryEntry
 from planner.model.step import Disown, Own
 
 
-def own(hands: Hands, steps: Sequence[Own]) -> dict[str, Verdict]:
+def own(hands: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestResult]:
     """A topic that this plan created, perhaps in an apply that was killed, has its id only now."""
     if (barred := hands.guard.before_request()) is not None:
-        return {step.id: Verdict(Result.NOT_STARTED, barred) for step in steps}
+        return {step.id: RequestResult(Result.NOT_STARTED, barred) for step in steps}
     created = [step for step in steps if step.address.kind is Kind.TOPIC and ID not in step.entry.spec]
     ids, unread = _topic_ids(hands, {step.address.name for step in created})
     verdicts = {
@@ -32,11 +32,11 @@ def own(hands: Hands, steps: Sequence[Own]) -> dict[str, Verdict]:
     return {**verdicts, **_write(hands, known, own=entries)}
 
 
-def disown(hands: Hands, steps: Sequence[Disown]) -> dict[str, Verdict]:
+def disown(hands: ApplyContext, steps: Sequence[Disown]) -> dict[str, RequestResult]:
     return _write(hands, steps, disown=[step.address for step in steps])
 
 
-def _topic_ids(hands: Hands, topics: Collection[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _topic_ids(hands: ApplyContext, topics: Collection[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """The ids, so that a topic recreated behind our back is recognised; and why some could not be read.
 
     Any broker may answer, also one that was too busy to be asked when the topics were awaited: so ask again.
@@ -63,7 +63,7 @@ def _not_yet(failure: KafkaException) -> bool:
     return failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART or is_transient(failure)
 
 
-def _look(hands: Hands, topics: Collection[str]) -> tuple[dict[str, str], dict[str, KafkaException]]:
+def _look(hands: ApplyContext, topics: Collection[str]) -> tuple[dict[str, str], dict[str, KafkaException]]:
     answers = hands.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
     ids: dict[str, str] = {}
     unread: dict[str, KafkaException] = {}
@@ -75,7 +75,7 @@ def _look(hands: Hands, topics: Collection[str]) -> tuple[dict[str, str], dict[s
     return ids, unread
 
 
-def _stamped(hands: Hands, entry: Owned, ids: Mapping[str, str]) -> Owned:
+def _stamped(hands: ApplyContext, entry: RegistryEntry, ids: Mapping[str, str]) -> RegistryEntry:
     """What is known only now: by which plan, when, and the id of a topic that was created just before."""
     found = ids.get(entry.address.name) if entry.address.kind is Kind.TOPIC else None
     spec = entry.spec if found is None else {**entry.spec, ID: found}
@@ -83,13 +83,13 @@ def _stamped(hands: Hands, entry: Owned, ids: Mapping[str, str]) -> Owned:
 
 
 def _write(
-    hands: Hands,
+    hands: ApplyContext,
     steps: Sequence[Own] | Sequence[Disown],
-    own: Sequence[Owned] = (),
+    own: Sequence[RegistryEntry] = (),
     disown: Sequence[Address] = (),
-) -> dict[str, Verdict]:
+) -> dict[str, RequestResult]:
     if (barred := hands.guard.before_request()) is not None:
-        return {step.id: Verdict(Result.NOT_STARTED, barred) for step in steps}
+        return {step.id: RequestResult(Result.NOT_STARTED, barred) for step in steps}
     try:
         hands.registry.write(own=own, disown=disown)
     except (KafkaException, TimeoutError) as failure:

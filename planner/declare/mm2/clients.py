@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from planner.declare.mm2.notes import Keys
+from planner.declare.mm2.notes import PropertyKeys
 from planner.model.topology import SecretRef, Setting
 from runtime.contract.client.keys import CREDENTIALS
 
@@ -45,7 +45,7 @@ _REFERENCE = re.compile(r"\$\{(?P<provider>\w+):(?P<where>.*)\}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def client_of(cluster: str, keys: Keys, names: Mapping[str, str]) -> dict[str, Setting]:
+def client_of(cluster: str, keys: PropertyKeys, names: Mapping[str, str]) -> dict[str, Setting]:
     """`names`: the client key → the file's key that sets it for this cluster."""
     found: dict[str, Setting] = {}
     for key, theirs in _SAME.items():
@@ -69,7 +69,7 @@ def client_of(cluster: str, keys: Keys, names: Mapping[str, str]) -> dict[str, S
     return dict(sorted(found.items()))
 
 
-def _login(cluster: str, keys: Keys, name: str) -> dict[str, Setting]:
+def _login(cluster: str, keys: PropertyKeys, name: str) -> dict[str, Setting]:
     text = keys.text(name) or ""
     read = _LOGIN_MODULE.fullmatch(text)
     if read is None:
@@ -104,17 +104,17 @@ def _login(cluster: str, keys: Keys, name: str) -> dict[str, Setting]:
             return {}
 
 
-def _truststore(keys: Keys, names: Mapping[str, str]) -> dict[str, Setting]:
+def _truststore(keys: PropertyKeys, names: Mapping[str, str]) -> dict[str, Setting]:
     location = _location(keys, names, "ssl.truststore", "its certificates")
     return {} if location is None else {"ssl.ca.location": location}
 
 
-def _keystore(keys: Keys, names: Mapping[str, str]) -> dict[str, Setting]:
+def _keystore(keys: PropertyKeys, names: Mapping[str, str]) -> dict[str, Setting]:
     location = _location(keys, names, "ssl.keystore", "its certificate and key")
     return {} if location is None else {"ssl.certificate.location": location, "ssl.key.location": location}
 
 
-def _location(keys: Keys, names: Mapping[str, str], store: str, what: str) -> str | None:
+def _location(keys: PropertyKeys, names: Mapping[str, str], store: str, what: str) -> str | None:
     """PEM is read as it is; of Java's own stores a PEM file beside them is expected."""
     kind = keys.text(names[f"{store}.type"]) if f"{store}.type" in names else None
     if f"{store}.password" in names:
@@ -150,7 +150,7 @@ def _referred(cluster: str, key: str, reference: re.Match[str]) -> SecretRef:
     return SecretRef("env", variable(cluster, key))
 
 
-def _say_secret(keys: Keys, name: str, secret: Setting) -> None:
+def _say_secret(keys: PropertyKeys, name: str, secret: Setting) -> None:
     assert isinstance(secret, SecretRef)
     keys.say(name, f"its secret is not copied: set the environment variable {secret.name}", loss=False)
 

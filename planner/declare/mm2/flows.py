@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from planner.declare.mm2.notes import FlowKeys, Keys
+from planner.declare.mm2.notes import FlowPropertyKeys, PropertyKeys
 from planner.model.topology import (
     Configs,
     ConfigSync,
@@ -38,10 +38,10 @@ _POLICY = ("replication.policy.class",)
 _CONFIGS_OUT = ("config.properties.exclude", "config.properties.blacklist")
 
 
-def flow_of(source: str, target: str, names: Mapping[str, str], keys: Keys) -> Flow:
+def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKeys) -> Flow:
     """`names`: MirrorMaker's alias → the name of the cluster here."""
     name = f"{names[source]}-to-{names[target]}"
-    own = FlowKeys(keys, f"{source}->{target}.")
+    own = FlowPropertyKeys(keys, f"{source}->{target}.")
     rename, back = _rename(source, target, names, own)
     return Flow(
         name=name,
@@ -62,7 +62,7 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: Keys) -> F
 
 
 def _rename(
-    source: str, target: str, names: Mapping[str, str], own: FlowKeys
+    source: str, target: str, names: Mapping[str, str], own: FlowPropertyKeys
 ) -> tuple[Rename, tuple[str, ...]]:
     """The rename, and the names that must not go back where they came from."""
     policy = (own.text(*_POLICY) or _PREFIX).rpartition(".")[2]
@@ -78,7 +78,7 @@ def _rename(
 
 
 def _selection(
-    own: FlowKeys,
+    own: FlowPropertyKeys,
     include_keys: tuple[str, ...],
     exclude_keys: tuple[str, ...],
     denials: tuple[str, ...],
@@ -111,13 +111,13 @@ def _unreadable(pattern: str) -> UnreadableRegex | None:
     return None
 
 
-def _starts_late(source: str, own: FlowKeys) -> bool:
+def _starts_late(source: str, own: FlowPropertyKeys) -> bool:
     reset = "consumer.auto.offset.reset"
     found = own.text(reset, f"source.{reset}", f"{source}.{reset}")
     return (found or "earliest").lower() == "latest"
 
 
-def _configs(own: FlowKeys) -> Configs:
+def _configs(own: FlowPropertyKeys) -> Configs:
     every = (own.text("use.defaults.from") or "target").lower() == "source"
     exclude = []
     for one in own.listed(*_CONFIGS_OUT) or ():
@@ -132,14 +132,14 @@ def _configs(own: FlowKeys) -> Configs:
     return Configs(ConfigSync.ALL if every else ConfigSync.SET, tuple(exclude))
 
 
-def _groups(own: FlowKeys) -> Groups:
+def _groups(own: FlowPropertyKeys) -> Groups:
     select = _selection(own, ("groups",), ("groups.exclude", "groups.blacklist"), GROUP_DENIALS)
     every = own.seconds("sync.group.offsets.interval.seconds")
     sync = own.flag(False, "sync.group.offsets.enabled")
     return Groups(select, sync, Groups().every_ms if every is None else every)
 
 
-def _every(own: FlowKeys, duty: str, usual: int) -> int | None:
+def _every(own: FlowPropertyKeys, duty: str, usual: int) -> int | None:
     """None where the duty is off. An interval that the file does not name is ours."""
     every = own.seconds(f"{duty}.interval.seconds")
     if not own.flag(True, f"{duty}.enabled") or every == 0:

@@ -7,7 +7,7 @@ from planner.declare.mm2.properties import Property
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ConversionNote:
     """`key` as it stands in the file; `loss` where what the file wants is not done."""
 
     key: str
@@ -17,11 +17,11 @@ class Note:
 
 
 @dataclass(slots=True)
-class Keys:
+class PropertyKeys:
     """The file's keys, and which of them somebody has understood."""
 
     by_name: Mapping[str, Property]
-    notes: list[Note] = field(default_factory=list)
+    notes: list[ConversionNote] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
 
     def text(self, *names: str) -> str | None:
@@ -59,7 +59,7 @@ class Keys:
     def say(self, key: str, reason: str, *, loss: bool = True) -> None:
         self.used.add(key)
         line = self.by_name[key].line if key in self.by_name else 0
-        one = Note(key, line, reason, loss)
+        one = ConversionNote(key, line, reason, loss)
         if one not in self.notes:
             self.notes.append(one)
 
@@ -69,10 +69,10 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowKeys:
+class FlowPropertyKeys:
     """The keys as one flow sees them: its own first (`A->B.topics`), then everybody's (`topics`)."""
 
-    keys: Keys
+    keys: PropertyKeys
     prefix: str
 
     def _names(self, settings: tuple[str, ...]) -> tuple[str, ...]:

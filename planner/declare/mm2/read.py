@@ -7,10 +7,10 @@ from itertools import product
 
 from planner.declare.mm2.clients import CLIENT_KEYS, client_of
 from planner.declare.mm2.flows import flow_of
-from planner.declare.mm2.notes import Keys, Note
+from planner.declare.mm2.notes import ConversionNote, PropertyKeys
 from planner.declare.mm2.properties import properties_of
 from planner.declare.mm2.reasons import reason_for
-from planner.model.diagnostic import Failure, Source, error
+from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import Cluster, Flow, Internal, Job, Topology
 
 _INTERNAL = (
@@ -25,14 +25,14 @@ _CLIENT_ROLES = ("", "admin.", "consumer.", "producer.")
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedTopology:
     topology: Topology
-    notes: tuple[Note, ...]
+    notes: tuple[ConversionNote, ...]
 
 
-def convert(text: str, file: str, name: str) -> Converted:
+def convert(text: str, file: str, name: str) -> ConvertedTopology:
     """Failure where the file is no MirrorMaker 2 configuration or has nothing switched on."""
-    keys = Keys({one.key: one for one in properties_of(text)})
+    keys = PropertyKeys({one.key: one for one in properties_of(text)})
     aliases = keys.listed("clusters") or ()
     if not aliases:
         raise Failure(
@@ -49,7 +49,7 @@ def convert(text: str, file: str, name: str) -> Converted:
             error(
                 f"no flow is enabled in {file}",
                 f"set {aliases[0]}->{aliases[-1]}.enabled = true for each that runs",
-                source=Source(file, keys.by_name["clusters"].line, 1),
+                source=SourceLocation(file, keys.by_name["clusters"].line, 1),
             )
         )
     topology = Topology(
@@ -60,17 +60,17 @@ def convert(text: str, file: str, name: str) -> Converted:
         internal=Internal(_internal_replication(aliases, keys)),
     )
     _explain_rest(aliases, keys)
-    return Converted(topology, tuple(sorted(keys.notes, key=lambda one: (one.line, one.key))))
+    return ConvertedTopology(topology, tuple(sorted(keys.notes, key=lambda one: (one.line, one.key))))
 
 
-def _cluster(alias: str, name: str, keys: Keys, file: str) -> Cluster:
+def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:
     bootstrap = keys.text(f"{alias}.bootstrap.servers")
     if not bootstrap:
         raise Failure(
             error(
                 f"{file} does not say where cluster {alias} is",
                 f"set {alias}.bootstrap.servers",
-                source=Source(file, keys.by_name["clusters"].line, 1),
+                source=SourceLocation(file, keys.by_name["clusters"].line, 1),
             )
         )
     settings: dict[str, str] = {}
@@ -84,14 +84,14 @@ def _cluster(alias: str, name: str, keys: Keys, file: str) -> Cluster:
     return Cluster(name, addresses, client=client_of(name, keys, settings))
 
 
-def _flows(aliases: tuple[str, ...], names: Mapping[str, str], keys: Keys) -> Iterable[Flow]:
+def _flows(aliases: tuple[str, ...], names: Mapping[str, str], keys: PropertyKeys) -> Iterable[Flow]:
     for source, target in product(aliases, aliases):
         if keys.flag(False, f"{source}->{target}.enabled") and source != target:
             yield flow_of(source, target, names, keys)
 
 
 def _jobs(
-    aliases: tuple[str, ...], names: Mapping[str, str], flows: Iterable[Flow], keys: Keys
+    aliases: tuple[str, ...], names: Mapping[str, str], flows: Iterable[Flow], keys: PropertyKeys
 ) -> dict[str, Job]:
     """`tasks.max` is the number of slots of the job at the destination; of several the largest."""
     jobs = {}
@@ -109,7 +109,7 @@ def _jobs(
     return jobs
 
 
-def _internal_replication(aliases: tuple[str, ...], keys: Keys) -> int | None:
+def _internal_replication(aliases: tuple[str, ...], keys: PropertyKeys) -> int | None:
     """Of all of MirrorMaker's own topics the most copies. -1, the broker's default, is ours too."""
     numbers = []
     for key in _INTERNAL:
@@ -120,7 +120,7 @@ def _internal_replication(aliases: tuple[str, ...], keys: Keys) -> int | None:
     return max(numbers, default=None)
 
 
-def _explain_rest(aliases: tuple[str, ...], keys: Keys) -> None:
+def _explain_rest(aliases: tuple[str, ...], keys: PropertyKeys) -> None:
     pairs = [f"{source}->{target}" for source, target in product(aliases, aliases)]
     for one in keys.rest():
         prefix = next((name for name in (*pairs, *aliases) if one.key.startswith(f"{name}.")), None)

@@ -6,7 +6,7 @@ from planner.declare import shapes
 from planner.declare.language import TOPOLOGY
 from planner.declare.parse import documents
 from planner.declare.scalars import BYTES, MILLISECONDS
-from planner.declare.shapes import Key, Plain, Record, Shape
+from planner.declare.shapes import Plain, RecordKeyShape, RecordShape, Shape
 from planner.declare.variables import python_value
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 
@@ -71,7 +71,7 @@ def json_schema() -> Schema:
     }
 
 
-def _record(record: Record, definitions: dict[str, Schema]) -> Schema:
+def _record(record: RecordShape, definitions: dict[str, Schema]) -> Schema:
     schema: Schema = {
         "type": "object",
         "additionalProperties": False,
@@ -84,7 +84,7 @@ def _record(record: Record, definitions: dict[str, Schema]) -> Schema:
     return schema
 
 
-def _key(key: Key, definitions: dict[str, Schema]) -> Schema:
+def _key(key: RecordKeyShape, definitions: dict[str, Schema]) -> Schema:
     schema: Schema = {"description": key.doc}
     if key.default is not shapes.ABSENT:
         schema["default"] = _plain(key.default)
@@ -105,7 +105,7 @@ def example_value(text: str) -> Any:
 def _computable(shape: Shape, definitions: dict[str, Schema]) -> Schema:
     """The schema of a value, or an expression in its place."""
     schema = _of(shape, definitions)
-    if schema == {"type": "string"} or isinstance(shape, shapes.Anything | shapes.Record):
+    if schema == {"type": "string"} or isinstance(shape, shapes.AnyShape | shapes.RecordShape):
         return schema
     return {"anyOf": [schema, {"$ref": "#/$defs/expression"}]}
 
@@ -116,52 +116,52 @@ def _named(name: str) -> Schema:
 
 def _of(shape: Shape, definitions: dict[str, Schema]) -> Schema:
     match shape:
-        case shapes.Text():
+        case shapes.TextShape():
             return {"type": "string"} | ({"pattern": f"^(?:{shape.pattern})$"} if shape.pattern else {})
-        case shapes.Anything():
+        case shapes.AnyShape():
             return {}
-        case shapes.TopicName():
+        case shapes.TopicNameShape():
             return _named("topic-name")
-        case shapes.Choice():
+        case shapes.ChoiceShape():
             return {"enum": _words(shape)}
-        case shapes.Flag():
+        case shapes.BooleanShape():
             return {"type": "boolean"}
-        case shapes.Whole():
+        case shapes.IntegerShape():
             return {"type": "integer", "minimum": shape.least, "maximum": shape.most}
-        case shapes.Duration():
+        case shapes.DurationShape():
             return _named("duration")
-        case shapes.Rate():
+        case shapes.RateShape():
             return _named("rate")
-        case shapes.Moment():
+        case shapes.TimestampShape():
             return _named("moment")
-        case shapes.Regex():
+        case shapes.RegexShape():
             return _named("regex")
-        case shapes.Settings():
+        case shapes.SettingsShape():
             return _settings(shape)
-        case shapes.Listing():
+        case shapes.ListShape():
             return _listing(shape, definitions)
-        case shapes.Table():
+        case shapes.MapShape():
             return _table(shape, definitions)
-        case shapes.Record():
+        case shapes.RecordShape():
             if shape.name not in definitions:
                 definitions[shape.name] = _record(shape, definitions)
             return _named(shape.name)
-        case shapes.Either():
+        case shapes.AlternativesShape():
             return {"anyOf": [_of(one, definitions) for one in shape.alternatives]}
-        case shapes.OrOff():
+        case shapes.OffOrShape():
             return {"anyOf": [_named("off"), _of(shape.shape, definitions)]}
         case _:
             assert_never(shape)
 
 
-def _words(shape: shapes.Choice) -> list[Any]:
+def _words(shape: shapes.ChoiceShape) -> list[Any]:
     words: list[Any] = list(shape.words)
     if shape.any_case:
         words += [word.lower() for word in shape.words]
     return [*words, False] if "off" in words else words
 
 
-def _settings(shape: shapes.Settings) -> Schema:
+def _settings(shape: shapes.SettingsShape) -> Schema:
     if shape.client:
         known = {
             name: {"anyOf": [_named("setting"), _named("secret")]}
@@ -174,7 +174,7 @@ def _settings(shape: shapes.Settings) -> Schema:
     return {"type": "object", "propertyNames": {"pattern": names}, "additionalProperties": _named("setting")}
 
 
-def _listing(shape: shapes.Listing, definitions: dict[str, Schema]) -> Schema:
+def _listing(shape: shapes.ListShape, definitions: dict[str, Schema]) -> Schema:
     item = _computable(shape.item, definitions)
     listed: Schema = {"type": "array", "items": item}
     if shape.least:
@@ -182,11 +182,11 @@ def _listing(shape: shapes.Listing, definitions: dict[str, Schema]) -> Schema:
     return {"anyOf": [listed, item]} if shape.lone else listed
 
 
-def _table(shape: shapes.Table, definitions: dict[str, Schema]) -> Schema:
+def _table(shape: shapes.MapShape, definitions: dict[str, Schema]) -> Schema:
     table: Schema = {"type": "object", "additionalProperties": _computable(shape.value, definitions)}
-    if isinstance(shape.key, shapes.Whole):
+    if isinstance(shape.key, shapes.IntegerShape):
         table["propertyNames"] = {"pattern": r"^\d+$"}
-    elif isinstance(shape.key, shapes.TopicName):
+    elif isinstance(shape.key, shapes.TopicNameShape):
         table["propertyNames"] = _named("topic-name")
     elif shape.key.pattern:
         table["propertyNames"] = {"pattern": f"^(?:{shape.key.pattern})$"}

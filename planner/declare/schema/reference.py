@@ -5,7 +5,7 @@ from importlib.resources import files
 from planner.declare import shapes
 from planner.declare.expected import describe
 from planner.declare.language import TOPOLOGY
-from planner.declare.shapes import Key, Plain, Record, Shape
+from planner.declare.shapes import Plain, RecordKeyShape, RecordShape, Shape
 
 HEAD = ("| key | takes | default | |", "| --- | --- | --- | --- |")
 
@@ -18,13 +18,13 @@ def reference() -> str:
     return "\n".join([introduction.replace("{{ example }}", example.rstrip()), *sections])
 
 
-def _records(record: Record) -> list[Record]:
+def _records(record: RecordShape) -> list[RecordShape]:
     """The record and every record inside it, each once, in the order a reader meets them."""
-    found: list[Record] = []
+    found: list[RecordShape] = []
     waiting: list[Shape] = [record]
     while waiting:
         shape = waiting.pop(0)
-        if isinstance(shape, Record):
+        if isinstance(shape, RecordShape):
             if shape not in found:
                 found.append(shape)
                 waiting[0:0] = [key.shape for key in shape.keys]
@@ -35,19 +35,19 @@ def _records(record: Record) -> list[Record]:
 
 def _inside(shape: Shape) -> list[Shape]:
     match shape:
-        case shapes.Listing():
+        case shapes.ListShape():
             return [shape.item]
-        case shapes.Table():
+        case shapes.MapShape():
             return [shape.value]
-        case shapes.OrOff():
+        case shapes.OffOrShape():
             return [shape.shape]
-        case shapes.Either():
+        case shapes.AlternativesShape():
             return list(shape.alternatives)
         case _:
             return []
 
 
-def _section(record: Record) -> str:
+def _section(record: RecordShape) -> str:
     lines = [f"### {_title(record)}", ""]
     if record.doc:
         lines += [record.doc, ""]
@@ -55,11 +55,11 @@ def _section(record: Record) -> str:
     return "\n".join(lines)
 
 
-def _title(record: Record) -> str:
+def _title(record: RecordShape) -> str:
     return f"`{record.name}`"
 
 
-def _row(key: Key) -> str:
+def _row(key: RecordKeyShape) -> str:
     name = f"`{key.name}`" + (" (required)" if key.required else "")
     example = f" Example: `{key.example}`." if key.example else ""
     cells = (name, _takes(key.shape), _default(key), key.doc + example)
@@ -69,15 +69,15 @@ def _row(key: Key) -> str:
 def _takes(shape: Shape) -> str:
     inner = _linked(shape)
     match shape:
-        case shapes.Record():
+        case shapes.RecordShape():
             return inner or ""
-        case shapes.OrOff():
+        case shapes.OffOrShape():
             return f"`off`, or {_linked(shape.shape)}"
-        case shapes.Listing(item=shapes.Record() as item):
+        case shapes.ListShape(item=shapes.RecordShape() as item):
             return f"a list of {_linked(item)}"
-        case shapes.Table(value=shapes.Record() as value):
+        case shapes.MapShape(value=shapes.RecordShape() as value):
             return f"a map of {shape.named}s, each {_linked(value)}"
-        case shapes.Choice() if len(shape.words) <= len(SHOWN):
+        case shapes.ChoiceShape() if len(shape.words) <= len(SHOWN):
             return ", ".join(f"`{word}`" for word in shape.words)
         case _:
             return describe(shape)
@@ -87,12 +87,12 @@ SHOWN = range(5)
 
 
 def _linked(shape: Shape) -> str | None:
-    if isinstance(shape, Record):
+    if isinstance(shape, RecordShape):
         return f"[{shape.name}](#{shape.name.lower()})"
     return None
 
 
-def _default(key: Key) -> str:
+def _default(key: RecordKeyShape) -> str:
     if key.default is not shapes.ABSENT:
         return f"`{_plain(key.default)}`"
     if key.required:

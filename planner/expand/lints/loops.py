@@ -3,15 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from planner.expand.loops import Round
-from planner.expand.merges import Merge
+from planner.expand.loops import ReplicationLoop
+from planner.expand.merges import TopicMerge
 from planner.expand.say import counted, of_flow
-from planner.expand.world import World
+from planner.expand.world import ReplicationGraph
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.topology import Provenance
 
 
-def loops(world: World, rounds: Sequence[Round]) -> Iterator[Diagnostic]:
+def loops(world: ReplicationGraph, rounds: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
     for names, found in _by_flows(rounds):
         flows = [world.flow(name) for name in names]
         what = f"{_of(world, found)} can come home over {', '.join(f'flow.{name}' for name in names)}"
@@ -39,7 +39,7 @@ def loops(world: World, rounds: Sequence[Round]) -> Iterator[Diagnostic]:
             yield of_flow(error, flow, summary, way_out, code)
 
 
-def identity_merges(world: World, rounds: Sequence[Round]) -> Iterator[Diagnostic]:
+def identity_merges(world: ReplicationGraph, rounds: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
     for names, found in _by_flows(rounds):
         flows = [world.flow(name) for name in names]
         synced = [flow for flow in flows if flow.groups.sync]
@@ -57,8 +57,8 @@ def identity_merges(world: World, rounds: Sequence[Round]) -> Iterator[Diagnosti
             yield of_flow(note, flows[0], what + _of(world, found), follows, "identity-merge")
 
 
-def two_ways(world: World, found: Sequence[Merge]) -> Iterator[Diagnostic]:
-    pairs: defaultdict[tuple[str, str], list[Merge]] = defaultdict(list)
+def two_ways(world: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
+    pairs: defaultdict[tuple[str, str], list[TopicMerge]] = defaultdict(list)
     for merge in found:
         pairs[merge.flows].append(merge)
     for (one, other), merges in sorted(pairs.items()):
@@ -75,14 +75,14 @@ def two_ways(world: World, found: Sequence[Merge]) -> Iterator[Diagnostic]:
         )
 
 
-def _by_flows(rounds: Sequence[Round]) -> list[tuple[list[str], list[Round]]]:
-    found: defaultdict[tuple[str, ...], list[Round]] = defaultdict(list)
+def _by_flows(rounds: Sequence[ReplicationLoop]) -> list[tuple[list[str], list[ReplicationLoop]]]:
+    found: defaultdict[tuple[str, ...], list[ReplicationLoop]] = defaultdict(list)
     for one in rounds:
         found[tuple(sorted(one.flows))].append(one)
     return [(list(names), found[names]) for names in sorted(found)]
 
 
-def _of(world: World, found: Sequence[Round]) -> str:
+def _of(world: ReplicationGraph, found: Sequence[ReplicationLoop]) -> str:
     """The topics; where only a regex is known, what it stands for."""
     real = {node.topic for one in found for node in one.nodes if node not in world.imagined.nodes}
     return counted(real) if real else "a topic that all of them take"

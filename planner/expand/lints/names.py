@@ -3,17 +3,17 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from planner.expand.graph import Edge, Node
-from planner.expand.merges import Merge
+from planner.expand.graph import CopyEdge, TopicNode
+from planner.expand.merges import TopicMerge
 from planner.expand.say import counted, of_flow
-from planner.expand.world import World
+from planner.expand.world import ReplicationGraph
 from planner.model.address import topic_address
 from planner.model.diagnostic import Diagnostic, error
 from runtime.contract.spec.naming import illegal_because, metric_name
 from runtime.contract.spec.route import is_reserved
 
 
-def illegal_names(world: World, edges: Sequence[Edge]) -> Iterator[Diagnostic]:
+def illegal_names(world: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterator[Diagnostic]:
     wrong: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for edge in edges:
         name = edge.destination.topic
@@ -31,9 +31,9 @@ def illegal_names(world: World, edges: Sequence[Edge]) -> Iterator[Diagnostic]:
         )
 
 
-def collisions(world: World, found: Sequence[Merge]) -> Iterator[Diagnostic]:
+def collisions(world: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
     """One error for each pair of flows, or for the one flow whose rename merges."""
-    pairs: defaultdict[tuple[str, str], list[Merge]] = defaultdict(list)
+    pairs: defaultdict[tuple[str, str], list[TopicMerge]] = defaultdict(list)
     for merge in found:
         pairs[merge.flows].append(merge)
     for (one, other), merges in sorted(pairs.items()):
@@ -68,20 +68,20 @@ def collisions(world: World, found: Sequence[Merge]) -> Iterator[Diagnostic]:
             )
 
 
-def metric_collisions(world: World) -> Iterator[Diagnostic]:
+def metric_collisions(world: ReplicationGraph) -> Iterator[Diagnostic]:
     """Kafka refuses to create `a.b` where `a_b` is, for their metrics have one name."""
     by_metric: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     nodes = {*world.real.nodes, *world.supposed.nodes}
     for cluster, names in world.names.items():
-        nodes.update(Node(cluster, name) for name in names)
+        nodes.update(TopicNode(cluster, name) for name in names)
     for node in nodes:
         by_metric[node.cluster, metric_name(node.topic)].add(node.topic)
     into = world.real.incoming()
     for (cluster, _), names in sorted(by_metric.items()):
-        new = sorted(name for name in names if not world.exists(Node(cluster, name)))
+        new = sorted(name for name in names if not world.exists(TopicNode(cluster, name)))
         if len(names) < 2 or not new:
             continue
-        node = Node(cluster, next((name for name in new if Node(cluster, name) in into), new[0]))
+        node = TopicNode(cluster, next((name for name in new if TopicNode(cluster, name) in into), new[0]))
         others = sorted(names - {node.topic})
         declared = world.declared.get(node)
         edges = into.get(node, ())

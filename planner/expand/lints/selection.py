@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from planner.expand.graph import Node
+from planner.expand.graph import TopicNode
 from planner.expand.routes import group_selector
 from planner.expand.say import counted, listed, nearest, of_flow
-from planner.expand.world import World
+from planner.expand.world import ReplicationGraph
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed
 from planner.model.topology import Flow
-from runtime.contract.spec.route import Verdict, is_reserved
-from runtime.contract.spec.selection import Answer, Names, written_out
+from runtime.contract.spec.route import RouteDecision, is_reserved
+from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
 
 
-def selections(world: World) -> Iterator[Diagnostic]:
+def selections(world: ReplicationGraph) -> Iterator[Diagnostic]:
     """For flows whose source could be read."""
     at: dict[str, list[str]] = {}
     for node in sorted(world.real.nodes):
@@ -24,7 +24,7 @@ def selections(world: World) -> Iterator[Diagnostic]:
         yield from _left_out(flow, world)
 
 
-def reserved_names(world: World) -> Iterator[Diagnostic]:
+def reserved_names(world: ReplicationGraph) -> Iterator[Diagnostic]:
     for flow in world.topology.flows.values():
         named = [name for entry in flow.topics.include if (name := written_out(entry)) is not None]
         found = [name for name in named if is_reserved(name)]
@@ -38,14 +38,14 @@ def reserved_names(world: World) -> Iterator[Diagnostic]:
             )
 
 
-def _unmatched(flow: Flow, world: World, topics: Sequence[str]) -> Iterator[Diagnostic]:
+def _unmatched(flow: Flow, world: ReplicationGraph, topics: Sequence[str]) -> Iterator[Diagnostic]:
     for entry in flow.topics.include:
         name = written_out(entry)
         if name is not None and is_reserved(name):
             continue
-        if name is not None and Node(flow.source_cluster, name) in world.real.nodes:
+        if name is not None and TopicNode(flow.source_cluster, name) in world.real.nodes:
             continue
-        only = Names((entry,))
+        only = NamePatterns((entry,))
         if any(only.match(topic) for topic in topics):
             continue
         close = nearest(entry, topics)
@@ -69,8 +69,8 @@ def _unmatched(flow: Flow, world: World, topics: Sequence[str]) -> Iterator[Diag
             )
 
 
-def _left_out(flow: Flow, world: World) -> Iterator[Diagnostic]:
-    hidden = world.real.left_out.get((flow.name, Verdict.DENIED))
+def _left_out(flow: Flow, world: ReplicationGraph) -> Iterator[Diagnostic]:
+    hidden = world.real.left_out.get((flow.name, RouteDecision.DENIED))
     if hidden:
         yield of_flow(
             warning,
@@ -81,7 +81,7 @@ def _left_out(flow: Flow, world: World) -> Iterator[Diagnostic]:
             " to leave it out in silence, name it under exclude",
             "hidden-by-default",
         )
-    returning = world.real.left_out.get((flow.name, Verdict.RETURNS))
+    returning = world.real.left_out.get((flow.name, RouteDecision.RETURNS))
     if returning:
         yield of_flow(
             note,
@@ -93,7 +93,7 @@ def _left_out(flow: Flow, world: World) -> Iterator[Diagnostic]:
         )
 
 
-def groups_without_data(world: World, observed: Observed) -> Iterator[Diagnostic]:
+def groups_without_data(world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """A group that is named, and reads only what the flow does not copy, would never get an offset."""
     for flow, copied, read in _syncing(world, observed):
         named = group_selector(flow).written_out
@@ -110,14 +110,14 @@ def groups_without_data(world: World, observed: Observed) -> Iterator[Diagnostic
             )
 
 
-def hidden_groups(world: World, observed: Observed) -> Iterator[Diagnostic]:
+def hidden_groups(world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """That read what the flow copies."""
     for flow, copied, read in _syncing(world, observed):
         selector = group_selector(flow)
         hidden = [
             group
             for group, topics in read.items()
-            if topics & copied and selector.answer(group) is Answer.DENIED
+            if topics & copied and selector.answer(group) is SelectionResult.DENIED
         ]
         if hidden:
             yield of_flow(
@@ -132,7 +132,7 @@ def hidden_groups(world: World, observed: Observed) -> Iterator[Diagnostic]:
 
 
 def _syncing(
-    world: World, observed: Observed
+    world: ReplicationGraph, observed: Observed
 ) -> Iterator[tuple[Flow, frozenset[str], Mapping[str, frozenset[str]]]]:
     """Flows that sync groups: what they copy, and what groups read at their source, where that was asked."""
     edges = world.real.by_flow()
@@ -143,7 +143,7 @@ def _syncing(
             yield flow, copied, cluster.group_topics or {}
 
 
-def flows_without_topics(world: World) -> Iterator[Diagnostic]:
+def flows_without_topics(world: ReplicationGraph) -> Iterator[Diagnostic]:
     """A flow that can never take a topic, and is to sync groups."""
     for flow in world.topology.flows.values():
         way = world.router.ways[flow.name]

@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from planner.expand.configs import Settings
-from planner.expand.graph import Node
+from planner.expand.configs import PlannedTopicSettings
+from planner.expand.graph import TopicNode
 from planner.expand.say import counted, of_flow, readable
-from planner.expand.topics import Topics
-from planner.expand.world import World
+from planner.expand.topics import DesiredTopics
+from planner.expand.world import ReplicationGraph
 from planner.model.address import topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, warning
@@ -19,7 +19,9 @@ MIN_ISR = "min.insync.replicas"
 TIMESTAMP_TYPE = "message.timestamp.type"
 
 
-def fewer_partitions(world: World, partitions: Mapping[Node, int | None]) -> Iterator[Diagnostic]:
+def fewer_partitions(
+    world: ReplicationGraph, partitions: Mapping[TopicNode, int | None]
+) -> Iterator[Diagnostic]:
     """A record keeps its partition, so a mirror needs as many. It is never shrunk, and may have more."""
     for node, edges in sorted(world.real.incoming().items()):
         topic = world.declared.get(node)
@@ -38,7 +40,9 @@ def fewer_partitions(world: World, partitions: Mapping[Node, int | None]) -> Ite
             )
 
 
-def replication(topics: Iterable[DesiredTopic], world: World, observed: Observed) -> Iterator[Diagnostic]:
+def replication(
+    topics: Iterable[DesiredTopic], world: ReplicationGraph, observed: Observed
+) -> Iterator[Diagnostic]:
     """More replicas than brokers, where any would be made: what is there already may miss a broker for a
     while, and nobody's failover waits until it is back.
     """
@@ -59,7 +63,7 @@ def replication(topics: Iterable[DesiredTopic], world: World, observed: Observed
         )
 
 
-def internal_replication(world: World, observed: Observed) -> Iterator[Diagnostic]:
+def internal_replication(world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """The same of the product's own topics, wherever it needs any."""
     wanted = world.topology.internal.replication
     if wanted is None:
@@ -91,11 +95,11 @@ def _internal(topology: Topology) -> dict[str, set[str]]:
     return needed
 
 
-def min_insync(topics: Topics, world: World, observed: Observed) -> Iterator[Diagnostic]:
+def min_insync(topics: DesiredTopics, world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """A topic that wants more replicas in sync than it has takes no record that waits for them."""
     for topic in topics.desired:
-        node = Node(topic.cluster, topic.name)
-        settings = topics.settings.get(node, Settings(topic.config))
+        node = TopicNode(topic.cluster, topic.name)
+        settings = topics.settings.get(node, PlannedTopicSettings(topic.config))
         least = settings.effective(MIN_ISR) or ""
         replicas = topic.replication or _replicas(node, observed)
         if replicas is None or not least.isdecimal() or int(least) <= replicas:
@@ -114,7 +118,7 @@ def min_insync(topics: Topics, world: World, observed: Observed) -> Iterator[Dia
         )
 
 
-def _replicas(node: Node, observed: Observed) -> int | None:
+def _replicas(node: TopicNode, observed: Observed) -> int | None:
     cluster = observed.reachable(node.cluster)
     if cluster is None:
         return None
@@ -122,11 +126,11 @@ def _replicas(node: Node, observed: Observed) -> int | None:
     return live.replication if live is not None else cluster.default_replication
 
 
-def declared_otherwise(topics: Topics, world: World) -> Iterator[Diagnostic]:
+def declared_otherwise(topics: DesiredTopics, world: ReplicationGraph) -> Iterator[Diagnostic]:
     """What is declared at the destination stands, also where a flow would set something else."""
     mirrors = world.real.incoming()
     for topic in topics.desired:
-        node = Node(topic.cluster, topic.name)
+        node = TopicNode(topic.cluster, topic.name)
         declared = world.declared.get(node)
         if not isinstance(topic.origin, Declared) or declared is None:
             continue
@@ -152,9 +156,9 @@ def declared_otherwise(topics: Topics, world: World) -> Iterator[Diagnostic]:
             )
 
 
-def retention(topics: Topics, world: World) -> Iterator[Diagnostic]:
+def retention(topics: DesiredTopics, world: ReplicationGraph) -> Iterator[Diagnostic]:
     """A destination that forgets earlier: what is only there after a failover is less than one thinks."""
-    shorter: defaultdict[tuple[str, str], list[tuple[Node, int, int]]] = defaultdict(list)
+    shorter: defaultdict[tuple[str, str], list[tuple[TopicNode, int, int]]] = defaultdict(list)
     for edge in world.real.edges:
         here, there = topics.settings.get(edge.source), topics.settings.get(edge.destination)
         if here is None or there is None or there.effective("cleanup.policy") == "compact":
@@ -178,7 +182,7 @@ def retention(topics: Topics, world: World) -> Iterator[Diagnostic]:
         )
 
 
-def _limit(settings: Settings, key: str) -> int | None:
+def _limit(settings: PlannedTopicSettings, key: str) -> int | None:
     try:
         return int(settings.effective(key) or "")
     except ValueError:

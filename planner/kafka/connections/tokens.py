@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from planner.kafka.connections.failure import Refused
-from planner.kafka.token_command import NoToken, run_token_command
+from planner.kafka.token_command import TokenCommandFailed, run_token_command
 from runtime.contract.client.values import TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.oauthbearer import Token, request_token, unsecured_token
@@ -27,7 +27,7 @@ def token_of(source: TokenSource, timeout_s: float) -> Token:
 def _printed(source: TokenCommand, timeout_s: float) -> Token:
     try:
         return run_token_command(source.command, timeout_s)
-    except NoToken as failed:
+    except TokenCommandFailed as failed:
         raise Refused(str(failed), "look at REPL_OAUTHBEARER_TOKEN_COMMAND") from None
 
 

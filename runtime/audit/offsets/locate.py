@@ -6,11 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from runtime.audit.ledger import AuditFailure, NothingCopied, Reach, open_cluster, open_ledger
+from runtime.audit.ledger import AuditFailure, ClusterAccess, NothingCopied, open_cluster, open_ledger
 from runtime.audit.offsets.locate_replayed import with_replays
 from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.records.offset_map import Answer, AtEnd, Mapped, NotYet, OffsetMap, Unmapped
-from runtime.contract.views.groups_view import Found, Located
+from runtime.contract.records.offset_map import (
+    Answer,
+    EndOfOffsetMap,
+    MappedOffset,
+    NotYetCopied,
+    OffsetMap,
+    UnmappedOffset,
+)
+from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
@@ -18,7 +25,7 @@ from runtime.kafka.queries.partitions import list_offsets
 
 
 @dataclass(frozen=True, slots=True)
-class LocateAsked:
+class LocateRequest:
     """Names the record to locate.
 
     `topic` is the topic's name at the side of the record: the source, or with `reverse` the destination.
@@ -31,12 +38,12 @@ class LocateAsked:
     offset: int | None
     timestamp_ms: int | None
     reverse: bool
-    source: Reach
-    destination: Reach
+    source: ClusterAccess
+    destination: ClusterAccess
     within_s: float = 10.0
 
 
-async def locate(asked: LocateAsked) -> Located:
+async def locate(asked: LocateRequest) -> LocatedRecord:
     """Locates a record.
 
     Raises AuditFailure where something can't be read, or the flow never copied the partition.
@@ -60,12 +67,12 @@ async def locate(asked: LocateAsked) -> Located:
                 offsets = OffsetMap([])  # a replay into another topic is in no map
                 located = _located(asked, key, asked.topic, offset, offsets)
                 located = await with_replays(opened, located, key, offsets, asked.within_s)
-                if located.found is Found.REPLAYED:
+                if located.found is LocateResult.REPLAYED:
                     return located
     raise not_copied(asked, progress)
 
 
-def not_copied(asked: LocateAsked, progress: Mapping[PartitionKey, Progress]) -> AuditFailure:
+def not_copied(asked: LocateRequest, progress: Mapping[PartitionKey, Progress]) -> AuditFailure:
     """Returns the error for a partition that the flow never copied: it copied other partitions, or none."""
     cluster = asked.destination.name
     if not progress:
@@ -85,7 +92,7 @@ def not_copied(asked: LocateAsked, progress: Mapping[PartitionKey, Progress]) ->
     return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", there)
 
 
-async def _as_late(asked: LocateAsked, timestamp_ms: int) -> int | None:
+async def _as_late(asked: LocateRequest, timestamp_ms: int) -> int | None:
     """Returns the offset of the first record that is as late; None where there is none."""
     side = asked.destination if asked.reverse else asked.source
     at = TopicPartition(asked.topic, asked.partition)
@@ -100,10 +107,10 @@ async def _as_late(asked: LocateAsked, timestamp_ms: int) -> int | None:
 
 
 def _located(
-    asked: LocateAsked, key: PartitionKey, destination_topic: str, offset: int | None, offsets: OffsetMap
-) -> Located:
+    asked: LocateRequest, key: PartitionKey, destination_topic: str, offset: int | None, offsets: OffsetMap
+) -> LocatedRecord:
     found, other = _answer(asked, offset, offsets)
-    return Located(
+    return LocatedRecord(
         flow=asked.flow,
         reverse=asked.reverse,
         cluster=asked.destination.name if asked.reverse else asked.source.name,
@@ -120,22 +127,22 @@ def _located(
     )
 
 
-def _answer(asked: LocateAsked, offset: int | None, offsets: OffsetMap) -> tuple[Found, int | None]:
+def _answer(asked: LocateRequest, offset: int | None, offsets: OffsetMap) -> tuple[LocateResult, int | None]:
     if offset is None:
-        return Found.NO_RECORD, None
+        return LocateResult.NO_RECORD, None
     answer: Answer = offsets.origin(offset) if asked.reverse else offsets.translate(offset)
     match answer:
-        case Mapped(offset=other, exact=True):
-            return Found.EXACT, other
-        case Mapped(offset=other):
-            return Found.NEXT, other
-        case AtEnd() if offset == (offsets.destination_end if asked.reverse else offsets.end):
-            return Found.NOT_YET, None
-        case AtEnd(offset=other):
-            return Found.END, other
-        case NotYet():
-            return Found.NOT_YET, None
-        case Unmapped():
-            return Found.UNMAPPED, None
+        case MappedOffset(offset=other, exact=True):
+            return LocateResult.EXACT, other
+        case MappedOffset(offset=other):
+            return LocateResult.NEXT, other
+        case EndOfOffsetMap() if offset == (offsets.destination_end if asked.reverse else offsets.end):
+            return LocateResult.NOT_YET, None
+        case EndOfOffsetMap(offset=other):
+            return LocateResult.END, other
+        case NotYetCopied():
+            return LocateResult.NOT_YET, None
+        case UnmappedOffset():
+            return LocateResult.UNMAPPED, None
         case other_answer:
             assert_never(other_answer)

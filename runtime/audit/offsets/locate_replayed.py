@@ -10,31 +10,36 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure, OpenLedger, producers_at
-from runtime.audit.read.records_fetch import Found as FoundRecord
+from runtime.audit.read.records_fetch import FetchedRecord as FoundRecord
 from runtime.audit.read.records_fetch import fetch_places, find_record
 from runtime.audit.verify.replayed import original_of
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Replayed
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.orphans import NONE
-from runtime.contract.records.producers import Producer
-from runtime.contract.records.provenance import Place
-from runtime.contract.views.groups_view import Found, Located
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import ClusterPartition
+from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 from runtime.kafka.protocol.offsets import TopicPartition
 
 Ranges = Sequence[tuple[int, Replayed]]
 
 
 async def with_replays(
-    opened: OpenLedger, located: Located, key: PartitionKey, offsets: OffsetMap, within_s: float
-) -> Located:
+    opened: OpenLedger, located: LocatedRecord, key: PartitionKey, offsets: OffsetMap, within_s: float
+) -> LocatedRecord:
     """Returns the answer of the map, or for a replayed record the place that it was replayed from, or to.
 
     Raises WireError, UnreadableRecord, AuditFailure.
     """
     generation = opened.ledger.generation(key.flow)
     progress = opened.ledger.all_progress(key.flow).get(key)
-    if located.offset is None or located.found is Found.EXACT or generation is None or progress is None:
+    if (
+        located.offset is None
+        or located.found is LocateResult.EXACT
+        or generation is None
+        or progress is None
+    ):
         return located
     mirror = progress.destination_topic
     replayed = [
@@ -64,15 +69,15 @@ class _Search:
         opened: OpenLedger,
         key: PartitionKey,
         mirror: str,
-        owners: Mapping[int, Producer],
+        owners: Mapping[int, FlowProducer],
         source_id: str,
     ) -> None:
         self._cluster = opened.cluster
         self._flow, self._mirror = key.flow, mirror
-        self._place = Place(source_id, key.topic, key.partition)
+        self._place = ClusterPartition(source_id, key.topic, key.partition)
         self._owners = owners
 
-    async def origin(self, located: Located, replayed: Ranges) -> Located:
+    async def origin(self, located: LocatedRecord, replayed: Ranges) -> LocatedRecord:
         """Returns the source place of a record at the destination."""
         assert located.offset is not None
         at = TopicPartition(located.topic, located.partition)
@@ -82,11 +87,11 @@ class _Search:
             low <= original < one.end and one.topic == located.topic for low, one in replayed
         ):
             return located
-        return replace(located, found=Found.REPLAYED, other_offset=original)
+        return replace(located, found=LocateResult.REPLAYED, other_offset=original)
 
     async def destination(
-        self, located: Located, replayed: Ranges, start: Callable[[int], int], within_s: float
-    ) -> Located:
+        self, located: LocatedRecord, replayed: Ranges, start: Callable[[int], int], within_s: float
+    ) -> LocatedRecord:
         """Finds a source record at the destination. It lies behind the records copied before it, at an
         unknown offset.
         """
@@ -95,7 +100,7 @@ class _Search:
             if not low <= located.offset < one.end:
                 continue
             begin = start(low) if one.topic == self._mirror else 0
-            into = replace(located, found=Found.REPLAYED, other_topic=one.topic, other_offset=None)
+            into = replace(located, found=LocateResult.REPLAYED, other_topic=one.topic, other_offset=None)
             try:
                 async with asyncio.timeout(within_s):
                     record = await self._find(one.topic, begin, located.offset)

@@ -10,20 +10,28 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from runtime.audit.ledger import AuditFailure, NoLedger, Reach, WrongCluster, ledger_of, open_cluster, telling
-from runtime.contract.groups.decisions import Item
-from runtime.contract.groups.translate import At, Nowhere, Pending
+from runtime.audit.ledger import (
+    AuditFailure,
+    ClusterAccess,
+    LedgerNotFound,
+    UnexpectedClusterId,
+    ledger_of,
+    open_cluster,
+    telling,
+)
+from runtime.contract.groups.decisions import GroupPartition
+from runtime.contract.groups.translate import PendingTranslation, TranslatedOffset, UntranslatableOffset
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.route import Router
-from runtime.contract.views.groups_view import BY_MAP, BY_TIME, GroupSeen, OffsetSeen
-from runtime.groups.sides import Placed, Sides
-from runtime.kafka.cluster import Cluster
+from runtime.contract.views.groups_view import BY_MAP, BY_TIME, GroupOffsetsView, GroupOffsetView
+from runtime.groups.sides import GroupOffsetSides, PlacedOffset
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries.groups import committed_by, list_groups
 from runtime.ledger.checkpoints import Checkpoints
-from runtime.ledger.consumer_times import Times
+from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 
 Offsets = Mapping[TopicPartition, int]
@@ -34,7 +42,7 @@ ABSENT = "absent"  # nothing was committed at the source
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsAsked:
+class GroupOffsetsRequest:
     """Describes a request for a group's offsets.
 
     `unsynced`: why the flow does not sync the group, where it does not.
@@ -44,8 +52,8 @@ class OffsetsAsked:
     group: str
     unsynced: str
     router: Router
-    source: Reach
-    destination: Reach
+    source: ClusterAccess
+    destination: ClusterAccess
     by_time: bool = False
     within_s: float = 10.0
 
@@ -59,7 +67,7 @@ class _Side:
     why: str = ""
 
 
-async def group_offsets(asked: OffsetsAsked) -> GroupSeen:
+async def group_offsets(asked: GroupOffsetsRequest) -> GroupOffsetsView:
     """Returns a group's offsets at both sides, with their translation.
 
     Raises AuditFailure where the destination can't be read, WrongCluster for either side.
@@ -68,7 +76,7 @@ async def group_offsets(asked: OffsetsAsked) -> GroupSeen:
         destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
         opened = await ledger_of(destination)
         if opened is None:
-            raise NoLedger(asked.destination.name)
+            raise LedgerNotFound(asked.destination.name)
         source, why = await _source(asked, stack)
         at_source = _Side(why=why)
         if source is not None:
@@ -80,16 +88,16 @@ async def group_offsets(asked: OffsetsAsked) -> GroupSeen:
             return await _from_checkpoints(asked, destination, at_source, at_destination)
 
 
-async def _source(asked: OffsetsAsked, stack: AsyncExitStack) -> tuple[Cluster | None, str]:
+async def _source(asked: GroupOffsetsRequest, stack: AsyncExitStack) -> tuple[KafkaCluster | None, str]:
     try:
         return await stack.enter_async_context(open_cluster(asked.source, asked.within_s)), ""
-    except WrongCluster:
+    except UnexpectedClusterId:
         raise
     except AuditFailure as failure:
         return None, failure.why
 
 
-async def _read_source(source: Cluster, asked: OffsetsAsked) -> _Side:
+async def _read_source(source: KafkaCluster, asked: GroupOffsetsRequest) -> _Side:
     try:
         with telling(asked.source.name):
             return await asyncio.wait_for(_read(source, asked.group), asked.within_s)
@@ -99,7 +107,7 @@ async def _read_source(source: Cluster, asked: OffsetsAsked) -> _Side:
         return _Side(why=f"no answer in {asked.within_s:g} s")
 
 
-async def _read(cluster: Cluster, group: str) -> _Side:
+async def _read(cluster: KafkaCluster, group: str) -> _Side:
     listed = (await list_groups(cluster)).groups.get(group)
     read = await committed_by(cluster, [group])
     if group in read.failed:
@@ -109,17 +117,17 @@ async def _read(cluster: Cluster, group: str) -> _Side:
 
 
 async def _translated(
-    asked: OffsetsAsked,
-    source: Cluster,
-    destination: Cluster,
+    asked: GroupOffsetsRequest,
+    source: KafkaCluster,
+    destination: KafkaCluster,
     ledger: Ledger,
     at_source: _Side,
     at_destination: _Side,
-) -> GroupSeen:
-    times = Times(asked.flow, source, destination) if asked.by_time else None
-    sides = Sides(asked.flow, source, destination, times)
+) -> GroupOffsetsView:
+    times = ConsumerTimeTable(asked.flow, source, destination) if asked.by_time else None
+    sides = GroupOffsetSides(asked.flow, source, destination, times)
     offsets = {
-        Item(asked.group, *at): offset
+        GroupPartition(asked.group, *at): offset
         for at, offset in at_source.offsets.items()
         if asked.router.name_there(asked.flow, at.topic) is not None
     }
@@ -132,7 +140,7 @@ async def _translated(
     ]
     known = {(row.destination_topic, row.partition) for row in rows}
     rows += [
-        OffsetSeen(
+        GroupOffsetView(
             topic=topic,
             partition=at.partition,
             destination_topic=at.topic,
@@ -148,23 +156,28 @@ async def _translated(
 
 
 def _row(
-    sides: Sides, item: Item, committed: int, place: Placed, at_destination: Offsets, waiting: str
-) -> OffsetSeen:
+    sides: GroupOffsetSides,
+    item: GroupPartition,
+    committed: int,
+    place: PlacedOffset,
+    at_destination: Offsets,
+    waiting: str,
+) -> GroupOffsetView:
     committed_at_destination = at_destination.get(place.at)
     translation, clamped, exact, by, why = None, False, True, "", ""
     last = sides.last(item)
     match place.position:
-        case At() as at:
+        case TranslatedOffset() as at:
             translation, clamped, exact = at.offset, at.clamped, at.settled and not at.by_time
             by = BY_TIME if at.by_time else BY_MAP
             state, why = _written(at.offset, committed_at_destination, last, waiting)
-        case Pending(why=reason):
+        case PendingTranslation(why=reason):
             state, why = State.PENDING.value, reason
-        case Nowhere(why=reason):
+        case UntranslatableOffset(why=reason):
             state, why = State.UNMAPPED.value, reason
     if sides.is_ours(item, committed):
         state, why = State.OURS.value, "written at the source by a flow that comes from here"
-    return OffsetSeen(
+    return GroupOffsetView(
         topic=item.topic,
         partition=item.partition,
         destination_topic=place.at.topic,
@@ -192,8 +205,8 @@ def _written(
 
 
 async def _from_checkpoints(
-    asked: OffsetsAsked, destination: Cluster, at_source: _Side, at_destination: _Side
-) -> GroupSeen:
+    asked: GroupOffsetsRequest, destination: KafkaCluster, at_source: _Side, at_destination: _Side
+) -> GroupOffsetsView:
     """Returns the offsets of the newest checkpoints, for a source that does not answer."""
     checkpoints = Checkpoints(destination)
     await checkpoints.refresh()
@@ -205,8 +218,8 @@ async def _from_checkpoints(
     return _seen(asked, at_source, at_destination, rows)
 
 
-def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offsets) -> OffsetSeen:
-    return OffsetSeen(
+def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offsets) -> GroupOffsetView:
+    return GroupOffsetView(
         topic=key.topic,
         partition=key.partition,
         destination_topic=one.destination_topic,
@@ -222,15 +235,17 @@ def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offset
     )
 
 
-def _source_topic(asked: OffsetsAsked, name: str) -> str | None:
+def _source_topic(asked: GroupOffsetsRequest, name: str) -> str | None:
     topic = asked.router.ways[asked.flow].topic_here(name)
     if topic is None or is_internal(topic) or asked.router.name_there(asked.flow, topic) != name:
         return None
     return topic
 
 
-def _seen(asked: OffsetsAsked, at_source: _Side, at_destination: _Side, rows: list[OffsetSeen]) -> GroupSeen:
-    return GroupSeen(
+def _seen(
+    asked: GroupOffsetsRequest, at_source: _Side, at_destination: _Side, rows: list[GroupOffsetView]
+) -> GroupOffsetsView:
+    return GroupOffsetsView(
         flow=asked.flow,
         group=asked.group,
         source_cluster=asked.source.name,

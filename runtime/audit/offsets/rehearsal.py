@@ -9,25 +9,37 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import AuditFailure, Reach, WrongCluster, ledger_of, open_cluster, telling
-from runtime.contract.groups.decisions import Item
-from runtime.contract.groups.translate import At, Nowhere, Pending, at_last
+from runtime.audit.ledger import (
+    AuditFailure,
+    ClusterAccess,
+    UnexpectedClusterId,
+    ledger_of,
+    open_cluster,
+    telling,
+)
+from runtime.contract.groups.decisions import GroupPartition
+from runtime.contract.groups.translate import (
+    PendingTranslation,
+    TranslatedOffset,
+    UntranslatableOffset,
+    at_last,
+)
 from runtime.contract.records.checkpoint import CheckpointState
 from runtime.contract.spec.route import Router
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.views.loss_view import GroupLoss, GroupTopics
-from runtime.groups.sides import Placed, Sides
-from runtime.kafka.cluster import Cluster
+from runtime.groups.sides import GroupOffsetSides, PlacedOffset
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.queries.groups import NO_MEMBERS, Committed, committed_by, list_groups
 from runtime.ledger.checkpoints import Checkpoints
-from runtime.ledger.consumer_times import Times
+from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 
-Offsets = Mapping[Item, int]
+Offsets = Mapping[GroupPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsalAsked:
+class RehearsalRequest:
     """Describes a rehearsal.
 
     `selects`: the groups that the flow syncs; `by_time`: offsets below the map are translated by record time.
@@ -35,14 +47,14 @@ class RehearsalAsked:
 
     flow: str
     router: Router
-    source: Reach
-    destination: Reach
+    source: ClusterAccess
+    destination: ClusterAccess
     selects: Callable[[str], bool]
     by_time: bool = False
     within_s: float = 3.0
 
 
-async def rehearse(asked: RehearsalAsked) -> list[GroupLoss]:
+async def rehearse(asked: RehearsalRequest) -> list[GroupLoss]:
     """Returns the loss of each group.
 
     Raises AuditFailure where the destination can't be read, WrongCluster for either.
@@ -62,7 +74,7 @@ async def rehearse(asked: RehearsalAsked) -> list[GroupLoss]:
             return await _losses(asked, source, destination, opened.ledger, {**offsets, **(at_source or {})})
 
 
-async def subscriptions(asked: RehearsalAsked) -> list[GroupTopics]:
+async def subscriptions(asked: RehearsalRequest) -> list[GroupTopics]:
     """Returns by group the topics at the destination that replace its topics at the source, by the
     checkpoints.
 
@@ -83,26 +95,28 @@ async def subscriptions(asked: RehearsalAsked) -> list[GroupTopics]:
     ]
 
 
-async def _source(asked: RehearsalAsked, stack: AsyncExitStack) -> Cluster | None:
+async def _source(asked: RehearsalRequest, stack: AsyncExitStack) -> KafkaCluster | None:
     try:
         return await stack.enter_async_context(open_cluster(asked.source, asked.within_s))
-    except WrongCluster:
+    except UnexpectedClusterId:
         raise
     except AuditFailure:
         return None
 
 
-async def _checkpoints(asked: RehearsalAsked, destination: Cluster) -> dict[Item, int]:
+async def _checkpoints(asked: RehearsalRequest, destination: KafkaCluster) -> dict[GroupPartition, int]:
     checkpoints = Checkpoints(destination)
     await checkpoints.refresh()
     return {
-        Item(key.group, key.topic, key.partition): one.source
+        GroupPartition(key.group, key.topic, key.partition): one.source
         for key, one in checkpoints.of_flow(asked.flow).items()
         if one.state is not CheckpointState.OURS and _is_synced(asked, key.group, key.topic)
     }
 
 
-async def _committed_at_source(asked: RehearsalAsked, source: Cluster | None) -> dict[Item, int] | None:
+async def _committed_at_source(
+    asked: RehearsalRequest, source: KafkaCluster | None
+) -> dict[GroupPartition, int] | None:
     """Returns the offsets that groups committed at the source; None where it does not answer."""
     if source is None:
         return None
@@ -114,25 +128,29 @@ async def _committed_at_source(asked: RehearsalAsked, source: Cluster | None) ->
     except (AuditFailure, TimeoutError):
         return None
     return {
-        Item(group, *at): one.offset
+        GroupPartition(group, *at): one.offset
         for group, found in read.offsets.items()
         for at, one in found.items()
         if _is_synced(asked, group, at.topic)
     }
 
 
-def _is_synced(asked: RehearsalAsked, group: str, topic: str) -> bool:
+def _is_synced(asked: RehearsalRequest, group: str, topic: str) -> bool:
     return asked.selects(group) and asked.router.name_there(asked.flow, topic) is not None
 
 
 async def _losses(
-    asked: RehearsalAsked, source: Cluster | None, destination: Cluster, ledger: Ledger, offsets: Offsets
+    asked: RehearsalRequest,
+    source: KafkaCluster | None,
+    destination: KafkaCluster,
+    ledger: Ledger,
+    offsets: Offsets,
 ) -> list[GroupLoss]:
-    times = Times(asked.flow, source, destination) if asked.by_time else None
-    sides = Sides(asked.flow, source, destination, times)
+    times = ConsumerTimeTable(asked.flow, source, destination) if asked.by_time else None
+    sides = GroupOffsetSides(asked.flow, source, destination, times)
     await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
     generation = ledger.generation(asked.flow)
-    promoted = Names(generation.promoted if generation is not None else ())
+    promoted = NamePatterns(generation.promoted if generation is not None else ())
     offsets = {
         item: offset
         for item, offset in offsets.items()
@@ -158,7 +176,7 @@ async def _losses(
     return [found[group] for group in groups]
 
 
-def _topics(asked: RehearsalAsked, offsets: Offsets) -> dict[str, list[str]]:
+def _topics(asked: RehearsalRequest, offsets: Offsets) -> dict[str, list[str]]:
     """Returns the topics that each group subscribes to at the destination."""
     found: dict[str, set[str]] = {}
     for item in offsets:
@@ -169,20 +187,27 @@ def _topics(asked: RehearsalAsked, offsets: Offsets) -> dict[str, list[str]]:
 
 
 def _with(
-    before: GroupLoss, sides: Sides, item: Item, place: Placed, committed: int, at_destination: Committed
+    before: GroupLoss,
+    sides: GroupOffsetSides,
+    item: GroupPartition,
+    place: PlacedOffset,
+    committed: int,
+    at_destination: Committed,
 ) -> GroupLoss:
     progress = sides.progress(item)
     end = progress.destination_end if progress is not None else 0
     position = at_last(place.position, end, shared=sides.merged(item.topic), floor=place.floor)
     match position:
-        case At(offset=offset) if place.at in at_destination and at_destination[place.at].offset > offset:
+        case TranslatedOffset(offset=offset) if (
+            place.at in at_destination and at_destination[place.at].offset > offset
+        ):
             return replace(before, kept=before.kept + 1, why="it stands further at the destination already")
-        case At() if position != place.position and progress is not None:
+        case TranslatedOffset() if position != place.position and progress is not None:
             more = max(committed - progress.position, 0)
             return replace(before, lost=before.lost + 1, records_lost=before.records_lost + more)
-        case At(settled=False) | At(by_time=True):
+        case TranslatedOffset(settled=False) | TranslatedOffset(by_time=True):
             return replace(before, again=before.again + 1)
-        case At():
+        case TranslatedOffset():
             return replace(before, exact=before.exact + 1)
-        case Pending(why=why) | Nowhere(why=why):
+        case PendingTranslation(why=why) | UntranslatableOffset(why=why):
             return replace(before, kept=before.kept + 1, why=why)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from runtime.audit.ledger import Reach, open_ledger
+from runtime.audit.ledger import ClusterAccess, open_ledger
 from runtime.contract.client.keys import TOKEN_COMMAND_VARIABLE
 from runtime.contract.records.offset_map import Span
 
@@ -43,7 +43,9 @@ def offset_map(
     at the destination. `bootstrap` and `client` settings are those of the destination. Source offsets in no
     row were not copied. Raises AuditFailure.
     """
-    reach = Reach(bootstrap, bootstrap, client or {}, token_command=os.environ.get(TOKEN_COMMAND_VARIABLE))
+    reach = ClusterAccess(
+        bootstrap, bootstrap, client or {}, token_command=os.environ.get(TOKEN_COMMAND_VARIABLE)
+    )
     with ThreadPoolExecutor(1) as executor:  # in a notebook, this thread runs an event loop already
         stretches = executor.submit(asyncio.run, _stretches(reach, flow)).result()
     slices = max(1, len(stretches) // _SPANS_IN_A_TASK)
@@ -51,7 +53,7 @@ def offset_map(
     return spark.createDataFrame(rows, SCHEMA)
 
 
-async def _stretches(reach: Reach, flow: str) -> list[Stretch]:
+async def _stretches(reach: ClusterAccess, flow: str) -> list[Stretch]:
     async with open_ledger(reach) as opened:
         await opened.refresh(flow)
         progress = opened.ledger.all_progress(flow)

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from runtime.audit.ledger import open_cluster, producers_at
 from runtime.audit.read.clients_facts import ClientFacts, topics_seen
 from runtime.audit.read.clients_members import describe_groups
-from runtime.audit.read.records import ReadAsked
+from runtime.audit.read.records import ReadRecordsRequest
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.views.clients_view import ClientsSeen
-from runtime.kafka.cluster import Cluster
+from runtime.contract.views.clients_view import ClientsView
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
@@ -25,7 +25,9 @@ from runtime.kafka.queries.partitions import active_producers, list_offsets
 Offsets = dict[str, dict[TopicPartition, int]]
 
 
-async def read_clients(asked: ReadAsked, topic: str | None, over_s: float, within_s: float) -> ClientsSeen:
+async def read_clients(
+    asked: ReadRecordsRequest, topic: str | None, over_s: float, within_s: float
+) -> ClientsView:
     """Reads the clients of all topics, or of one.
 
     Rates need two inspections, `over_s` apart. Raises AuditFailure.
@@ -65,7 +67,7 @@ async def read_clients(asked: ReadAsked, topic: str | None, over_s: float, withi
             transactional_ids=transactional_ids,
             owners=owners,
         )
-        return ClientsSeen(
+        return ClientsView(
             cluster=asked.reach.name,
             cluster_id=cluster.cluster_id,
             at_ms=int(time.time() * 1000),
@@ -79,7 +81,7 @@ def _places(topics: Mapping[str, int]) -> list[TopicPartition]:
     return [TopicPartition(name, number) for name, count in topics.items() for number in range(count)]
 
 
-async def _offsets(cluster: Cluster, groups: Mapping[str, object], notes: list[str]) -> Offsets:
+async def _offsets(cluster: KafkaCluster, groups: Mapping[str, object], notes: list[str]) -> Offsets:
     read = await committed_by(cluster, groups)
     notes += [f"the offsets of group {name} are not known: {why}" for name, why in read.failed.items()]
     return {
@@ -87,7 +89,9 @@ async def _offsets(cluster: Cluster, groups: Mapping[str, object], notes: list[s
     }
 
 
-async def _ends(cluster: Cluster, topics: Mapping[str, int], within_s: float) -> dict[TopicPartition, int]:
+async def _ends(
+    cluster: KafkaCluster, topics: Mapping[str, int], within_s: float
+) -> dict[TopicPartition, int]:
     """Returns the last stable offsets: a read_committed reader can read up to them."""
     places = dict.fromkeys(_places(topics), LATEST)
     if not places:
@@ -97,7 +101,7 @@ async def _ends(cluster: Cluster, topics: Mapping[str, int], within_s: float) ->
 
 
 async def _producers(
-    cluster: Cluster, topics: Mapping[str, int], notes: list[str], within_s: float
+    cluster: KafkaCluster, topics: Mapping[str, int], notes: list[str], within_s: float
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
     places = _places(topics)
     if not places:
@@ -108,7 +112,7 @@ async def _producers(
     return {at: one for at, one in answers.items() if not isinstance(one, ErrorCode)}
 
 
-async def _transactional_ids(cluster: Cluster, notes: list[str]) -> dict[int, str]:
+async def _transactional_ids(cluster: KafkaCluster, notes: list[str]) -> dict[int, str]:
     """Returns the transactional ids by producer id, of all brokers."""
     found: dict[int, str] = {}
     for node in list(cluster.brokers):
@@ -121,7 +125,7 @@ async def _transactional_ids(cluster: Cluster, notes: list[str]) -> dict[int, st
     return found
 
 
-async def _owners(cluster: Cluster, notes: list[str]) -> dict[int, str]:
+async def _owners(cluster: KafkaCluster, notes: list[str]) -> dict[int, str]:
     try:
         return {one: producer.flow for one, producer in (await producers_at(cluster)).items()}
     except (WireError, UnreadableRecord) as error:

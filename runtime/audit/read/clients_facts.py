@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtime.audit.read.clients_members import Described
+from runtime.audit.read.clients_members import GroupDescription
 from runtime.audit.status.numbers import rate, sum_known, sum_rates
 from runtime.contract.views.clients_view import (
-    CommittedSeen,
-    ConsumerSeen,
-    MemberSeen,
-    ProducerSeen,
+    CommittedOffsetView,
+    ConsumerGroupView,
+    GroupMemberView,
+    ProducerView,
     TopicClients,
 )
 from runtime.kafka.protocol.hanging import ActiveProducer
@@ -28,7 +28,7 @@ class ClientFacts:
 
     topics: Mapping[str, int]
     ends: Mapping[TopicPartition, int]
-    groups: Mapping[str, Described]
+    groups: Mapping[str, GroupDescription]
     offsets: Mapping[str, Mapping[TopicPartition, int]]
     before: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     elapsed_ms: int = 0
@@ -64,10 +64,10 @@ def _readers(facts: ClientFacts) -> dict[str, set[str]]:
     return found
 
 
-def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerSeen:
-    described = facts.groups.get(group, Described("Unknown"))
+def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerGroupView:
+    described = facts.groups.get(group, GroupDescription("Unknown"))
     members = [
-        MemberSeen(
+        GroupMemberView(
             client_id=one.client_id,
             host=one.host.removeprefix("/"),
             member_id=one.member_id,
@@ -79,7 +79,7 @@ def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerSeen:
     committed = {at.partition for at in facts.offsets.get(group, {}) if at.topic == topic}
     numbers = committed | {number for member in members for number in member.partitions}
     partitions = [_committed(facts, group, TopicPartition(topic, number)) for number in sorted(numbers)]
-    return ConsumerSeen(
+    return ConsumerGroupView(
         group=group,
         state=described.state,
         members=sorted(members, key=lambda one: (one.client_id, one.member_id)),
@@ -89,10 +89,10 @@ def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerSeen:
     )
 
 
-def _committed(facts: ClientFacts, group: str, at: TopicPartition) -> CommittedSeen:
+def _committed(facts: ClientFacts, group: str, at: TopicPartition) -> CommittedOffsetView:
     offset, end = facts.offsets.get(group, {}).get(at), facts.ends.get(at)
     before = facts.before.get(group, {}).get(at)
-    return CommittedSeen(
+    return CommittedOffsetView(
         partition=at.partition,
         offset=offset,
         end=end,
@@ -101,7 +101,7 @@ def _committed(facts: ClientFacts, group: str, at: TopicPartition) -> CommittedS
     )
 
 
-def _producers(facts: ClientFacts) -> dict[str, list[ProducerSeen]]:
+def _producers(facts: ClientFacts) -> dict[str, list[ProducerView]]:
     """Returns the producers by topic, the one with the newest record first."""
     states: dict[str, dict[int, dict[int, ActiveProducer]]] = {}
     for at, producers in facts.producers.items():
@@ -116,9 +116,9 @@ def _producers(facts: ClientFacts) -> dict[str, list[ProducerSeen]]:
     }
 
 
-def _producer(facts: ClientFacts, producer_id: int, partitions: Mapping[int, ActiveProducer]) -> ProducerSeen:
+def _producer(facts: ClientFacts, producer_id: int, partitions: Mapping[int, ActiveProducer]) -> ProducerView:
     latest = max(one.last_timestamp for one in partitions.values())
-    return ProducerSeen(
+    return ProducerView(
         producer_id=producer_id,
         epoch=max(one.epoch for one in partitions.values()),
         transactional_id=facts.transactional_ids.get(producer_id),

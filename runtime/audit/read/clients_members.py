@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from runtime.audit.ledger import Reach, telling
+from runtime.audit.ledger import ClusterAccess, telling
 from runtime.contract.client.redaction import redacted
 from runtime.kafka.confluent import admin_client
 
@@ -17,7 +17,7 @@ _GROUPS_PER_REQUEST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """Describes a member of a group and its assigned partitions, by topic."""
 
     client_id: str
@@ -27,28 +27,28 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class GroupDescription:
     """Describes a group. `state` is Kafka's name: Stable, Empty, PreparingRebalance, …"""
 
     state: str
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
 
 
 @dataclass(slots=True)
-class Groups:
+class GroupDescriptions:
     """Holds the groups that could be described; `failed` says why, by group, for the others."""
 
-    found: dict[str, Described] = field(default_factory=dict)
+    found: dict[str, GroupDescription] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
-async def describe_groups(reach: Reach, names: Iterable[str], within_s: float) -> Groups:
+async def describe_groups(reach: ClusterAccess, names: Iterable[str], within_s: float) -> GroupDescriptions:
     """Describes the groups with these names, in a thread of its own because librdkafka blocks."""
     return await asyncio.to_thread(_describe, reach, sorted(names), within_s)
 
 
-def _describe(reach: Reach, names: list[str], within_s: float) -> Groups:
-    groups = Groups()
+def _describe(reach: ClusterAccess, names: list[str], within_s: float) -> GroupDescriptions:
+    groups = GroupDescriptions()
     if not names:
         return groups
     with telling(reach.name):
@@ -64,13 +64,13 @@ def _describe(reach: Reach, names: list[str], within_s: float) -> Groups:
     return groups
 
 
-def _described(description: Any) -> Described:
+def _described(description: Any) -> GroupDescription:
     state = "".join(part.capitalize() for part in description.state.name.split("_"))
-    return Described(state, tuple(_member(one) for one in description.members))
+    return GroupDescription(state, tuple(_member(one) for one in description.members))
 
 
-def _member(member: Any) -> Member:
+def _member(member: Any) -> GroupMember:
     partitions: dict[str, tuple[int, ...]] = {}
     for one in member.assignment.topic_partitions if member.assignment is not None else ():
         partitions[one.topic] = (*partitions.get(one.topic, ()), one.partition)
-    return Member(member.client_id, member.host, member.member_id, partitions)
+    return GroupMember(member.client_id, member.host, member.member_id, partitions)

@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 
 from runtime.audit.ledger import ledger_of, open_cluster
-from runtime.audit.read.records import ReadAsked
+from runtime.audit.read.records import ReadRecordsRequest
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.views.records_view import ClusterHeld, Copied, TopicHeld
-from runtime.kafka.cluster import Cluster
+from runtime.contract.views.records_view import ClusterContentView, CopiedPartitionView, TopicContentView
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
 
 
-async def read_cluster(asked: ReadAsked, within_s: float) -> ClusterHeld:
+async def read_cluster(asked: ReadRecordsRequest, within_s: float) -> ClusterContentView:
     """Reads the topics and the flows' progress of a cluster. Raises AuditFailure."""
     async with open_cluster(asked.reach, within_s) as cluster:
         every = await cluster.all_topics()
         topics = {name: topic for name, topic in every.items() if not is_reserved(name)}
         offsets = await _offsets(cluster, topics, within_s)
         notes: list[str] = []
-        copied: list[Copied] = []
+        copied: list[CopiedPartitionView] = []
         try:
             copied = await _copied(cluster, asked)
         except (WireError, UnreadableRecord) as error:
@@ -31,12 +31,12 @@ async def read_cluster(asked: ReadAsked, within_s: float) -> ClusterHeld:
         into: dict[str, set[str]] = {}
         for one in copied:
             into.setdefault(one.destination_topic, set()).add(one.flow)
-        return ClusterHeld(
+        return ClusterContentView(
             cluster=asked.reach.name,
             cluster_id=cluster.cluster_id,
             brokers=len(cluster.brokers),
             topics=[
-                TopicHeld(
+                TopicContentView(
                     topic=name,
                     partitions=len(topics[name].partitions),
                     offsets=offsets.get(name),
@@ -50,7 +50,9 @@ async def read_cluster(asked: ReadAsked, within_s: float) -> ClusterHeld:
         )
 
 
-async def _offsets(cluster: Cluster, topics: dict[str, Topic], within_s: float) -> dict[str, int]:
+async def _offsets(
+    cluster: KafkaCluster, topics: dict[str, TopicMetadata], within_s: float
+) -> dict[str, int]:
     """Returns the number of offsets of the topics whose every partition answers."""
     places = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
     if not places:
@@ -69,7 +71,7 @@ async def _offsets(cluster: Cluster, topics: dict[str, Topic], within_s: float) 
     return found
 
 
-async def _copied(cluster: Cluster, asked: ReadAsked) -> list[Copied]:
+async def _copied(cluster: KafkaCluster, asked: ReadRecordsRequest) -> list[CopiedPartitionView]:
     opened = await ledger_of(cluster)
     if opened is None:
         return []
@@ -78,7 +80,7 @@ async def _copied(cluster: Cluster, asked: ReadAsked) -> list[Copied]:
         await opened.ledger.refresh(flow)
         for key, one in sorted(opened.ledger.all_progress(flow).items()):
             found.append(
-                Copied(
+                CopiedPartitionView(
                     flow=flow,
                     source=source,
                     topic=key.topic,

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from runtime.audit.ledger import AuditFailure, Reach, open_cluster, unanswered
-from runtime.audit.read.records_fetch import Found, fetch_records
+from runtime.audit.ledger import AuditFailure, ClusterAccess, open_cluster, unanswered
+from runtime.audit.read.records_fetch import FetchedRecord, fetch_records
 from runtime.audit.read.records_trace import Known, Ledgers, Trace
 from runtime.batch.failure import BatchFailure
-from runtime.contract.views.records_view import RecordsSeen
-from runtime.kafka.cluster import Cluster
+from runtime.contract.views.records_view import RecordsView
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.fetch import Isolation
@@ -25,42 +25,42 @@ _RANGE_GROWTH = (
 
 
 @dataclass(frozen=True, slots=True)
-class Earliest:
+class ReadFromEarliest:
     """Reads from the log's start on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Newest:
+class ReadNewest:
     """Reads the newest records."""
 
 
 @dataclass(frozen=True, slots=True)
-class AtTime:
+class ReadFromTimestamp:
     """Reads from this time on."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class AtOffset:
+class ReadFromOffset:
     """Reads one partition, from this offset on."""
 
     partition: int
     offset: int
 
 
-Start = Earliest | Newest | AtTime | AtOffset
+Start = ReadFromEarliest | ReadNewest | ReadFromTimestamp | ReadFromOffset
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAsked:
+class ReadRecordsRequest:
     """Describes the cluster to read: the flows into it with their sources' names, and the names of known
     cluster ids.
 
     `others`: the other clusters of the topology, by name, where records may have been before.
     """
 
-    reach: Reach
+    reach: ClusterAccess
     flows: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, Known] = field(default_factory=dict)
@@ -74,8 +74,8 @@ class _Log:
 
 
 async def read_records(
-    asked: ReadAsked, topic: str, start: Start, limit: int, within_s: float
-) -> RecordsSeen:
+    asked: ReadRecordsRequest, topic: str, start: Start, limit: int, within_s: float
+) -> RecordsView:
     """Reads committed records. Raises AuditFailure."""
     name = asked.reach.name
     async with open_cluster(asked.reach, within_s) as cluster:
@@ -86,7 +86,7 @@ async def read_records(
             raise AuditFailure(name, str(failure), "read another place of it: --from") from failure
         first = Ledgers(cluster, Known(asked.reach, asked.flows), asked.names)
         trace = Trace(first, asked.others, within_s)
-        return RecordsSeen(
+        return RecordsView(
             cluster=name,
             cluster_id=cluster.cluster_id,
             topic=topic,
@@ -96,7 +96,7 @@ async def read_records(
         )
 
 
-async def _logs(cluster: Cluster, name: str, topic: str, within_s: float) -> list[_Log]:
+async def _logs(cluster: KafkaCluster, name: str, topic: str, within_s: float) -> list[_Log]:
     known = (await cluster.topics([topic], fresh=True))[topic]
     if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise AuditFailure(name, f"there is no topic {topic}", f"repl read {name} lists those there are")
@@ -117,16 +117,16 @@ async def _logs(cluster: Cluster, name: str, topic: str, within_s: float) -> lis
 
 
 async def _found(
-    cluster: Cluster, logs: Sequence[_Log], start: Start, limit: int, within_s: float
-) -> list[Found]:
+    cluster: KafkaCluster, logs: Sequence[_Log], start: Start, limit: int, within_s: float
+) -> list[FetchedRecord]:
     """Returns the first, or the last, `limit` records of all partitions together, by time."""
     match start:
-        case Newest():
+        case ReadNewest():
             each = await asyncio.gather(*(_newest(cluster, log, limit) for log in logs))
             return _by_time(each)[-limit:]
-        case Earliest():
+        case ReadFromEarliest():
             begin = {log.at: log.start for log in logs}
-        case AtTime(timestamp_ms):
+        case ReadFromTimestamp(timestamp_ms):
             places = dict.fromkeys((log.at for log in logs), timestamp_ms)
             answers = await list_offsets(cluster, places, Isolation.READ_COMMITTED, within_s)
             begin = {
@@ -134,7 +134,7 @@ async def _found(
                 for at, one in answers.items()
                 if isinstance(one, ListedOffset) and one.offset >= 0
             }
-        case AtOffset(partition, offset):
+        case ReadFromOffset(partition, offset):
             begin = {log.at: max(offset, log.start) for log in logs if log.at.partition == partition}
         case _:
             assert_never(start)
@@ -143,7 +143,7 @@ async def _found(
     return _by_time(await asyncio.gather(*wanted))[:limit]
 
 
-async def _newest(cluster: Cluster, log: _Log, limit: int) -> list[Found]:
+async def _newest(cluster: KafkaCluster, log: _Log, limit: int) -> list[FetchedRecord]:
     back = limit
     while True:
         begin = max(log.end - back, log.start)
@@ -153,12 +153,12 @@ async def _newest(cluster: Cluster, log: _Log, limit: int) -> list[Found]:
         back *= _RANGE_GROWTH
 
 
-def _by_time(each: Sequence[list[Found]]) -> list[Found]:
+def _by_time(each: Sequence[list[FetchedRecord]]) -> list[FetchedRecord]:
     """Merges the partitions by time.
 
     Within a partition the order is that of offsets, whatever the timestamps.
     """
-    found: list[tuple[int, int, int, Found]] = []
+    found: list[tuple[int, int, int, FetchedRecord]] = []
     for some in each:
         latest = -1
         for one in some:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
-from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
+from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.layout import NO_PRODUCER
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.fetch.once import fetch_once
@@ -17,7 +17,7 @@ from runtime.kafka.queries.partitions import log_start
 _FETCH_BYTES = 1 << 20
 
 
-class Found(NamedTuple):
+class FetchedRecord(NamedTuple):
     partition: int
     offset: int
     timestamp: int
@@ -28,13 +28,13 @@ class Found(NamedTuple):
 
 
 async def fetch_records(
-    cluster: Cluster, at: TopicPartition, start: int, end: int, limit: int
-) -> list[Found]:
+    cluster: KafkaCluster, at: TopicPartition, start: int, end: int, limit: int
+) -> list[FetchedRecord]:
     """Returns at most `limit` records of the offsets `start … end-1`, in order.
 
     Raises WireError, BatchFailure.
     """
-    found: list[Found] = []
+    found: list[FetchedRecord] = []
     position = start
     while position < end and len(found) < limit:
         answer = await fetch_once(cluster, at, position, _FETCH_BYTES, "read")
@@ -45,7 +45,7 @@ async def fetch_records(
                 continue
         if answer.error is not ErrorCode.NONE:
             raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
-        where = Where(at.topic, at.partition)
+        where = PartitionLocation(at.topic, at.partition)
         walked = walk(answer.records, where)
         if walked.failure is not None and not walked.sets:
             raise walked.failure
@@ -62,21 +62,21 @@ async def fetch_records(
 
 
 async def fetch_places(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     at: TopicPartition,
     topic_id: bytes | None,
     offsets: Iterable[int],
     read: Callable[[int], None] = lambda _: None,
-) -> dict[int, Found]:
+) -> dict[int, FetchedRecord]:
     """Returns the committed records at these offsets; an offset that no longer holds a record is not in the
     result.
 
     `topic_id` of None means the topic that has the name now. `read` receives the number of bytes of each
     fetch. Raises WireError, BatchFailure.
     """
-    found: dict[int, Found] = {}
+    found: dict[int, FetchedRecord] = {}
     left = sorted(set(offsets))
-    where = Where(at.topic, at.partition)
+    where = PartitionLocation(at.topic, at.partition)
     while left:
         answer = await fetch_once(cluster, at, left[0], _FETCH_BYTES, "read", topic_id=topic_id)
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -101,17 +101,17 @@ async def fetch_places(
 
 
 async def find_record(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     at: TopicPartition,
     start: int,
     producer_ids: Container[int],
-    wanted: Callable[[Found], bool],
-) -> Found | None:
+    wanted: Callable[[FetchedRecord], bool],
+) -> FetchedRecord | None:
     """Returns the first wanted committed record from `start` on that one of the producer ids wrote.
 
     Batches of other ids are skipped undecoded. Raises WireError, BatchFailure.
     """
-    position, where = start, Where(at.topic, at.partition)
+    position, where = start, PartitionLocation(at.topic, at.partition)
     while True:
         answer = await fetch_once(cluster, at, position, _FETCH_BYTES, "read")
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
@@ -133,8 +133,10 @@ async def find_record(
         position = max(position + 1, walked.sets[-1].next_offset)
 
 
-def _records(member: RecordSet, where: Where, start: int, end: int) -> list[Found]:
+def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[FetchedRecord]:
     producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
     return [
-        Found(where.partition, *one, producer) for one in records(member, where) if start <= one.offset < end
+        FetchedRecord(where.partition, *one, producer)
+        for one in records(member, where)
+        if start <= one.offset < end
     ]

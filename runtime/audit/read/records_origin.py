@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from runtime.audit.read.records_fetch import Found
-from runtime.contract.records.offset_map import Mapped, OffsetMap
-from runtime.contract.records.producers import Producer
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.contract.records.offset_map import MappedOffset, OffsetMap
+from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import origins
-from runtime.contract.views.records_view import HopSeen, RecordSeen
+from runtime.contract.views.records_view import ProvenanceHopView, RecordView
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class MirrorPartitionOrigin:
     """Describes the records of a flow in one partition of this cluster, and the partition at the flow's
     source.
     """
@@ -40,7 +40,7 @@ class Previous(NamedTuple):
     place.
     """
 
-    hop: HopSeen
+    hop: ProvenanceHopView
     topic_id: bytes | None
 
 
@@ -53,11 +53,11 @@ class Told(NamedTuple):
 
     flow: str | None
     previous: Previous | None
-    headers: list[HopSeen]
+    headers: list[ProvenanceHopView]
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
+class RecordOrigins:
     """Holds the facts of a cluster's ledger about one of its topics.
 
     `written` is by partition; `producers`: the registered producer ids of flows, None where they can't be
@@ -65,11 +65,11 @@ class Origins:
     """
 
     topic: str
-    written: Mapping[int, Sequence[Written]]
-    producers: Mapping[int, Producer] | None
+    written: Mapping[int, Sequence[MirrorPartitionOrigin]]
+    producers: Mapping[int, FlowProducer] | None
     names: Mapping[str, str]
 
-    def told(self, record: Found) -> Told:
+    def told(self, record: FetchedRecord) -> Told:
         headers = [
             self._hop(one.cluster, one.topic, one.partition, one.offset, one.copied_at)
             for one in origins(record.headers)
@@ -84,16 +84,16 @@ class Origins:
             previous = Previous(headers[-1], previous.topic_id if previous is not None else None)
         return Told(producer.flow, previous, headers)
 
-    def _mapped(self, record: Found, flow: str) -> Previous | None:
+    def _mapped(self, record: FetchedRecord, flow: str) -> Previous | None:
         """Returns an exact place only: records between runs were written by other producers."""
         for one in self.written.get(record.partition, ()):
             answer = one.map.origin(record.offset)
-            if one.flow == flow and isinstance(answer, Mapped) and answer.exact:
+            if one.flow == flow and isinstance(answer, MappedOffset) and answer.exact:
                 hop = self._hop(one.source_cluster_id, one.topic, one.partition, answer.offset, None)
                 return Previous(hop, one.source_topic_id)
         return None
 
-    def _named(self, record: Found, producer: Producer) -> Previous | None:
+    def _named(self, record: FetchedRecord, producer: FlowProducer) -> Previous | None:
         """Returns the topic alone: the map was trimmed, or began anew, or never held the record."""
         home = producer.home(self.topic)
         if home is None:
@@ -102,8 +102,8 @@ class Origins:
 
     def _hop(
         self, cluster_id: str, topic: str, partition: int | None, offset: int | None, copied_at: int | None
-    ) -> HopSeen:
-        return HopSeen(
+    ) -> ProvenanceHopView:
+        return ProvenanceHopView(
             cluster_id=cluster_id,
             cluster=self.names.get(cluster_id),
             topic=topic,
@@ -116,17 +116,17 @@ class Origins:
 class Trail:
     """Follows one record backwards: `look_at` is the place to read next, `looked` receives what is there."""
 
-    def __init__(self, record: Found, at: HopSeen, told: Told) -> None:
+    def __init__(self, record: FetchedRecord, at: ProvenanceHopView, told: Told) -> None:
         self.record = record
         self._told = told
-        self._hops: list[HopSeen] = []  # proven, the newest first
-        self._believed: list[HopSeen] = []  # by headers alone, the oldest first
+        self._hops: list[ProvenanceHopView] = []  # proven, the newest first
+        self._believed: list[ProvenanceHopView] = []  # by headers alone, the oldest first
         self._passed = {_place(at)}
         self.went_round = False
         self.look_at: Previous | None = None
         self._follow(told)
 
-    def looked(self, record: Found | None, told: Told | None) -> None:
+    def looked(self, record: FetchedRecord | None, told: Told | None) -> None:
         """Receives the record at the place. None, or a record with other content, ends the search."""
         self.look_at = None
         if record is None or told is None or _content(record) != _content(self.record):
@@ -156,11 +156,11 @@ class Trail:
         """Returns whether headers name places that nothing else proves."""
         return bool(self._believed)
 
-    def seen(self) -> RecordSeen:
+    def seen(self) -> RecordView:
         record, told = self.record, self._told
         hops = [*self._believed, *reversed(self._hops)]
         by_headers = bool(hops) and bool(told.headers)
-        return RecordSeen(
+        return RecordView(
             partition=record.partition,
             offset=record.offset,
             timestamp_ms=record.timestamp if record.timestamp >= 0 else None,
@@ -174,15 +174,15 @@ class Trail:
         )
 
 
-def _place(hop: HopSeen) -> tuple[str, str, int | None, int | None]:
+def _place(hop: ProvenanceHopView) -> tuple[str, str, int | None, int | None]:
     return hop.cluster_id, hop.topic, hop.partition, hop.offset
 
 
-def _content(record: Found) -> tuple[int, bytes | None, bytes | None]:
+def _content(record: FetchedRecord) -> tuple[int, bytes | None, bytes | None]:
     """Returns the parts of a record that no flow changes."""
     return record.timestamp, record.key, record.value
 
 
-def _same(one: HopSeen, other: HopSeen) -> bool:
+def _same(one: ProvenanceHopView, other: ProvenanceHopView) -> bool:
     places = [(hop.cluster_id, hop.topic, hop.partition) for hop in (one, other)]
     return places[0] == places[1] and (other.offset is None or one.offset == other.offset)

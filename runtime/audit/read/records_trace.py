@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 from runtime.audit.ledger import (
     AuditFailure,
+    ClusterAccess,
     OpenLedger,
-    Reach,
     ledger_of,
     open_cluster,
     producers_at,
     telling,
 )
-from runtime.audit.read.records_fetch import Found, fetch_places
-from runtime.audit.read.records_origin import Origins, Previous, Trail, Written
+from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
+from runtime.audit.read.records_origin import MirrorPartitionOrigin, Previous, RecordOrigins, Trail
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.records.producers import Producer
-from runtime.contract.views.records_view import HopSeen, RecordSeen
-from runtime.kafka.cluster import Cluster
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.views.records_view import ProvenanceHopView, RecordView
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -44,7 +44,7 @@ class Known:
     names.
     """
 
-    reach: Reach
+    reach: ClusterAccess
     flows: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -53,7 +53,7 @@ class Ledgers:
     known.
     """
 
-    def __init__(self, cluster: Cluster, known: Known, names: Mapping[str, str]) -> None:
+    def __init__(self, cluster: KafkaCluster, known: Known, names: Mapping[str, str]) -> None:
         self.cluster = cluster
         self.name = known.reach.name
         self._by_flow: dict[str, str] = {}
@@ -62,7 +62,7 @@ class Ledgers:
         self.names = ChainMap(given, self._by_flow, self._by_owner)
         self.readable = True
         self._known = known
-        self._producers: Mapping[int, Producer] = {}
+        self._producers: Mapping[int, FlowProducer] = {}
         self._opened: OpenLedger | None = None
 
     async def open(self) -> None:
@@ -72,21 +72,23 @@ class Ledgers:
         for owner in self._producers.values():
             self._by_owner[owner.source_cluster_id] = owner.source
 
-    async def read(self, topic: str, found: Iterable[Found]) -> Origins:
+    async def read(self, topic: str, found: Iterable[FetchedRecord]) -> RecordOrigins:
         """Reads the facts about the records in `found`, after the records: the ledger then covers all
         committed ones.
         """
         if self._opened is None:
-            return Origins(topic, {}, self._producers if self.readable else None, self.names)
+            return RecordOrigins(topic, {}, self._producers if self.readable else None, self.names)
         ids = {one.producer_id for one in found}
         mine = {owner.flow for one in ids if (owner := self._producers.get(one)) is not None}
-        written: dict[int, list[Written]] = {}
+        written: dict[int, list[MirrorPartitionOrigin]] = {}
         for flow in sorted({*self._known.flows, *mine}):
             await self._opened.refresh(flow)
             self._note(self._opened, flow, topic, written)
-        return Origins(topic, written, self._producers, self.names)
+        return RecordOrigins(topic, written, self._producers, self.names)
 
-    def _note(self, opened: OpenLedger, flow: str, topic: str, written: dict[int, list[Written]]) -> None:
+    def _note(
+        self, opened: OpenLedger, flow: str, topic: str, written: dict[int, list[MirrorPartitionOrigin]]
+    ) -> None:
         generation = opened.ledger.generation(flow)
         if generation is None:
             return
@@ -97,7 +99,7 @@ class Ledgers:
             if one.destination_topic == topic:
                 place = generation.source_cluster_id, key.topic, key.partition
                 written.setdefault(key.partition, []).append(
-                    Written(flow, *place, maps[key], one.source_topic_id)
+                    MirrorPartitionOrigin(flow, *place, maps[key], one.source_topic_id)
                 )
 
 
@@ -114,7 +116,7 @@ class Trace:
         self._ledgers: dict[str, Ledgers | None] = {}  # by cluster id; None: it does not answer
         self._stack = AsyncExitStack()
 
-    async def seen(self, topic: str, found: Sequence[Found]) -> list[RecordSeen]:
+    async def seen(self, topic: str, found: Sequence[FetchedRecord]) -> list[RecordView]:
         origins = await self._origins(self._first, topic, found)
         at = self._first.cluster.cluster_id
         trails = [Trail(one, self._hop(at, topic, one), origins.told(one)) for one in found]
@@ -129,7 +131,7 @@ class Trace:
             )
         return [trail.seen() for trail in trails]
 
-    async def _origins(self, ledgers: Ledgers, topic: str, found: Sequence[Found]) -> Origins:
+    async def _origins(self, ledgers: Ledgers, topic: str, found: Sequence[FetchedRecord]) -> RecordOrigins:
         try:
             await ledgers.open()
             return await ledgers.read(topic, found)
@@ -138,7 +140,7 @@ class Trace:
             self.notes.append(
                 f"the ledger can't be read, so only headers tell where a record is from: {error}"
             )
-            return Origins(topic, {}, None, ledgers.names)
+            return RecordOrigins(topic, {}, None, ledgers.names)
 
     async def _further(self, trails: Sequence[Trail]) -> bool:
         """Goes one place further back for the records whose origin is still open."""
@@ -167,7 +169,7 @@ class Trace:
         self, ledgers: Ledgers, at: TopicPartition, topic_id: bytes | None, trails: Sequence[Trail]
     ) -> None:
         wanted = [trail.look_at.hop.offset or 0 for trail in trails if trail.look_at is not None]
-        there: dict[int, Found] = {}
+        there: dict[int, FetchedRecord] = {}
         origins = None
         try:
             there = await fetch_places(ledgers.cluster, at, topic_id, wanted)
@@ -209,8 +211,8 @@ class Trace:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _hop(self, cluster_id: str, topic: str, record: Found) -> HopSeen:
-        return HopSeen(
+    def _hop(self, cluster_id: str, topic: str, record: FetchedRecord) -> ProvenanceHopView:
+        return ProvenanceHopView(
             cluster_id=cluster_id,
             cluster=self._first.name,
             topic=topic,

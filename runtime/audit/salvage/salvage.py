@@ -9,30 +9,30 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from runtime.audit.ledger import NoLedger, NothingCopied, UnreadableLedger, ledger_of, producers_at
-from runtime.audit.salvage.salvage_count import Count
+from runtime.audit.ledger import LedgerNotFound, NothingCopied, UnreadableLedger, ledger_of, producers_at
+from runtime.audit.salvage.salvage_count import SalvageCounter
 from runtime.audit.verify.logs import open_spec
-from runtime.audit.verify.origin import Filter
-from runtime.audit.verify.side import Passed, Side, Stalled
+from runtime.audit.verify.origin import ProvenanceFilter
+from runtime.audit.verify.side import CommittedRecordReader, OpenTransactionTimeout, RecordsExpired
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.orphans import NONE, Orphans, left
-from runtime.contract.records.provenance import Home
+from runtime.contract.records.provenance import ClusterTopic
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.route import Router, is_reserved
-from runtime.contract.views.salvage_view import PartitionSalvaged, Salvaged, SalvageSeen
-from runtime.kafka.cluster import Cluster
+from runtime.contract.views.salvage_view import SalvagedPartition, SalvagedRecord, SalvageView
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
 from runtime.slot.read.budget import TokenBucket
 
 
 @dataclass(frozen=True, slots=True)
-class SalvageAsked:
+class SalvageRequest:
     """Describes a salvage.
 
     `router` holds all flows of the topology: it finds topics that the flow never reached.
@@ -54,7 +54,7 @@ class _Ledger:
     destination_id: str
 
 
-async def salvage(asked: SalvageAsked, take: Callable[[Salvaged], None]) -> SalvageSeen:
+async def salvage(asked: SalvageRequest, take: Callable[[SalvagedRecord], None]) -> SalvageView:
     """Reads all records that were not copied and passes each to `take`, partition by partition, in order.
 
     Raises AuditFailure.
@@ -66,10 +66,12 @@ async def salvage(asked: SalvageAsked, take: Callable[[Salvaged], None]) -> Salv
         producers = await producers_at(source)
         found = []
         for key, destination_topic in sorted(_places(asked, ledger, known).items()):
-            filter_ = Filter(flow, key.topic, Home(ledger.destination_id, destination_topic), producers)
+            filter_ = ProvenanceFilter(
+                flow, key.topic, ClusterTopic(ledger.destination_id, destination_topic), producers
+            )
             one = _Partition(asked, source, key, destination_topic, filter_, ledger)
             found.append(await one.salvaged(known, take))
-        return SalvageSeen(
+        return SalvageView(
             flow=flow.name,
             state=ledger.state,
             source=flow.source,
@@ -79,12 +81,12 @@ async def salvage(asked: SalvageAsked, take: Callable[[Salvaged], None]) -> Salv
         )
 
 
-async def _read_ledger(asked: SalvageAsked) -> _Ledger:
+async def _read_ledger(asked: SalvageRequest) -> _Ledger:
     flow = asked.flow
     async with open_spec(asked.destination, flow.destination) as destination:
         opened = await ledger_of(destination)
         if opened is None:
-            raise NoLedger(flow.destination)
+            raise LedgerNotFound(flow.destination)
         try:
             await opened.refresh(flow.name)
             progress = opened.ledger.all_progress(flow.name)
@@ -100,7 +102,9 @@ async def _read_ledger(asked: SalvageAsked) -> _Ledger:
         return _Ledger(state, own, maps, orphans, destination.cluster_id)
 
 
-def _places(asked: SalvageAsked, ledger: _Ledger, known: Mapping[str, Topic]) -> dict[PartitionKey, str]:
+def _places(
+    asked: SalvageRequest, ledger: _Ledger, known: Mapping[str, TopicMetadata]
+) -> dict[PartitionKey, str]:
     """Returns the partitions that the flow copied, and those that it would have taken and never reached."""
     name = asked.flow.name
     places = {key: one.destination_topic for key, one in ledger.progress.items()}
@@ -115,11 +119,11 @@ def _places(asked: SalvageAsked, ledger: _Ledger, known: Mapping[str, Topic]) ->
 class _Partition:
     def __init__(
         self,
-        asked: SalvageAsked,
-        source: Cluster,
+        asked: SalvageRequest,
+        source: KafkaCluster,
         key: PartitionKey,
         destination_topic: str,
-        filter_: Filter,
+        filter_: ProvenanceFilter,
         ledger: _Ledger,
     ) -> None:
         self._progress = ledger.progress.get(key)
@@ -127,11 +131,11 @@ class _Partition:
         self._asked, self._source, self._key = asked, source, key
         self._filter = filter_
         self._at = TopicPartition(key.topic, key.partition)
-        self._count = Count(asked.flow.source, source.cluster_id, key, destination_topic)
+        self._count = SalvageCounter(asked.flow.source, source.cluster_id, key, destination_topic)
 
     async def salvaged(
-        self, known: Mapping[str, Topic], take: Callable[[Salvaged], None]
-    ) -> PartitionSalvaged:
+        self, known: Mapping[str, TopicMetadata], take: Callable[[SalvagedRecord], None]
+    ) -> SalvagedPartition:
         count, progress = self._count, self._progress
         topic = known.get(self._key.topic)
         if topic is None or (progress is not None and topic.id != progress.source_topic_id):
@@ -148,7 +152,7 @@ class _Partition:
                 if max(low, start) < high:
                     count.stretches.append((max(low, start), high, why))
                     await self._read(topic, max(low, start), high, take)
-        except (WireError, BatchFailure, Passed, Stalled) as error:
+        except (WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout) as error:
             return count.seen(begun=progress is not None, unread=str(error))
         return count.seen(begun=progress is not None)
 
@@ -158,12 +162,16 @@ class _Partition:
         ends = await list_offsets(self._source, {self._at: LATEST}, Isolation.READ_COMMITTED, within)
         start, end = starts[self._at], ends[self._at]
         if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
-            raise Stalled("it has no leader that answers")
+            raise OpenTransactionTimeout("it has no leader that answers")
         return start.offset, end.offset
 
-    async def _read(self, topic: Topic, low: int, high: int, take: Callable[[Salvaged], None]) -> None:
+    async def _read(
+        self, topic: TopicMetadata, low: int, high: int, take: Callable[[SalvagedRecord], None]
+    ) -> None:
         bucket = TokenBucket(None, time.monotonic)
-        side = Side(self._source, self._at, topic.id, low, high, bucket, self._asked.within_s)
+        side = CommittedRecordReader(
+            self._source, self._at, topic.id, low, high, bucket, self._asked.within_s
+        )
         while not side.ended:
             for record in await side.next():
                 if self._filter.keeps_back(record) or self._filter.came_home(record):

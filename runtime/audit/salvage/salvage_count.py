@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from runtime.audit.read.records_fetch import Found
+from runtime.audit.read.records_fetch import FetchedRecord
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import origins
-from runtime.contract.views.salvage_view import PartitionSalvaged, Salvaged
+from runtime.contract.views.salvage_view import SalvagedPartition, SalvagedRecord
 
 SHOWN = 10
 
 
-class Count:
+class SalvageCounter:
     """Counts one partition's salvaged records; it keeps the first of them, the last one and the time
     range.
     """
@@ -22,14 +22,14 @@ class Count:
         self._cluster, self._cluster_id = cluster, cluster_id
         self._key, self._destination_topic = key, destination_topic
         self._records = self._bytes = 0
-        self._first: list[Salvaged] = []
-        self._last: Salvaged | None = None
+        self._first: list[SalvagedRecord] = []
+        self._last: SalvagedRecord | None = None
         self._earliest: int | None = None
         self._latest: int | None = None
 
-    def counted(self, record: Found, flow: str | None) -> Salvaged:
+    def counted(self, record: FetchedRecord, flow: str | None) -> SalvagedRecord:
         """Counts a record and returns it as it is shown."""
-        salvaged = Salvaged(
+        salvaged = SalvagedRecord(
             cluster=self._cluster,
             cluster_id=self._cluster_id,
             topic=self._key.topic,
@@ -54,9 +54,9 @@ class Count:
             self._latest = at if self._latest is None else max(self._latest, at)
         return salvaged
 
-    def seen(self, *, begun: bool, unread: str = "") -> PartitionSalvaged:
+    def seen(self, *, begun: bool, unread: str = "") -> SalvagedPartition:
         """Returns the result for the partition. `unread` says why it was not read to its end."""
-        return PartitionSalvaged(
+        return SalvagedPartition(
             topic=self._key.topic,
             partition=self._key.partition,
             destination_topic=self._destination_topic,

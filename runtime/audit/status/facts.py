@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runtime.audit.ledger import Reach
+from runtime.audit.ledger import ClusterAccess
 from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.route import Router
@@ -16,7 +16,7 @@ from runtime.kafka.protocol.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class FlowAsked:
+class FlowStatusRequest:
     """Describes a flow of the topology.
 
     `opposite` is the flow that copies in the opposite direction in its place.
@@ -32,12 +32,12 @@ class FlowAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusAsked:
+class StatusRequest:
     """Describes the request for a topology's status. `router` decides which topics each flow takes."""
 
     topology: str
-    clusters: Mapping[str, Reach]
-    flows: Sequence[FlowAsked]
+    clusters: Mapping[str, ClusterAccess]
+    flows: Sequence[FlowStatusRequest]
     router: Router
 
     @property
@@ -48,11 +48,11 @@ class StatusAsked:
     def destinations(self) -> list[str]:
         return sorted({flow.destination for flow in self.flows})
 
-    def into(self, destination: str) -> list[FlowAsked]:
+    def into(self, destination: str) -> list[FlowStatusRequest]:
         """Returns the flows that write to a destination."""
         return [flow for flow in self.flows if flow.destination == destination]
 
-    def selected(self, flow: FlowAsked, topics: Mapping[str, TopicFacts]) -> dict[str, str]:
+    def selected(self, flow: FlowStatusRequest, topics: Mapping[str, TopicFacts]) -> dict[str, str]:
         """Returns those of the given topics that the flow takes, with their names at the destination."""
         names = ((topic, self.router.name_there(flow.name, topic)) for topic in topics)
         return {
@@ -100,7 +100,7 @@ class LedgerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StatusSnapshot:
     """Holds the facts of one inspection. `ledgers` has no entry for a destination that could not be read."""
 
     at_ms: int

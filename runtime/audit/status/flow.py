@@ -6,15 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from runtime.audit.status.facts import ClusterFacts, FlowAsked
-from runtime.audit.status.jobs import JobFacts, Report
+from runtime.audit.status.facts import ClusterFacts, FlowStatusRequest
+from runtime.audit.status.jobs import JobFacts, SlotPartitionReport
 from runtime.audit.status.numbers import lag_ms, longest, quantile, rate, sum_known, sum_rates, summed
 from runtime.audit.status.partition import PartitionFacts, state_of
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.records.states import next_step
 from runtime.contract.records.status import PartitionState as S
 from runtime.contract.spec import naming
-from runtime.contract.views.status_view import DOWN, STALLED, UNKNOWN, FlowSeen, PartitionSeen, TopicSeen
+from runtime.contract.views.status_view import (
+    DOWN,
+    STALLED,
+    UNKNOWN,
+    FlowStatusView,
+    PartitionStatusView,
+    TopicStatusView,
+)
 from runtime.kafka.protocol.offsets import TopicPartition
 
 # In order, the worst first: a topic, or a flow, has the worst state of its partitions.
@@ -46,7 +53,7 @@ class FlowFacts:
     failback flow began at its end.
     """
 
-    asked: FlowAsked
+    asked: FlowStatusRequest
     source: ClusterFacts
     destination: ClusterFacts
     read: bool
@@ -61,7 +68,7 @@ class FlowFacts:
     elapsed_ms: int
 
 
-def flow_seen(flow: FlowFacts) -> FlowSeen:
+def flow_seen(flow: FlowFacts) -> FlowStatusView:
     """Returns the status of a flow."""
     begun: dict[str, set[int]] = {}
     for key in flow.progress:
@@ -75,7 +82,7 @@ def flow_seen(flow: FlowFacts) -> FlowSeen:
     asked, generation = flow.asked, flow.generation
     view = flow.job.flows.get(asked.name)
     state = worst(one.state for one in partitions) or _empty(flow)
-    return FlowSeen(
+    return FlowStatusView(
         name=asked.name,
         source=asked.source,
         destination=asked.destination,
@@ -126,7 +133,7 @@ def _empty(flow: FlowFacts) -> str:
     return str(S.STARTING) if flow.job.seen.up else DOWN
 
 
-def _why(flow: FlowFacts, state: str, partitions: list[PartitionSeen]) -> str:
+def _why(flow: FlowFacts, state: str, partitions: list[PartitionStatusView]) -> str:
     """Returns what hinders the flow, in one line: clusters first, then its job, then its worst partition."""
     said = []
     if not flow.source.answers:
@@ -164,11 +171,11 @@ def _link_age(flow: FlowFacts) -> int | None:
     return max(flow.now_ms - beats.last_timestamp, 0)
 
 
-def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicSeen:
+def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicStatusView:
     known = flow.source.topics.get(topic) if flow.source.topics is not None else None
     numbers = begun | set(range(known.partitions)) if known is not None else begun
     partitions = [_partition(flow, PartitionKey(flow.asked.name, topic, one)) for one in sorted(numbers)]
-    return TopicSeen(
+    return TopicStatusView(
         topic=topic,
         destination_topic=flow.names[topic],
         state=worst(one.state for one in partitions) or str(S.STARTING),
@@ -180,7 +187,7 @@ def _topic(flow: FlowFacts, topic: str, begun: set[int]) -> TopicSeen:
     )
 
 
-def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
+def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionStatusView:
     progress, report = flow.progress.get(key), flow.job.partitions.get(key)
     said = report.status if report is not None else None
     at_source = TopicPartition(key.topic, key.partition)
@@ -214,7 +221,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
         lag = behind = None
     blocked_by = said.blocked_by if said is not None and state.state == S.BLOCKED_AT_SOURCE else None
     before = flow.before.get(key)
-    return PartitionSeen(
+    return PartitionStatusView(
         topic=key.topic,
         partition=key.partition,
         destination_topic=name,
@@ -251,7 +258,7 @@ def _partition(flow: FlowFacts, key: PartitionKey) -> PartitionSeen:
 
 
 def _source_end(
-    flow: FlowFacts, at_source: TopicPartition, report: Report | None
+    flow: FlowFacts, at_source: TopicPartition, report: SlotPartitionReport | None
 ) -> tuple[int | None, int | None]:
     """Returns the source's end offset, and its time where the source does not answer: the job saw it then."""
     end = flow.source.ends.get(at_source)
@@ -278,7 +285,9 @@ def _lag(flow: FlowFacts, progress: Progress | None, start: int | None, end: int
     return max(end - begun, 0) if begun is not None else None
 
 
-def _behind(flow: FlowFacts, key: PartitionKey, lag: int | None, report: Report | None) -> int | None:
+def _behind(
+    flow: FlowFacts, key: PartitionKey, lag: int | None, report: SlotPartitionReport | None
+) -> int | None:
     progress = flow.progress.get(key)
     said = report.status if report is not None else None
     # The time of the slot's last fetch, not of its last report: the link may have failed in between.

@@ -10,7 +10,7 @@ from runtime.audit.status.numbers import summed
 from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport, SourceEnds
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import FlowStats, PartitionStatus
-from runtime.contract.views.status_view import DOWN, UNKNOWN, JobSeen, SlotSeen
+from runtime.contract.views.status_view import DOWN, UNKNOWN, JobStatusView, SlotStatusView
 
 STALE_MS = 10_000  # heartbeats come once a second
 SKEW_MS = 2_000
@@ -18,7 +18,7 @@ SILENT_MS = 15_000  # a slot reports at least every five seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SlotPartitionReport:
     """Holds a slot's newest report of a partition. `silent_ms` is set where the slot no longer reports."""
 
     slot: int
@@ -36,8 +36,8 @@ class JobFacts:
     since the previous inspection.
     """
 
-    seen: JobSeen
-    partitions: Mapping[PartitionKey, Report]
+    seen: JobStatusView
+    partitions: Mapping[PartitionKey, SlotPartitionReport]
     stats: Mapping[str, Sequence[FlowStats]]
     flows: Mapping[str, FlowView]
     recent: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ def judge(
         age = now_ms - before_ms  # the clocks differ; the heartbeat moved between the two inspections
     reports = _reports(now, status)
     return JobFacts(
-        JobSeen(
+        JobStatusView(
             name=name,
             destination=destination,
             up=up,
@@ -145,14 +145,16 @@ def _up(status: JobStatus, moved: bool, now_ms: int) -> tuple[bool, str]:
 
 
 def _nothing(name: str, destination: str, state: str, why: str, flows: Sequence[str]) -> JobFacts:
-    seen = JobSeen(name=name, destination=destination, up=False, state=state, why=why, flows=list(flows))
+    seen = JobStatusView(
+        name=name, destination=destination, up=False, state=state, why=why, flows=list(flows)
+    )
     return JobFacts(seen, {}, {}, {})
 
 
-def _slot(status: JobStatus, slot: int, report: SlotReport | None) -> SlotSeen:
+def _slot(status: JobStatus, slot: int, report: SlotReport | None) -> SlotStatusView:
     view = next(view for view in status.slots if view.slot == slot)
     reported = report.status if report is not None else None
-    return SlotSeen(
+    return SlotStatusView(
         slot=slot,
         state=view.state,
         since_ms=view.since_ms or None,
@@ -167,12 +169,14 @@ def _slot(status: JobStatus, slot: int, report: SlotReport | None) -> SlotSeen:
     )
 
 
-def _partitions(status: JobStatus, reports: Mapping[int, SlotReport]) -> dict[PartitionKey, Report]:
+def _partitions(
+    status: JobStatus, reports: Mapping[int, SlotReport]
+) -> dict[PartitionKey, SlotPartitionReport]:
     """Returns the newest report of each partition.
 
     A partition that moved is in two slots' reports for a short time.
     """
-    found: dict[PartitionKey, Report] = {}
+    found: dict[PartitionKey, SlotPartitionReport] = {}
     for slot, report in reports.items():
         reported = report.status
         # Both times are from the job's side: this machine's clock does not matter.
@@ -180,7 +184,9 @@ def _partitions(status: JobStatus, reports: Mapping[int, SlotReport]) -> dict[Pa
         for one in reported.partitions:
             key = PartitionKey(one.flow, one.topic, one.partition)
             if key not in found or found[key].at_ms < reported.at_ms:
-                found[key] = Report(slot, reported.at_ms, one, silent if silent > SILENT_MS else None)
+                found[key] = SlotPartitionReport(
+                    slot, reported.at_ms, one, silent if silent > SILENT_MS else None
+                )
     return found
 
 

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runtime.audit.status.facts import ClusterFacts, FlowAsked, LedgerFacts, Look, StatusAsked
+from runtime.audit.status.facts import (
+    ClusterFacts,
+    FlowStatusRequest,
+    LedgerFacts,
+    StatusRequest,
+    StatusSnapshot,
+)
 from runtime.audit.status.flow import FlowFacts, flow_seen
 from runtime.audit.status.jobs import JobFacts, judge
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
-from runtime.contract.spec.selection import Names
-from runtime.contract.views.status_view import ClusterSeen, FlowSeen, StatusSeen
+from runtime.contract.spec.selection import NamePatterns
+from runtime.contract.views.status_view import ClusterStatusView, FlowStatusView, StatusView
 
 _CURRENT = ("active", "paused")
 _NOTHING = LedgerFacts()
 
 
-def join(asked: StatusAsked, now: Look, before: Look | None = None) -> StatusSeen:
+def join(asked: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | None = None) -> StatusView:
     """Derives the status. `before` is an earlier inspection.
 
     Rates are computed from the changes since then, and a heartbeat that moved since then shows a live job.
     """
     before = before if before is not None else now
     jobs = _jobs(asked, now, before)
-    return StatusSeen(
+    return StatusView(
         topology=asked.topology,
         at_ms=now.at_ms,
         over_ms=now.at_ms - before.at_ms,
         clusters=[
-            ClusterSeen(name=one.name, answers=one.answers, id=one.id, why=one.why)
+            ClusterStatusView(name=one.name, answers=one.answers, id=one.id, why=one.why)
             for _, one in sorted(now.clusters.items())
         ],
         jobs=[jobs[key].seen for key in sorted(jobs)],
@@ -36,7 +42,9 @@ def join(asked: StatusAsked, now: Look, before: Look | None = None) -> StatusSee
     )
 
 
-def _jobs(asked: StatusAsked, now: Look, before: Look) -> dict[tuple[str, str], JobFacts]:
+def _jobs(
+    asked: StatusRequest, now: StatusSnapshot, before: StatusSnapshot
+) -> dict[tuple[str, str], JobFacts]:
     """Returns the jobs by destination and name: the topology's, and others that hold one of its flows."""
     flows: dict[tuple[str, str], list[str]] = {}
     for flow in asked.flows:
@@ -58,7 +66,7 @@ def _jobs(asked: StatusAsked, now: Look, before: Look) -> dict[tuple[str, str], 
     }
 
 
-def _holder(flow: FlowAsked, ledger: LedgerFacts | None) -> str:
+def _holder(flow: FlowStatusRequest, ledger: LedgerFacts | None) -> str:
     """Returns the job that holds the flow by the ledger.
 
     A flow that the job released belongs to the topology's job again.
@@ -68,12 +76,12 @@ def _holder(flow: FlowAsked, ledger: LedgerFacts | None) -> str:
 
 
 def _flow(
-    asked: StatusAsked,
-    flow: FlowAsked,
+    asked: StatusRequest,
+    flow: FlowStatusRequest,
     jobs: Mapping[tuple[str, str], JobFacts],
-    now: Look,
-    before: Look,
-) -> FlowSeen:
+    now: StatusSnapshot,
+    before: StatusSnapshot,
+) -> FlowStatusView:
     found = now.ledgers.get(flow.destination)
     ledger = found or _NOTHING
     earlier = before.ledgers.get(flow.destination, _NOTHING)
@@ -81,7 +89,7 @@ def _flow(
     progress = ledger.progress.get(flow.name, {})
     names = _names(asked, flow, source, progress)
     generation = ledger.generations.get(flow.name)
-    promoted = Names(generation.promoted if generation is not None else ())
+    promoted = NamePatterns(generation.promoted if generation is not None else ())
     return flow_seen(
         FlowFacts(
             asked=flow,
@@ -101,13 +109,16 @@ def _flow(
     )
 
 
-def _handed_over(flow: FlowAsked, generation: Generation | None, now: Look) -> bool:
+def _handed_over(flow: FlowStatusRequest, generation: Generation | None, now: StatusSnapshot) -> bool:
     back = now.ledgers.get(flow.source, _NOTHING).generations.get(flow.opposite or "")
     return generation is not None and back is not None and handed_over(generation, back)
 
 
 def _names(
-    asked: StatusAsked, flow: FlowAsked, source: ClusterFacts, progress: Mapping[PartitionKey, Progress]
+    asked: StatusRequest,
+    flow: FlowStatusRequest,
+    source: ClusterFacts,
+    progress: Mapping[PartitionKey, Progress],
 ) -> dict[str, str | None]:
     """Returns the topics that the flow takes or has copied, with their names at the destination."""
     names: dict[str, str | None] = dict(asked.selected(flow, source.topics or {}))

@@ -11,21 +11,21 @@ from runtime.contract.records import job_status
 from runtime.contract.records.job_status import EndsKey, JobKey, JobStatus, SlotKey, SlotReport, SourceEnds
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
-from runtime.ledger.scan import Scan
+from runtime.ledger.scan import InternalTopicScan
 
 _PARTITION = 0
 
 
-class LedgerDesk:
+class StatusLedgerReader:
     """Reads one destination, as long as its cluster stays open. Raises WireError."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KafkaCluster) -> None:
         self.cluster = cluster
         self._ledger: OpenLedger | None = None
-        self._status: Scan | None = None
+        self._status: InternalTopicScan | None = None
         self._jobs: dict[str, JobStatus] = {}
         self._reports: dict[tuple[str, int], SlotReport] = {}
         self._ends: dict[tuple[str, str], SourceEnds] = {}
@@ -54,7 +54,7 @@ class LedgerDesk:
                 return
             if topic.error is not ErrorCode.NONE:
                 raise BrokerError(topic.error, naming.STATUS)
-            self._status = Scan(self.cluster, naming.STATUS, _PARTITION)
+            self._status = InternalTopicScan(self.cluster, naming.STATUS, _PARTITION)
         await self._status.refresh(within)
         for key, value in self._status.fold.news():
             self._take(key, value)

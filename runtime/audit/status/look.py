@@ -14,16 +14,16 @@ from types import TracebackType
 from typing import Self
 
 from runtime.audit.ledger import AuditFailure, telling, unanswered
-from runtime.audit.status.facts import ClusterFacts, LedgerFacts, Look, StatusAsked, TopicFacts
+from runtime.audit.status.facts import ClusterFacts, LedgerFacts, StatusRequest, StatusSnapshot, TopicFacts
 from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
-from runtime.audit.status.ledger import LedgerDesk
+from runtime.audit.status.ledger import StatusLedgerReader
 from runtime.audit.status.missing import MOST, first_missing
-from runtime.audit.status.site import Site
+from runtime.audit.status.site import ReconnectingCluster
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
-from runtime.contract.views.status_view import StatusSeen
-from runtime.kafka.cluster import Cluster
+from runtime.contract.views.status_view import StatusView
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.fetch import Isolation
@@ -35,12 +35,12 @@ DEFAULT_S = 10.0
 AGAIN_S = 2.0  # longer than the interval of heartbeats
 
 
-async def read_status(asked: StatusAsked, over_s: float = 1.0, within_s: float = DEFAULT_S) -> StatusSeen:
+async def read_status(asked: StatusRequest, over_s: float = 1.0, within_s: float = DEFAULT_S) -> StatusView:
     """Inspects all clusters twice, `over_s` apart, and derives the status.
 
     A job that seems dead is inspected once more before the status reports it as dead.
     """
-    async with Looker(asked, within_s) as looker:
+    async with StatusReader(asked, within_s) as looker:
         first = await looker.look()
         await asyncio.sleep(over_s)
         second = await looker.look() if over_s else first
@@ -54,8 +54,8 @@ async def read_status(asked: StatusAsked, over_s: float = 1.0, within_s: float =
 class _Found:
     """Holds the facts that one inspection has read of a cluster so far."""
 
-    site: Site
-    cluster: Cluster | None = None
+    site: ReconnectingCluster
+    cluster: KafkaCluster | None = None
     why: str = ""
     topics: dict[str, TopicFacts] | None = None
     wanted: set[TopicPartition] = field(default_factory=set)
@@ -79,23 +79,23 @@ class _Found:
         )
 
 
-_Work = Callable[[_Found, Cluster], Awaitable[None]]
+_Work = Callable[[_Found, KafkaCluster], Awaitable[None]]
 
 
-class Looker:
+class StatusReader:
     """Inspects clusters repeatedly. It keeps its connections and what it read: a second inspection costs
     little.
 
     With `times` it reads the timestamp of the first uncopied record, from which lag in seconds is computed.
     """
 
-    def __init__(self, asked: StatusAsked, within_s: float = DEFAULT_S, *, times: bool = True) -> None:
+    def __init__(self, asked: StatusRequest, within_s: float = DEFAULT_S, *, times: bool = True) -> None:
         self.asked = asked
         self._times = times
         self.within_s = within_s
         names = {*asked.sources, *asked.destinations}
-        self._sites = {name: Site(asked.clusters[name]) for name in sorted(names)}
-        self._desks: dict[str, LedgerDesk] = {}
+        self._sites = {name: ReconnectingCluster(asked.clusters[name]) for name in sorted(names)}
+        self._desks: dict[str, StatusLedgerReader] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,7 +106,7 @@ class Looker:
         for site in self._sites.values():
             await site.close()
 
-    async def look(self) -> Look:
+    async def look(self) -> StatusSnapshot:
         found = {name: _Found(site) for name, site in self._sites.items()}
         await asyncio.gather(*(self._listed(one) for one in found.values()))
         self._want_sources(found)
@@ -117,7 +117,7 @@ class Looker:
         if self._times:
             await asyncio.gather(*(self._missing(name, one, ledgers) for name, one in found.items()))
         at_ms = int(time.time() * 1000)
-        return Look(at_ms, {name: one.facts() for name, one in found.items()}, ledgers)
+        return StatusSnapshot(at_ms, {name: one.facts() for name, one in found.items()}, ledgers)
 
     async def _listed(self, one: _Found) -> None:
         try:
@@ -147,7 +147,7 @@ class Looker:
         except (UnreadableRecord, BatchFailure) as failure:
             one.why = str(failure)
 
-    async def _listing(self, one: _Found, cluster: Cluster) -> None:
+    async def _listing(self, one: _Found, cluster: KafkaCluster) -> None:
         topics = await cluster.all_topics()
         one.topics = {
             name: TopicFacts(topic.id, len(topic.partitions))
@@ -171,10 +171,10 @@ class Looker:
                     if there is not None and key.partition < there.partitions:
                         one.wanted.add(TopicPartition(state.destination_topic, key.partition))
 
-    async def _starts(self, one: _Found, cluster: Cluster) -> None:
+    async def _starts(self, one: _Found, cluster: KafkaCluster) -> None:
         one.starts = await self._offsets(one, cluster, one.wanted, EARLIEST, Isolation.READ_UNCOMMITTED)
 
-    async def _ends(self, one: _Found, cluster: Cluster) -> None:
+    async def _ends(self, one: _Found, cluster: KafkaCluster) -> None:
         late = one.wanted - one.starts.keys()
         starts, one.ends, one.highs = await asyncio.gather(
             self._offsets(one, cluster, late, EARLIEST, Isolation.READ_UNCOMMITTED),
@@ -184,7 +184,12 @@ class Looker:
         one.starts |= starts
 
     async def _offsets(
-        self, one: _Found, cluster: Cluster, wanted: Iterable[TopicPartition], at: int, isolation: Isolation
+        self,
+        one: _Found,
+        cluster: KafkaCluster,
+        wanted: Iterable[TopicPartition],
+        at: int,
+        isolation: Isolation,
     ) -> dict[TopicPartition, int]:
         """Returns the offsets of partitions whose leader answers.
 
@@ -207,10 +212,10 @@ class Looker:
             one = found[name]
             flows = [flow.name for flow in self.asked.into(name)]
 
-            async def work(_: _Found, cluster: Cluster) -> None:
+            async def work(_: _Found, cluster: KafkaCluster) -> None:
                 desk = self._desks.get(name)
                 if desk is None or desk.cluster is not cluster:
-                    desk = self._desks[name] = LedgerDesk(cluster)
+                    desk = self._desks[name] = StatusLedgerReader(cluster)
                 ledgers[name] = await desk.read(flows, self._part_limit(one))
 
             await self._guarded(one, work)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from runtime.batch import Batch, RecordSet, Where, records, walk
+from runtime.batch import Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
 from runtime.kafka.fetch.once import fetch_once
@@ -21,7 +21,7 @@ _MIN_FETCH_BYTES = 1  # brokers send the first batch whole, however small the li
 
 
 async def first_missing(
-    cluster: Cluster, positions: Mapping[PartitionKey, int], within: float
+    cluster: KafkaCluster, positions: Mapping[PartitionKey, int], within: float
 ) -> dict[PartitionKey, int]:
     """Returns timestamps by partition, for those that could be read.
 
@@ -43,19 +43,19 @@ async def first_missing(
     return found
 
 
-async def _timestamp(cluster: Cluster, key: PartitionKey, position: int) -> int | None:
+async def _timestamp(cluster: KafkaCluster, key: PartitionKey, position: int) -> int | None:
     answer = await fetch_once(
         cluster, TopicPartition(key.topic, key.partition), position, _MIN_FETCH_BYTES, "look"
     )
     if answer.error is not ErrorCode.NONE:
         return None
-    where = Where(key.topic, key.partition)
+    where = PartitionLocation(key.topic, key.partition)
     behind = (one for one in walk(answer.records, where).sets if one.next_offset > position)
     first = next(behind, None)
     return _written(first, position, where) if first is not None else None
 
 
-def _written(found: RecordSet, position: int, where: Where) -> int | None:
+def _written(found: RecordSet, position: int, where: PartitionLocation) -> int | None:
     if isinstance(found, Batch):
         return found.max_timestamp if found.log_append_time else found.base_timestamp
     return next((one.timestamp for one in records(found, where) if one.offset >= position), None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from runtime.audit.status.facts import ClusterFacts, TopicFacts
-from runtime.audit.status.jobs import JobFacts, Report, duration
+from runtime.audit.status.jobs import JobFacts, SlotPartitionReport, duration
 from runtime.contract.records.ledger import Generation, Progress
 from runtime.contract.records.status import PartitionState as S
 from runtime.contract.views.status_view import DOWN, STALLED, UNKNOWN
@@ -16,7 +16,7 @@ STALLED_MS = 30_000
 _COPIES = (S.COPYING, S.CAUGHT_UP)
 
 
-class State(NamedTuple):
+class PartitionStateDetail(NamedTuple):
     """Holds a partition's state, since when it has it, and why."""
 
     state: str
@@ -45,16 +45,16 @@ class PartitionFacts:
     generation: Generation | None
     promoted: bool
     job: JobFacts
-    report: Report | None
+    report: SlotPartitionReport | None
     lag_records: int | None
     lag_ms: int | None
     now_ms: int
 
 
-def state_of(facts: PartitionFacts) -> State:
+def state_of(facts: PartitionFacts) -> PartitionStateDetail:
     """Returns the state of a partition."""
     if not facts.destination_read:
-        return State(UNKNOWN, None, f"{facts.destination.name} does not answer")
+        return PartitionStateDetail(UNKNOWN, None, f"{facts.destination.name} does not answer")
     ended = _ended(facts)
     if ended is not None:
         return ended
@@ -62,23 +62,23 @@ def state_of(facts: PartitionFacts) -> State:
     if found is not None:
         return found
     if facts.generation is not None and facts.generation.state == "paused":
-        return State(S.PAUSED, facts.generation.written_at, facts.generation.note)
+        return PartitionStateDetail(S.PAUSED, facts.generation.written_at, facts.generation.note)
     if not facts.job.seen.up:
         return _down(facts)
     return _state_of_report(facts)
 
 
-def _ended(facts: PartitionFacts) -> State | None:
+def _ended(facts: PartitionFacts) -> PartitionStateDetail | None:
     """Returns the state of a partition that is no longer copied on purpose: then no other fact matters."""
     if facts.promoted:
-        return State(S.PROMOTED, None, "promoted on its own")
+        return PartitionStateDetail(S.PROMOTED, None, "promoted on its own")
     generation = facts.generation
     if generation is not None and generation.state in ("promoted", "failed_over"):
-        return State(generation.state, generation.written_at, generation.note)
+        return PartitionStateDetail(generation.state, generation.written_at, generation.note)
     return None
 
 
-def _stopped_by_finding(facts: PartitionFacts) -> State | None:
+def _stopped_by_finding(facts: PartitionFacts) -> PartitionStateDetail | None:
     """Returns the state in which both sides show that the partition must stop, whatever its job says.
 
     The partition continues only when the topology or an operator says how (R4).
@@ -89,8 +89,8 @@ def _stopped_by_finding(facts: PartitionFacts) -> State | None:
     state, why = finding
     reported = facts.report.status if facts.report is not None else None
     if reported is not None and reported.state == state:
-        return State(state, reported.since_ms or None, reported.why or why)
-    return State(state, None, why)
+        return PartitionStateDetail(state, reported.since_ms or None, reported.why or why)
+    return PartitionStateDetail(state, None, why)
 
 
 def _finding(facts: PartitionFacts) -> tuple[S, str] | None:
@@ -133,15 +133,15 @@ def _cut(facts: PartitionFacts, progress: Progress) -> tuple[S, str] | None:
     return None
 
 
-def _down(facts: PartitionFacts) -> State:
+def _down(facts: PartitionFacts) -> PartitionStateDetail:
     job, reported = facts.job.seen, facts.report.status if facts.report is not None else None
     why = f"job {job.name}: {job.why}"
     if reported is not None and reported.state.needs_someone:
         why += f"; before that {reported.state}: {reported.why}"
-    return State(DOWN, job.heartbeat_ms, why)
+    return PartitionStateDetail(DOWN, job.heartbeat_ms, why)
 
 
-def _state_of_report(facts: PartitionFacts) -> State:
+def _state_of_report(facts: PartitionFacts) -> PartitionStateDetail:
     report = facts.report
     if report is None:
         return _state_without_report(facts)
@@ -150,22 +150,22 @@ def _state_of_report(facts: PartitionFacts) -> State:
         slot = next((one for one in facts.job.seen.slots if one.slot == report.slot), None)
         why = f"slot {report.slot} has said nothing for {duration(report.silent_ms)}"
         if slot is not None and slot.state == S.UNSCHEDULED:
-            return State(S.UNSCHEDULED, slot.since_ms, slot.why or why)
-        return State(S.RETRYING, report.at_ms, why)
+            return PartitionStateDetail(S.UNSCHEDULED, slot.since_ms, slot.why or why)
+        return PartitionStateDetail(S.RETRYING, report.at_ms, why)
     if reported.state is S.CAUGHT_UP and not facts.source.answers:
         why = f"{facts.source.name} does not answer; the job says {reported.state}, but there may be more"
-        return State(UNKNOWN, None, why)
+        return PartitionStateDetail(UNKNOWN, None, why)
     if reported.state not in _COPIES or facts.lag_records is None:
-        return State(reported.state, reported.since_ms or None, reported.why)
+        return PartitionStateDetail(reported.state, reported.since_ms or None, reported.why)
     if facts.lag_records == 0:
-        return State(
+        return PartitionStateDetail(
             S.CAUGHT_UP, _since(reported.state is S.CAUGHT_UP, reported.since_ms, report.at_ms), reported.why
         )
     idle_ms = facts.now_ms - (facts.progress.written_at if facts.progress is not None else reported.since_ms)
     if idle_ms > STALLED_MS and (facts.lag_ms or 0) > STALLED_MS:
         why = f"the job says {reported.state}, but nothing was committed for {duration(idle_ms)}"
-        return State(STALLED, facts.now_ms - idle_ms, why)
-    return State(
+        return PartitionStateDetail(STALLED, facts.now_ms - idle_ms, why)
+    return PartitionStateDetail(
         S.COPYING, _since(reported.state is S.COPYING, reported.since_ms, report.at_ms), reported.why
     )
 
@@ -174,15 +174,15 @@ def _since(same: bool, since_ms: int, otherwise_ms: int) -> int | None:
     return (since_ms if same else otherwise_ms) or None
 
 
-def _state_without_report(facts: PartitionFacts) -> State:
+def _state_without_report(facts: PartitionFacts) -> PartitionStateDetail:
     """Returns the state of a partition whose job runs, but of which no slot has reported anything."""
     view = facts.job.flows.get(facts.flow)
     if view is None:
-        return State(DOWN, None, f"job {facts.job.seen.name} runs without this flow")
+        return PartitionStateDetail(DOWN, None, f"job {facts.job.seen.name} runs without this flow")
     if view.why:
-        return State(S.RETRYING, None, view.why)
+        return PartitionStateDetail(S.RETRYING, None, view.why)
     slots = facts.job.seen.slots
     if slots and not any(slot.state == "running" for slot in slots):
         state = S.UNSCHEDULED if slots[0].state == S.UNSCHEDULED else S.STARTING
-        return State(state, slots[0].since_ms, slots[0].why)
-    return State(S.STARTING, None, "no slot has it yet")
+        return PartitionStateDetail(state, slots[0].since_ms, slots[0].why)
+    return PartitionStateDetail(S.STARTING, None, "no slot has it yet")

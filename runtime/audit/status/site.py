@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 
-from runtime.audit.ledger import OPEN_WITHIN_S, AuditFailure, Reach, connect, unanswered
-from runtime.kafka.cluster import Cluster
+from runtime.audit.ledger import OPEN_WITHIN_S, AuditFailure, ClusterAccess, connect, unanswered
+from runtime.kafka.cluster import KafkaCluster
 
 _RETRY_WITHIN_S = 0.5
 
 
-class Site:
+class ReconnectingCluster:
     """Holds the connection to a cluster.
 
     Call `cluster` for each use, `drop` after a failure, and `close` at the end.
     """
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: ClusterAccess) -> None:
         self.reach = reach
-        self._cluster: Cluster | None = None
-        self._opening: asyncio.Task[Cluster] | None = None
+        self._cluster: KafkaCluster | None = None
+        self._opening: asyncio.Task[KafkaCluster] | None = None
         self._why = ""
 
-    async def cluster(self, within: float) -> Cluster:
+    async def cluster(self, within: float) -> KafkaCluster:
         """Returns the open cluster. Raises AuditFailure.
 
         An attempt that takes longer continues in the background, for the next call.

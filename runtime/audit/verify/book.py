@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from runtime.audit.verify.plan import Planned
-from runtime.audit.verify.request import Piece, PieceVerified
+from runtime.audit.verify.plan import PlannedPartition
+from runtime.audit.verify.request import VerificationPiece, VerifiedPiece
 
 _VERSION = 1
 
@@ -24,40 +24,40 @@ _VERSION = 1
 class _Begun(msgspec.Struct, frozen=True):
     version: int
     at_ms: int
-    planned: list[Planned]
+    planned: list[PlannedPartition]
 
 
 _begun = msgspec.json.Decoder(_Begun)
-_found = msgspec.json.Decoder(list[PieceVerified])
+_found = msgspec.json.Decoder(list[VerifiedPiece])
 
 
-class Kept(NamedTuple):
+class SavedVerification(NamedTuple):
     """Holds the stored progress. `pieces`: those that were compared to their end."""
 
     at_ms: int
-    planned: list[Planned]
-    pieces: list[PieceVerified]
+    planned: list[PlannedPartition]
+    pieces: list[VerifiedPiece]
 
 
-class Book:
+class VerificationFile:
     """Stores the progress of one comparison. Without a file it stores nothing."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
 
-    def begin(self, at_ms: int, planned: list[Planned]) -> None:
+    def begin(self, at_ms: int, planned: list[PlannedPartition]) -> None:
         if self._file is None:
             return
         self._file.unlink(missing_ok=True)
         self._write(msgspec.json.encode(_Begun(_VERSION, at_ms, planned)), os.O_CREAT | os.O_EXCL)
 
-    def add(self, pieces: Sequence[PieceVerified]) -> None:
+    def add(self, pieces: Sequence[VerifiedPiece]) -> None:
         """Stores compared pieces. A piece that could not be read is not stored: it is compared again."""
         read = [piece for piece in pieces if not piece.unread or piece.passed]
         if self._file is not None and read:
             self._write(msgspec.json.encode(read), os.O_APPEND)
 
-    def kept(self) -> Kept | None:
+    def kept(self) -> SavedVerification | None:
         """Returns the stored progress, or None where there is nothing to resume."""
         if self._file is None or not self._file.exists():
             return None
@@ -68,7 +68,7 @@ class Book:
             return None
         if begun.version != _VERSION:
             return None
-        return Kept(begun.at_ms, begun.planned, list(_whole(more)))
+        return SavedVerification(begun.at_ms, begun.planned, list(_whole(more)))
 
     def close(self) -> None:
         """Deletes the file, because the comparison is complete."""
@@ -81,14 +81,16 @@ class Book:
             file.write(line + b"\n")
 
 
-def left(groups: Sequence[Sequence[Piece]], pieces: Iterable[PieceVerified]) -> list[list[Piece]]:
+def left(
+    groups: Sequence[Sequence[VerificationPiece]], pieces: Iterable[VerifiedPiece]
+) -> list[list[VerificationPiece]]:
     """Returns the pieces of each group that are still to be compared."""
     done = {(piece.number, piece.low) for piece in pieces}
     rest = ([piece for piece in group if (piece.number, piece.low) not in done] for group in groups)
     return [group for group in rest if group]
 
 
-def _whole(lines: Iterable[bytes]) -> Iterable[PieceVerified]:
+def _whole(lines: Iterable[bytes]) -> Iterable[VerifiedPiece]:
     for line in lines:
         with suppress(msgspec.DecodeError):
             yield from _found.decode(line)

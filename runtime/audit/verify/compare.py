@@ -22,7 +22,7 @@ _RAW = 32
 _DIGEST = 40  # longer than any content that is kept as it is
 
 
-class Print(msgspec.Struct, frozen=True, array_like=True):
+class RecordContent(msgspec.Struct, frozen=True, array_like=True):
     """Holds every part of a record that must be equal. A long part is replaced by its digest."""
 
     timestamp: int
@@ -31,15 +31,15 @@ class Print(msgspec.Struct, frozen=True, array_like=True):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-class Line(NamedTuple):
+class ComparedRecord(NamedTuple):
     """Holds a record's line. `at`: the offset at the other side by the map; None where the map has none."""
 
     offset: int
     at: int | None
-    print: Print
+    print: RecordContent
 
 
-class Edit(msgspec.Struct, frozen=True, array_like=True):
+class RecordDifference(msgspec.Struct, frozen=True, array_like=True):
     """Describes one difference.
 
     `near`: the source offset up to which all was equal. `twin`: an equal record's offset at the source.
@@ -50,8 +50,8 @@ class Edit(msgspec.Struct, frozen=True, array_like=True):
     source_offset: int | None
     expected: int | None
     destination_offset: int | None
-    source: Print | None
-    destination: Print | None
+    source: RecordContent | None
+    destination: RecordContent | None
     twin: int | None = None
 
 
@@ -62,7 +62,7 @@ def condensed(content: bytes | None) -> bytes | None:
     return hashlib.blake2b(content, digest_size=_DIGEST).digest()
 
 
-class Comparer:
+class RecordComparer:
     """Compares two sequences of lines.
 
     Pass lines to `here` and `there` while they are wanted, report the end of a side, and call `advance` after
@@ -70,20 +70,20 @@ class Comparer:
     """
 
     def __init__(self, low: int, *, compacted: bool, limit: int = LIMIT, window: int = WINDOW) -> None:
-        self.edits: list[Edit] = []
+        self.edits: list[RecordDifference] = []
         self.matched = 0
         self.one_sided = 0
         self._compacted = compacted
         self._limit, self._window = limit, window
-        self._source_lines: deque[Line] = deque()
-        self._destination_lines: deque[Line] = deque()
+        self._source_lines: deque[ComparedRecord] = deque()
+        self._destination_lines: deque[ComparedRecord] = deque()
         self._source_ended = self._destination_ended = False
         self._near = low
         self._shift = 0  # of the last pair: the distance from its destination offset by the map
         self._net = 0  # extra records less missing ones: the shift that they explain
-        self._recent: OrderedDict[Print, int] = OrderedDict()
-        self._lost: set[Print] = set()
-        self._surplus: set[Print] = set()
+        self._recent: OrderedDict[RecordContent, int] = OrderedDict()
+        self._lost: set[RecordContent] = set()
+        self._surplus: set[RecordContent] = set()
 
     @property
     def through(self) -> int:
@@ -116,11 +116,11 @@ class Comparer:
         """Returns whether more lines of the destination are needed."""
         return not self._destination_ended and len(self._destination_lines) < self._window
 
-    def here(self, lines: Iterable[Line]) -> None:
+    def here(self, lines: Iterable[ComparedRecord]) -> None:
         """Adds lines of the source."""
         self._source_lines.extend(lines)
 
-    def there(self, lines: Iterable[Line]) -> None:
+    def there(self, lines: Iterable[ComparedRecord]) -> None:
         """Adds lines of the destination."""
         self._destination_lines.extend(lines)
 
@@ -179,7 +179,7 @@ class Comparer:
             self._differ(source, destination)
         return True
 
-    def _differ(self, source: Line, destination: Line) -> None:
+    def _differ(self, source: ComparedRecord, destination: ComparedRecord) -> None:
         ahead = _find(self._source_lines, destination.print)
         behind = _find(self._destination_lines, source.print)
         match ahead, behind:
@@ -194,7 +194,7 @@ class Comparer:
             case _:
                 self._extra()
 
-    def _unknown(self, source: Line, destination: Line) -> None:
+    def _unknown(self, source: ComparedRecord, destination: ComparedRecord) -> None:
         """Handles two records that are unknown at the other side; one of them may have been passed before."""
         due = source.at + self._shift if source.at is not None else None
         if due is None or due < destination.offset:
@@ -211,7 +211,7 @@ class Comparer:
         else:
             self._changed()
 
-    def _heads(self) -> tuple[Line | None, Line | None]:
+    def _heads(self) -> tuple[ComparedRecord | None, ComparedRecord | None]:
         return (self._source_lines[0] if self._source_lines else None), (
             self._destination_lines[0] if self._destination_lines else None
         )
@@ -228,14 +228,14 @@ class Comparer:
                 self._moved(source, destination)
         self._near = source.offset + 1
 
-    def _remember(self, source: Line) -> None:
+    def _remember(self, source: ComparedRecord) -> None:
         self._recent[source.print] = source.offset
         if len(self._recent) > RECENT:
             self._recent.popitem(last=False)
 
-    def _moved(self, source: Line, destination: Line) -> None:
+    def _moved(self, source: ComparedRecord, destination: ComparedRecord) -> None:
         self.edits.append(
-            Edit(
+            RecordDifference(
                 "moved",
                 self._near,
                 source.offset,
@@ -250,7 +250,9 @@ class Comparer:
         source = self._source_lines.popleft()
         self._net -= 1
         self._lost.add(source.print)
-        self.edits.append(Edit("missing", self._near, source.offset, source.at, None, source.print, None))
+        self.edits.append(
+            RecordDifference("missing", self._near, source.offset, source.at, None, source.print, None)
+        )
 
     def _extra(self) -> None:
         destination = self._destination_lines.popleft()
@@ -258,13 +260,15 @@ class Comparer:
         self._surplus.add(destination.print)
         twin = self._recent.get(destination.print)
         self.edits.append(
-            Edit("extra", self._near, None, None, destination.offset, None, destination.print, twin)
+            RecordDifference(
+                "extra", self._near, None, None, destination.offset, None, destination.print, twin
+            )
         )
 
     def _changed(self) -> None:
         source, destination = self._source_lines.popleft(), self._destination_lines.popleft()
         self.edits.append(
-            Edit(
+            RecordDifference(
                 "changed",
                 self._near,
                 source.offset,
@@ -276,5 +280,5 @@ class Comparer:
         )
 
 
-def _find(lines: Sequence[Line], print_: Print) -> int | None:
+def _find(lines: Sequence[ComparedRecord], print_: RecordContent) -> int | None:
     return next((at for at, line in enumerate(lines) if line.print == print_), None)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from runtime.audit.ledger import AuditFailure, WrongCluster, telling
+from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, telling
 from runtime.contract.client import settings as client
 from runtime.contract.client.redaction import redacted
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import admin_client
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
@@ -27,7 +27,7 @@ _CONFIGS_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Logs:
+class PartitionLogs:
     """Holds the facts about one cluster's logs; a partition that does not answer is not in it.
 
     `ends` are the offsets up to which a read_committed reader can read.
@@ -40,7 +40,7 @@ class Logs:
 
 
 @asynccontextmanager
-async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[Cluster]:
+async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[KafkaCluster]:
     """Opens the cluster of the spec and refuses any other.
 
     Raises AuditFailure, also for errors inside the block.
@@ -49,15 +49,15 @@ async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[Cluster]:
         secrets = ClientSecrets(os.environ)
         settings = secrets.resolve(spec.bootstrap, spec.client)
         wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
-        async with await Cluster.open(wire) as cluster:
+        async with await KafkaCluster.open(wire) as cluster:
             if spec.id is not None and cluster.cluster_id != spec.id:
-                raise WrongCluster(name, cluster.cluster_id, spec.id)
+                raise UnexpectedClusterId(name, cluster.cluster_id, spec.id)
             yield cluster
 
 
 async def logs_of(
-    cluster: Cluster, name: str, spec: ClusterSpec, places: Collection[TopicPartition], within_s: float
-) -> Logs:
+    cluster: KafkaCluster, name: str, spec: ClusterSpec, places: Collection[TopicPartition], within_s: float
+) -> PartitionLogs:
     """Reads the logs of the given partitions. Raises WireError."""
     names = {at.topic for at in places}
     topics = await cluster.topics(names, fresh=True)
@@ -67,7 +67,7 @@ async def logs_of(
         list_offsets(cluster, dict.fromkeys(existing, LATEST), Isolation.READ_COMMITTED, within_s),
         asyncio.to_thread(_compacted, spec, name, sorted({at.topic for at in existing})),
     )
-    return Logs(
+    return PartitionLogs(
         ids={name: topic.id for name, topic in topics.items() if not topic.error},
         starts={at: one.offset for at, one in starts.items() if isinstance(one, ListedOffset)},
         ends={at: one.offset for at, one in ends.items() if isinstance(one, ListedOffset)},

@@ -29,12 +29,12 @@ from pyspark import SparkConf, SparkContext  # noqa: E402
 from pyspark.errors import PySparkException  # noqa: E402
 
 from runtime.audit.ledger import AuditFailure  # noqa: E402
-from runtime.audit.verify.book import Book, Kept, left  # noqa: E402
+from runtime.audit.verify.book import SavedVerification, VerificationFile, left  # noqa: E402
 from runtime.audit.verify.plan import grouped, plan  # noqa: E402
 from runtime.audit.verify.request import (  # noqa: E402
-    Outcome,
-    Piece,
-    PieceVerified,
+    VerificationOutcome,
+    VerificationPiece,
+    VerifiedPiece,
     VerifyRequest,
     decode_request,
     encode_outcome,
@@ -42,7 +42,7 @@ from runtime.audit.verify.request import (  # noqa: E402
 )
 from runtime.audit.verify.result import results  # noqa: E402
 from runtime.audit.verify.task import decode_verified, encode_pieces, run_task  # noqa: E402
-from runtime.contract.views.verify_view import Verified  # noqa: E402
+from runtime.contract.views.verify_view import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
 _PREFIX = "verify: "  # lines with this prefix are shown to the user of the command
@@ -58,25 +58,29 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     arguments = parser.parse_args()
     asked = decode_request(arguments.request.read_bytes())
-    book = Book(arguments.book)
+    book = VerificationFile(arguments.book)
     outcome = _outcome(asked, book, book.kept() if arguments.resume else None)
     arguments.out.write_bytes(encode_outcome(outcome))
     if outcome.verified is not None and not outcome.verified.unread:
         book.close()
 
 
-def _outcome(asked: VerifyRequest, book: Book, kept: Kept | None) -> Outcome:
+def _outcome(
+    asked: VerifyRequest, book: VerificationFile, kept: SavedVerification | None
+) -> VerificationOutcome:
     began = time.monotonic()
     try:
         begun = kept or _begun(asked, book)
         pieces = _compared(asked, begun, book)
     except AuditFailure as failure:
-        return Outcome(cluster=failure.cluster, why=failure.why, way_out=failure.way_out)
+        return VerificationOutcome(cluster=failure.cluster, why=failure.why, way_out=failure.way_out)
     except (Py4JError, PySparkException) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         why = (lines or [type(error).__name__])[0][:500]
-        return Outcome(cluster="Spark", why=why, way_out="with --resume it goes on where it stood")
-    verified = Verified(
+        return VerificationOutcome(
+            cluster="Spark", why=why, way_out="with --resume it goes on where it stood"
+        )
+    verified = VerificationReport(
         flow=asked.flow.name,
         source=asked.flow.source,
         destination=asked.flow.destination,
@@ -85,16 +89,16 @@ def _outcome(asked: VerifyRequest, book: Book, kept: Kept | None) -> Outcome:
         sample=asked.sample,
         partitions=results(begun.planned, pieces),
     )
-    return Outcome(verified=verified)
+    return VerificationOutcome(verified=verified)
 
 
-def _begun(asked: VerifyRequest, book: Book) -> Kept:
-    begun = Kept(int(time.time() * 1000), asyncio.run(plan(asked)), [])
+def _begun(asked: VerifyRequest, book: VerificationFile) -> SavedVerification:
+    begun = SavedVerification(int(time.time() * 1000), asyncio.run(plan(asked)), [])
     book.begin(begun.at_ms, begun.planned)
     return begun
 
 
-def _compared(asked: VerifyRequest, begun: Kept, book: Book) -> list[PieceVerified]:
+def _compared(asked: VerifyRequest, begun: SavedVerification, book: VerificationFile) -> list[VerifiedPiece]:
     """Runs one Spark job for each group, so that each result is stored as soon as it is known."""
     found, groups, reported = list(begun.pieces), grouped(begun.planned), 0.0
     if todo := left(groups, begun.pieces):
@@ -127,7 +131,7 @@ def _context(asked: VerifyRequest) -> SparkContext:
     return context
 
 
-def _one(context: SparkContext, work: Work, group: list[Piece]) -> list[PieceVerified]:
+def _one(context: SparkContext, work: Work, group: list[VerificationPiece]) -> list[VerifiedPiece]:
     (found,) = context.parallelize([encode_pieces(group)], 1).mapPartitions(work).collect()
     return decode_verified(found)
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.audit.verify.compare import Edit, Print
+from runtime.audit.verify.compare import RecordContent, RecordDifference
 from runtime.contract.views.verify_view import Difference
 
 _KEY_CHARACTERS = 40
 _CONTENT_BYTES = 32
 
 
-def named(edits: Sequence[Edit]) -> list[Difference]:
+def named(edits: Sequence[RecordDifference]) -> list[Difference]:
     """Returns the differences by kind.
 
     A missing record that is found elsewhere was swapped; an extra record that has a twin was doubled.
     """
-    elsewhere: dict[Print, list[Edit]] = {}
+    elsewhere: dict[RecordContent, list[RecordDifference]] = {}
     for edit in edits:
         if edit.what == "extra" and edit.destination is not None:
             elsewhere.setdefault(edit.destination, []).append(edit)
-    swapped: dict[int, Edit] = {}
+    swapped: dict[int, RecordDifference] = {}
     taken: set[int] = set()
     for at, edit in enumerate(edits):
         if edit.what == "missing" and edit.source is not None and elsewhere.get(edit.source):
@@ -29,7 +29,7 @@ def named(edits: Sequence[Edit]) -> list[Difference]:
     return [_named(edit, swapped.get(at)) for at, edit in enumerate(edits) if id(edit) not in taken]
 
 
-def _named(edit: Edit, elsewhere: Edit | None) -> Difference:
+def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Difference:
     match edit.what:
         case "missing" if elsewhere is not None:
             return _difference(
@@ -55,7 +55,7 @@ def _named(edit: Edit, elsewhere: Edit | None) -> Difference:
             return _difference("changed", edit, fields=fields, why=why)
 
 
-def _difference(kind: str, edit: Edit, **changes: object) -> Difference:
+def _difference(kind: str, edit: RecordDifference, **changes: object) -> Difference:
     shown = edit.source or edit.destination
     facts: dict[str, object] = {
         "kind": kind,
@@ -67,7 +67,7 @@ def _difference(kind: str, edit: Edit, **changes: object) -> Difference:
     return Difference(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def _changes(source: Print, destination: Print) -> tuple[list[str], str]:
+def _changes(source: RecordContent, destination: RecordContent) -> tuple[list[str], str]:
     fields, why = [], []
     if source.key != destination.key:
         fields.append("key")

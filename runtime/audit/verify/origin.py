@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runtime.audit.read.records_fetch import Found
-from runtime.contract.records.producers import Producer
-from runtime.contract.records.provenance import HEADER, Home, decode, origins
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import HEADER, ClusterTopic, decode, origins
 from runtime.contract.spec.jobspec import FlowSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ProvenanceFilter:
     """Applies a flow's provenance filter.
 
     `producers`: the flow of each producer id that writes into the source.
@@ -20,10 +20,10 @@ class Filter:
 
     flow: FlowSpec
     topic: str
-    home: Home
-    producers: Mapping[int, Producer]
+    home: ClusterTopic
+    producers: Mapping[int, FlowProducer]
 
-    def keeps_back(self, record: Found) -> bool:
+    def keeps_back(self, record: FetchedRecord) -> bool:
         """Returns whether the slot would drop this record by the flow's provenance."""
         match self.flow.provenance:
             case "off":
@@ -37,7 +37,7 @@ class Filter:
                     return False
                 return self.flow.native_only or producer.home(self.topic) == self.home
 
-    def came_home(self, record: Found) -> bool:
+    def came_home(self, record: FetchedRecord) -> bool:
         """Returns whether the record originated at the flow's destination, so that it is there already.
 
         The flow's provenance mode does not matter.
@@ -47,6 +47,6 @@ class Filter:
         return by_batch or any(hop.home == self.home for hop in origins(record.headers))
 
 
-def own_headers(record: Found) -> tuple[tuple[str, bytes | None], ...]:
+def own_headers(record: FetchedRecord) -> tuple[tuple[str, bytes | None], ...]:
     """Returns the record's headers without those that the product adds."""
     return tuple((name, value) for name, value in record.headers if name != HEADER or decode(value) is None)

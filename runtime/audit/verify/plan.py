@@ -10,23 +10,23 @@ from operator import itemgetter
 
 from runtime.audit.ledger import (
     AuditFailure,
-    NoLedger,
+    LedgerNotFound,
     NothingCopied,
     OpenLedger,
     UnreadableLedger,
     ledger_of,
     telling,
 )
-from runtime.audit.verify.logs import Logs, logs_of, open_spec
-from runtime.audit.verify.request import Piece, VerifyRequest
+from runtime.audit.verify.logs import PartitionLogs, logs_of, open_spec
+from runtime.audit.verify.request import VerificationPiece, VerifyRequest
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
-from runtime.contract.records.offset_map import AtEnd, Mapped, OffsetMap, Run, encode_runs
+from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs
 from runtime.contract.records.orphans import NONE, Orphans, ranges
 from runtime.contract.spec.regex import regex
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.spec.selection import Names
-from runtime.contract.views.verify_view import NotComparable
-from runtime.kafka.cluster import Cluster
+from runtime.contract.spec.selection import NamePatterns
+from runtime.contract.views.verify_view import UncomparableRange
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
 PIECE = 100_000  # offsets in a task
@@ -35,36 +35,36 @@ TOGETHER = 100  # ranges of a sample in a task
 
 
 @dataclass(slots=True)
-class Planned:
+class PlannedPartition:
     """Plans one partition: source offsets `low … end-1` are to be compared, in these pieces."""
 
     key: PartitionKey
     destination_topic: str
     low: int
     end: int
-    pieces: list[Piece] = field(default_factory=list)
-    not_comparable: list[NotComparable] = field(default_factory=list)
+    pieces: list[VerificationPiece] = field(default_factory=list)
+    not_comparable: list[UncomparableRange] = field(default_factory=list)
     unread: str = ""
     replayed: list[tuple[int, int, int]] = field(default_factory=list)  # ranges whose records must all exist
 
     def leave_out(self, low: int, end: int, why: str) -> None:
         if low < end:
-            self.not_comparable.append(NotComparable(low=low, end=end, why=why))
+            self.not_comparable.append(UncomparableRange(low=low, end=end, why=why))
 
 
 @dataclass(frozen=True, slots=True)
-class Ledgered:
+class FlowLedgerSnapshot:
     """Holds a flow's partitions by the ledger, and both sides' logs from before the ledger was read."""
 
     progress: Mapping[PartitionKey, Progress]
     maps: Mapping[PartitionKey, OffsetMap]
     orphans: Mapping[PartitionKey, Orphans]
     own: Mapping[PartitionKey, Sequence[tuple[int, int]]]
-    here: Logs
-    there: Logs
+    here: PartitionLogs
+    there: PartitionLogs
 
 
-async def plan(asked: VerifyRequest) -> list[Planned]:
+async def plan(asked: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every partition. Raises AuditFailure."""
     read = await read_ledger(asked)
     return [
@@ -72,7 +72,7 @@ async def plan(asked: VerifyRequest) -> list[Planned]:
     ]
 
 
-async def read_ledger(asked: VerifyRequest) -> Ledgered:
+async def read_ledger(asked: VerifyRequest) -> FlowLedgerSnapshot:
     """Reads the ledger after the destination's end offsets, so that it covers all records below them."""
     flow = asked.flow
     async with (
@@ -81,7 +81,7 @@ async def read_ledger(asked: VerifyRequest) -> Ledgered:
     ):
         opened = await ledger_of(destination)
         if opened is None:
-            raise NoLedger(flow.destination)
+            raise LedgerNotFound(flow.destination)
         keys = _chosen(asked, await _progress(flow.destination, opened, flow.name))
         copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
         there = await logs_of(destination, flow.destination, asked.destination, copies, asked.within_s)
@@ -91,11 +91,11 @@ async def read_ledger(asked: VerifyRequest) -> Ledgered:
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
             here = await logs_of(source, flow.source, asked.source, originals, asked.within_s)
             own = await _left_by_the_opposite(asked, source, progress)
-    return Ledgered({key: progress[key] for key in keys}, maps, orphans, own, here, there)
+    return FlowLedgerSnapshot({key: progress[key] for key in keys}, maps, orphans, own, here, there)
 
 
 async def _left_by_the_opposite(
-    asked: VerifyRequest, source: Cluster, progress: Mapping[PartitionKey, Progress]
+    asked: VerifyRequest, source: KafkaCluster, progress: Mapping[PartitionKey, Progress]
 ) -> dict[PartitionKey, list[tuple[int, int]]]:
     """Returns destination offsets that the opposite flow gave up, or had not copied when it ended.
 
@@ -141,7 +141,9 @@ def _chosen(asked: VerifyRequest, progress: Mapping[PartitionKey, Progress]) -> 
 
 
 class _Partition:
-    def __init__(self, asked: VerifyRequest, number: int, key: PartitionKey, read: Ledgered) -> None:
+    def __init__(
+        self, asked: VerifyRequest, number: int, key: PartitionKey, read: FlowLedgerSnapshot
+    ) -> None:
         self._asked, self._number, self._key = asked, number, key
         self._progress, self._map = read.progress[key], read.maps[key]
         self._here, self._there = read.here, read.there
@@ -158,8 +160,8 @@ class _Partition:
         self._at = TopicPartition(key.topic, key.partition)
         self._at_copy = TopicPartition(self._progress.destination_topic, key.partition)
 
-    def planned(self) -> Planned:
-        planned = Planned(self._key, self._progress.destination_topic, self._map.low, self._map.low)
+    def planned(self) -> PlannedPartition:
+        planned = PlannedPartition(self._key, self._progress.destination_topic, self._map.low, self._map.low)
         planned.unread = self._unreadable()
         if not planned.unread:
             self._bounds(planned)
@@ -167,7 +169,7 @@ class _Partition:
             planned.replayed = [one for one in self._replayed if self._all_seen(one[0], planned)]
         return planned
 
-    def _all_seen(self, low: int, planned: Planned) -> bool:
+    def _all_seen(self, low: int, planned: PlannedPartition) -> bool:
         """Returns whether the pieces must contain all records that were replayed from this source offset on.
 
         They lie behind the records that the flow had copied before.
@@ -192,7 +194,7 @@ class _Partition:
                 return f"{at.topic}-{at.partition} at {cluster} has no leader that answers"
         return ""
 
-    def _bounds(self, planned: Planned) -> None:
+    def _bounds(self, planned: PlannedPartition) -> None:
         asked, offsets, flow = self._asked, self._map, self._asked.flow
         start = self._here.starts[self._at]
         high = asked.high if asked.high is not None else offsets.end
@@ -214,9 +216,9 @@ class _Partition:
         if start <= offsets.destination_low:
             return offsets.low
         origin = offsets.origin(start)
-        return origin.offset if isinstance(origin, Mapped) else offsets.end
+        return origin.offset if isinstance(origin, MappedOffset) else offsets.end
 
-    def _pieces(self, low: int, end: int) -> list[Piece]:
+    def _pieces(self, low: int, end: int) -> list[VerificationPiece]:
         if low > end:
             return []
         if self._asked.sample >= 100:
@@ -227,13 +229,13 @@ class _Partition:
         chosen = sorted(random.Random().sample(begins, count))  # noqa: S311 - no secret
         return [self._piece(begin, min(begin + SAMPLED, end)) for begin in chosen]
 
-    def _piece(self, low: int, high: int) -> Piece:
+    def _piece(self, low: int, high: int) -> VerificationPiece:
         progress = self._progress
         begin, behind = self._copied_to(low), self._copied_to(high)
         if high == self._map.end and (self._alone or self._replayed) and self._asked.high is None:
             behind = max(behind, self._there.ends[self._at_copy])
         runs = self._runs(low, high)
-        return Piece(
+        return VerificationPiece(
             number=self._number,
             topic=self._key.topic,
             partition=self._key.partition,
@@ -259,14 +261,16 @@ class _Partition:
         """Returns whether only the flow may write behind the copied records: clients write to a promoted
         topic.
         """
-        promoted = Names(self._asked.flow.promoted).match(self._key.topic)
+        promoted = NamePatterns(self._asked.flow.promoted).match(self._key.topic)
         return self._asked.tail and not promoted
 
     def _copied_to(self, offset: int) -> int:
         """Returns the destination offset at which a range from this source offset on begins."""
         offsets = self._map
         answer = offsets.translate(offset)
-        found = answer.offset if isinstance(answer, Mapped | AtEnd) else offsets.destination_low
+        found = (
+            answer.offset if isinstance(answer, MappedOffset | EndOfOffsetMap) else offsets.destination_low
+        )
         if offset == offsets.low:
             found = offsets.destination_low
         return max(found, self._there.starts[self._at_copy])
@@ -281,7 +285,7 @@ class _Partition:
                         yield Run(begin, run.destination + begin - run.source, end - begin)
 
 
-def grouped(planned: Sequence[Planned]) -> list[list[Piece]]:
+def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]]:
     """Returns one group of pieces for each task: a whole piece, or many ranges of a sample."""
     whole = [[piece] for one in planned for piece in one.pieces if piece.high - piece.low > SAMPLED]
     small = [piece for one in planned for piece in one.pieces if piece.high - piece.low <= SAMPLED]

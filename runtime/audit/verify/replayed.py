@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-from runtime.audit.read.records_fetch import Found
-from runtime.audit.verify.compare import Edit, Print, condensed
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.verify.compare import RecordContent, RecordDifference, condensed
 from runtime.audit.verify.origin import own_headers
-from runtime.audit.verify.request import Piece
-from runtime.contract.records.producers import Producer
-from runtime.contract.records.provenance import Place, origins
+from runtime.audit.verify.request import VerificationPiece
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import ClusterPartition, origins
 
 
 class Replay(NamedTuple):
@@ -26,7 +26,7 @@ class Replay(NamedTuple):
     ledger.
     """
 
-    record: Found
+    record: FetchedRecord
     original: int
     low: int
 
@@ -36,9 +36,11 @@ class ReplayedRecords:
     replay.
     """
 
-    def __init__(self, piece: Piece, flow: str, source_id: str, producers: Mapping[int, Producer]) -> None:
+    def __init__(
+        self, piece: VerificationPiece, flow: str, source_id: str, producers: Mapping[int, FlowProducer]
+    ) -> None:
         self.found: Counter[int] = Counter()
-        self._place = Place(source_id, piece.topic, piece.partition)
+        self._place = ClusterPartition(source_id, piece.topic, piece.partition)
         self._flow, self._mirror = flow, piece.destination_topic
         self._ranges = sorted(piece.replayed)
         self._producers = producers
@@ -48,21 +50,21 @@ class ReplayedRecords:
         """Returns whether the ledger has this source offset in a replayed range."""
         return self._range(source_offset) is not None
 
-    def replay_of(self, record: Found) -> Replay | None:
+    def replay_of(self, record: FetchedRecord) -> Replay | None:
         original = original_of(record, self._producers, self._flow, self._mirror, self._place)
         low = self._range(original) if original is not None else None
         return Replay(record, original, low) if original is not None and low is not None else None
 
-    def compare(self, replay: Replay, original: Found | None) -> Edit | None:
+    def compare(self, replay: Replay, original: FetchedRecord | None) -> RecordDifference | None:
         """Returns the difference; None for a replay that is equal, or whose original the source lost."""
         record, at, low = replay
         if at <= self._passed.get(low, -1):
-            return Edit("extra", at, None, None, record.offset, None, print_of(record), at)
+            return RecordDifference("extra", at, None, None, record.offset, None, print_of(record), at)
         self._passed[low] = at
         self.found[low] += 1
         if original is None or print_of(original) == print_of(record):
             return None
-        return Edit("changed", at, at, None, record.offset, print_of(original), print_of(record))
+        return RecordDifference("changed", at, at, None, record.offset, print_of(original), print_of(record))
 
     def _range(self, source_offset: int) -> int | None:
         at = bisect_right(self._ranges, source_offset, key=itemgetter(0)) - 1
@@ -72,7 +74,11 @@ class ReplayedRecords:
 
 
 def original_of(
-    record: Found, producers: Mapping[int, Producer], flow: str, mirror: str, place: Place
+    record: FetchedRecord,
+    producers: Mapping[int, FlowProducer],
+    flow: str,
+    mirror: str,
+    place: ClusterPartition,
 ) -> int | None:
     """Returns the offset at `place` from which a replayer of the flow copied the record; None for any other
     record.
@@ -83,10 +89,10 @@ def original_of(
     if producer is None or (producer.flow, producer.only) != (flow, mirror):
         return None
     hops = origins(record.headers)
-    return hops[-1].offset if hops and Place(*hops[-1][:3]) == place else None
+    return hops[-1].offset if hops and ClusterPartition(*hops[-1][:3]) == place else None
 
 
-def print_of(one: Found) -> Print:
+def print_of(one: FetchedRecord) -> RecordContent:
     """Returns every part of a record that must be equal at both sides."""
     headers = tuple((name, condensed(value)) for name, value in own_headers(one))
-    return Print(one.timestamp, condensed(one.key), condensed(one.value), headers)
+    return RecordContent(one.timestamp, condensed(one.key), condensed(one.value), headers)

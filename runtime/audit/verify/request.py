@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from runtime.audit.verify.compare import Edit
+from runtime.audit.verify.compare import RecordDifference
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
-from runtime.contract.views.verify_view import Verified
+from runtime.contract.views.verify_view import VerificationReport
 
 
 class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     opposite: str | None = None
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True):
+class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     """Holds source offsets `low … high-1` of one partition and the corresponding range at the destination.
 
     `runs` is the map between them, `gaps` the offsets that were given up. From `owned_end` on, the flow's own
@@ -61,7 +61,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     own: tuple[tuple[int, int], ...] = ()
 
 
-class PieceVerified(msgspec.Struct, frozen=True, array_like=True):
+class VerifiedPiece(msgspec.Struct, frozen=True, array_like=True):
     """Reports the comparison of a piece.
 
     `unread`: why it stopped at the source offset `end`; `passed`: retention deleted the records there.
@@ -76,17 +76,17 @@ class PieceVerified(msgspec.Struct, frozen=True, array_like=True):
     given_up: int
     others: int
     compacted: int
-    edits: list[Edit]
+    edits: list[RecordDifference]
     more: bool
     unread: str = ""
     passed: bool = False
     replayed: dict[int, int] = {}
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class VerificationOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Reports the comparison, or the cluster that could not be read, why, and what to do."""
 
-    verified: Verified | None = None
+    verified: VerificationReport | None = None
     cluster: str = ""
     why: str = ""
     way_out: str = ""
@@ -94,16 +94,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 encode_request = msgspec.json.encode
 _request = msgspec.json.Decoder(VerifyRequest)
-_outcome = msgspec.json.Decoder(Outcome)
+_outcome = msgspec.json.Decoder(VerificationOutcome)
 
 
 def decode_request(text: bytes) -> VerifyRequest:
     return _request.decode(text)
 
 
-def encode_outcome(outcome: Outcome) -> bytes:
+def encode_outcome(outcome: VerificationOutcome) -> bytes:
     return msgspec.json.encode(outcome)
 
 
-def decode_outcome(text: bytes) -> Outcome:
+def decode_outcome(text: bytes) -> VerificationOutcome:
     return _outcome.decode(text)

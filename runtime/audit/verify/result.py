@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from runtime.audit.verify.name import named
-from runtime.audit.verify.plan import Planned
-from runtime.audit.verify.request import PieceVerified
-from runtime.contract.views.verify_view import Difference, NotComparable, PartitionVerified
+from runtime.audit.verify.plan import PlannedPartition
+from runtime.audit.verify.request import VerifiedPiece
+from runtime.contract.views.verify_view import Difference, UncomparableRange, VerifiedPartition
 
 
-def results(planned: Sequence[Planned], pieces: Iterable[PieceVerified]) -> list[PartitionVerified]:
-    by_partition: dict[int, list[PieceVerified]] = {}
+def results(planned: Sequence[PlannedPartition], pieces: Iterable[VerifiedPiece]) -> list[VerifiedPartition]:
+    by_partition: dict[int, list[VerifiedPiece]] = {}
     for piece in pieces:
         by_partition.setdefault(piece.number, []).append(piece)
     return [
@@ -20,19 +20,19 @@ def results(planned: Sequence[Planned], pieces: Iterable[PieceVerified]) -> list
     ]
 
 
-def _partition(planned: Planned, pieces: Sequence[PieceVerified]) -> PartitionVerified:
+def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> VerifiedPartition:
     edits = [edit for piece in pieces for edit in piece.edits]
     stopped = [piece for piece in pieces if piece.unread]
     not_comparable = list(planned.not_comparable)
     behind = {piece.low: high for piece, high in _highs(planned, pieces)}
     for piece in stopped:
         if piece.passed:
-            gone = NotComparable(low=piece.end, end=behind[piece.low], why=piece.unread)
+            gone = UncomparableRange(low=piece.end, end=behind[piece.low], why=piece.unread)
             not_comparable.append(gone)
     unread = [piece for piece in stopped if not piece.passed]
     cut = bool(stopped) or any(piece.more for piece in pieces)
     limits = [planned.end, *(edit.near for edit in edits), *(piece.end for piece in stopped)]
-    return PartitionVerified(
+    return VerifiedPartition(
         topic=planned.key.topic,
         partition=planned.key.partition,
         destination_topic=planned.destination_topic,
@@ -52,7 +52,7 @@ def _partition(planned: Planned, pieces: Sequence[PieceVerified]) -> PartitionVe
     )
 
 
-def _not_replayed(planned: Planned, pieces: Sequence[PieceVerified]) -> Iterator[Difference]:
+def _not_replayed(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Iterator[Difference]:
     """Yields a difference for each range whose replayed records are missing; the ledger counts them only."""
     for low, end, records in planned.replayed:
         found = sum(piece.replayed.get(low, 0) for piece in pieces)
@@ -68,6 +68,6 @@ def _not_replayed(planned: Planned, pieces: Sequence[PieceVerified]) -> Iterator
             )
 
 
-def _highs(planned: Planned, pieces: Sequence[PieceVerified]) -> Iterable[tuple[PieceVerified, int]]:
+def _highs(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Iterable[tuple[VerifiedPiece, int]]:
     highs = {piece.low: piece.high for piece in planned.pieces}
     return ((piece, highs[piece.low]) for piece in pieces)

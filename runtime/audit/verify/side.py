@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from runtime.audit.read.records_fetch import Found
-from runtime.batch import AbortedTransactions, Batch, RecordSet, Where, records, walk
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.layout import NO_PRODUCER
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 from runtime.kafka.fetch.once import fetch_once
@@ -22,20 +22,20 @@ _PAUSE_S = 0.1
 _SETTLE_S = 2.0  # a new leader's high watermark lags for a short time
 
 
-class Passed(Exception):
+class RecordsExpired(Exception):
     """Retention deleted records that were still to be read."""
 
 
-class Stalled(Exception):
+class OpenTransactionTimeout(Exception):
     """An open transaction before the end does not end in time."""
 
 
-class Side:
+class CommittedRecordReader:
     """Reads one side: call `next` until `ended`. Raises WireError, BatchFailure, Passed, Stalled."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         at: TopicPartition,
         topic_id: bytes,
         low: int,
@@ -46,7 +46,7 @@ class Side:
         self.position = low
         self._cluster = cluster
         self._at = at
-        self._where = Where(at.topic, at.partition)
+        self._where = PartitionLocation(at.topic, at.partition)
         self._topic_id = topic_id
         self._high = high
         self._bucket = bucket
@@ -56,7 +56,7 @@ class Side:
     def ended(self) -> bool:
         return self.position >= self._high
 
-    async def next(self) -> list[Found]:
+    async def next(self) -> list[FetchedRecord]:
         """Returns the records of one fetch: the list may be empty."""
         answer = await self._answer()
         self._bucket.take(len(answer.records))
@@ -66,7 +66,7 @@ class Side:
         if not walked.sets:
             self.position = self._high  # compaction removed the remaining records, or the log ends before
         aborted = AbortedTransactions(answer.aborted)
-        found: list[Found] = []
+        found: list[FetchedRecord] = []
         begin = self.position
         for member in walked.sets:
             if not isinstance(member, Batch) or aborted.keeps(member):
@@ -76,10 +76,10 @@ class Side:
                 break
         return found
 
-    def _records(self, member: RecordSet, begin: int) -> list[Found]:
+    def _records(self, member: RecordSet, begin: int) -> list[FetchedRecord]:
         producer = member.producer_id if isinstance(member, Batch) else NO_PRODUCER
         return [
-            Found(self._where.partition, *one, producer)
+            FetchedRecord(self._where.partition, *one, producer)
             for one in records(member, self._where)
             if begin <= one.offset < self._high
         ]
@@ -99,7 +99,9 @@ class Side:
                 if answer.high_watermark < self._high and settled:
                     return answer  # the log ends before: the records behind its end are missing
                 if timed_out:
-                    raise Stalled(f"a transaction is open at offset {answer.last_stable_offset}")
+                    raise OpenTransactionTimeout(
+                        f"a transaction is open at offset {answer.last_stable_offset}"
+                    )
             except WireError as error:
                 if not _retriable(error) or timeout.over():
                     raise
@@ -112,7 +114,7 @@ class Side:
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             start = await log_start(self._cluster, self._at)
             if start > self.position:
-                raise Passed(f"retention took the offsets below {start} meanwhile")
+                raise RecordsExpired(f"retention took the offsets below {start} meanwhile")
         if answer.error is not ErrorCode.NONE:
             raise BrokerError(answer.error, str(self._where))
         return answer

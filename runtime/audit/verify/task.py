@@ -10,31 +10,31 @@ import msgspec
 import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
-from runtime.audit.read.records_fetch import Found, fetch_places
-from runtime.audit.verify.compare import Comparer, Line
+from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
+from runtime.audit.verify.compare import ComparedRecord, RecordComparer
 from runtime.audit.verify.logs import open_spec
-from runtime.audit.verify.origin import Filter
+from runtime.audit.verify.origin import ProvenanceFilter
 from runtime.audit.verify.replayed import Replay, ReplayedRecords, print_of
-from runtime.audit.verify.request import Piece, PieceVerified, VerifyRequest, decode_request
-from runtime.audit.verify.side import Passed, Side, Stalled
+from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
+from runtime.audit.verify.side import CommittedRecordReader, OpenTransactionTimeout, RecordsExpired
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
-from runtime.contract.records.producers import Producer
-from runtime.contract.records.provenance import Home
-from runtime.kafka.cluster import Cluster
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import ClusterTopic
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.read.budget import TokenBucket
 
-_pieces = msgspec.msgpack.Decoder(list[Piece])
-_verified = msgspec.msgpack.Decoder(list[PieceVerified])
+_pieces = msgspec.msgpack.Decoder(list[VerificationPiece])
+_verified = msgspec.msgpack.Decoder(list[VerifiedPiece])
 
 
-def encode_pieces(pieces: Sequence[Piece]) -> bytes:
+def encode_pieces(pieces: Sequence[VerificationPiece]) -> bytes:
     return msgspec.msgpack.encode(pieces)
 
 
-def decode_verified(text: bytes) -> list[PieceVerified]:
+def decode_verified(text: bytes) -> list[VerifiedPiece]:
     return _verified.decode(text)
 
 
@@ -49,7 +49,9 @@ def run_task(request: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[by
             yield msgspec.msgpack.encode(runner.run(_verify(asked, tasks, _pieces.decode(group))))
 
 
-async def _verify(asked: VerifyRequest, tasks: int, pieces: Sequence[Piece]) -> list[PieceVerified]:
+async def _verify(
+    asked: VerifyRequest, tasks: int, pieces: Sequence[VerificationPiece]
+) -> list[VerifiedPiece]:
     try:
         async with (
             open_spec(asked.source, asked.flow.source) as source,
@@ -63,7 +65,7 @@ async def _verify(asked: VerifyRequest, tasks: int, pieces: Sequence[Piece]) -> 
             return found
     except AuditFailure as error:
         return [
-            PieceVerified(one.number, one.low, one.low, 0, 0, 0, 0, 0, [], False, str(error))
+            VerifiedPiece(one.number, one.low, one.low, 0, 0, 0, 0, 0, [], False, str(error))
             for one in pieces
         ]
 
@@ -72,10 +74,10 @@ class _Work:
     def __init__(
         self,
         asked: VerifyRequest,
-        source: Cluster,
-        destination: Cluster,
-        at_source: Mapping[int, Producer],
-        at_destination: Mapping[int, Producer],
+        source: KafkaCluster,
+        destination: KafkaCluster,
+        at_source: Mapping[int, FlowProducer],
+        at_destination: Mapping[int, FlowProducer],
         bucket: TokenBucket,
     ) -> None:
         self._asked = asked
@@ -83,29 +85,35 @@ class _Work:
         self._at_source, self._at_destination = at_source, at_destination
         self._bucket = bucket
 
-    async def compare(self, piece: Piece) -> PieceVerified:
+    async def compare(self, piece: VerificationPiece) -> VerifiedPiece:
         replayed = ReplayedRecords(
             piece, self._asked.flow.name, self._source.cluster_id, self._at_destination
         )
-        pair = Pair(piece, self._filter(piece), self._asked, self._at_destination, replayed)
+        pair = PieceComparison(piece, self._filter(piece), self._asked, self._at_destination, replayed)
         within = self._asked.within_s
         at = TopicPartition(piece.topic, piece.partition)
-        here = Side(self._source, at, piece.source_id, piece.low, piece.high, self._bucket, within)
+        here = CommittedRecordReader(
+            self._source, at, piece.source_id, piece.low, piece.high, self._bucket, within
+        )
         at = TopicPartition(piece.destination_topic, piece.partition)
         low, high = piece.destination_low, piece.destination_high
-        there = Side(self._destination, at, piece.destination_id, low, high, self._bucket, within)
+        there = CommittedRecordReader(
+            self._destination, at, piece.destination_id, low, high, self._bucket, within
+        )
         why, passed = "", False
         try:
             while not pair.comparer.done:
                 await asyncio.gather(_feed_here(pair, here), self._feed_there(pair, there, piece))
                 pair.comparer.advance()
-        except Passed as error:
+        except RecordsExpired as error:
             why, passed = str(error), True
-        except (WireError, BatchFailure, Stalled) as error:
+        except (WireError, BatchFailure, OpenTransactionTimeout) as error:
             why = str(error)
         return pair.seen(why, passed)
 
-    async def _feed_there(self, pair: Pair, side: Side, piece: Piece) -> None:
+    async def _feed_there(
+        self, pair: PieceComparison, side: CommittedRecordReader, piece: VerificationPiece
+    ) -> None:
         """Reads the destination, and the originals of replayed records from anywhere in the source
         partition.
         """
@@ -122,12 +130,12 @@ class _Work:
             originals = await fetch_places(self._source, at, piece.source_id, wanted, self._bucket.take)
             pair.compare(replays, originals)
 
-    def _filter(self, piece: Piece) -> Filter:
-        home = Home(self._destination.cluster_id, piece.destination_topic)
-        return Filter(self._asked.flow, piece.topic, home, self._at_source)
+    def _filter(self, piece: VerificationPiece) -> ProvenanceFilter:
+        home = ClusterTopic(self._destination.cluster_id, piece.destination_topic)
+        return ProvenanceFilter(self._asked.flow, piece.topic, home, self._at_source)
 
 
-async def _feed_here(pair: Pair, side: Side) -> None:
+async def _feed_here(pair: PieceComparison, side: CommittedRecordReader) -> None:
     while pair.comparer.wants_here:
         if side.ended:
             pair.comparer.here_ended()
@@ -135,18 +143,18 @@ async def _feed_here(pair: Pair, side: Side) -> None:
             pair.here(await side.next())
 
 
-class Pair:
+class PieceComparison:
     """Converts a piece's records into lines, less those that are not to be compared."""
 
     def __init__(
         self,
-        piece: Piece,
-        filter_: Filter,
+        piece: VerificationPiece,
+        filter_: ProvenanceFilter,
         asked: VerifyRequest,
-        producers: Mapping[int, Producer],
+        producers: Mapping[int, FlowProducer],
         replayed: ReplayedRecords,
     ) -> None:
-        self.comparer = Comparer(piece.low, compacted=piece.compacted)
+        self.comparer = RecordComparer(piece.low, compacted=piece.compacted)
         self._piece = piece
         self._filter = filter_
         self._flow = asked.flow
@@ -154,16 +162,16 @@ class Pair:
         self._replayed = replayed
         self._replays: list[Replay] = []
         runs = decode_runs(piece.runs, piece.low, piece.destination_low)
-        self._to = Way([(run.source, run.destination, run.records) for run in runs])
-        self._from = Way([(run.destination, run.source, run.records) for run in runs])
+        self._to = RunOffsetTranslator([(run.source, run.destination, run.records) for run in runs])
+        self._from = RunOffsetTranslator([(run.destination, run.source, run.records) for run in runs])
         self._kept_back = self._given_up = self._others = 0
 
-    def here(self, found: Iterable[Found]) -> None:
+    def here(self, found: Iterable[FetchedRecord]) -> None:
         lines = []
         for one in found:
             at = self._to.other(one.offset)
             if at is not None:
-                lines.append(Line(one.offset, at, print_of(one)))
+                lines.append(ComparedRecord(one.offset, at, print_of(one)))
             elif self._replayed.holds(one.offset):
                 continue  # it is compared when its replay is found
             elif any(low <= one.offset < end for low, end, _ in self._piece.gaps):
@@ -171,10 +179,10 @@ class Pair:
             elif self._filter.keeps_back(one):
                 self._kept_back += 1
             else:
-                lines.append(Line(one.offset, at, print_of(one)))
+                lines.append(ComparedRecord(one.offset, at, print_of(one)))
         self.comparer.here(lines)
 
-    def there(self, found: Iterable[Found]) -> None:
+    def there(self, found: Iterable[FetchedRecord]) -> None:
         lines = []
         for one in found:
             at = self._from.other(one.offset)
@@ -184,7 +192,7 @@ class Pair:
             elif at is None and (self._by_design(one) or self._is_its_own(one)):
                 self._others += 1
             else:
-                lines.append(Line(one.offset, at, print_of(one)))
+                lines.append(ComparedRecord(one.offset, at, print_of(one)))
         self.comparer.there(lines)
 
     def replays(self) -> list[Replay]:
@@ -192,18 +200,18 @@ class Pair:
         found, self._replays = self._replays, []
         return found
 
-    def compare(self, replays: Iterable[Replay], originals: Mapping[int, Found]) -> None:
+    def compare(self, replays: Iterable[Replay], originals: Mapping[int, FetchedRecord]) -> None:
         edits = (self._replayed.compare(one, originals.get(one.original)) for one in replays)
         self.comparer.edits += (edit for edit in edits if edit is not None)
 
-    def _by_design(self, one: Found) -> bool:
+    def _by_design(self, one: FetchedRecord) -> bool:
         """Returns whether the record was not written by this flow through its map, and that is no error."""
         producer = self._producers.get(one.producer_id)
         if producer is None:
             return self._flow.shared
         return producer.flow != self._flow.name or one.offset >= self._piece.owned_end
 
-    def _is_its_own(self, one: Found) -> bool:
+    def _is_its_own(self, one: FetchedRecord) -> bool:
         """Returns whether a client wrote the record at a time when the destination was writable, and it
         stayed there.
         """
@@ -211,10 +219,10 @@ class Pair:
             return True
         return any(low <= one.offset < end for low, end in self._piece.own)
 
-    def seen(self, why: str, passed: bool) -> PieceVerified:
+    def seen(self, why: str, passed: bool) -> VerifiedPiece:
         comparer = self.comparer
         stopped = comparer.full or bool(why)
-        return PieceVerified(
+        return VerifiedPiece(
             self._piece.number,
             self._piece.low,
             comparer.through if stopped else self._piece.high,
@@ -231,7 +239,7 @@ class Pair:
         )
 
 
-class Way:
+class RunOffsetTranslator:
     """Translates ascending offsets to the other side's offsets, by the runs."""
 
     def __init__(self, runs: Sequence[tuple[int, int, int]]) -> None:

@@ -89,7 +89,7 @@ _OTHERS = frozenset(
 ALLOWED = CREDENTIALS | LOCATIONS | _OTHERS
 
 
-class Refusal(NamedTuple):
+class SettingRefusal(NamedTuple):
     """Says why a setting is refused, as one clause, and what to do instead."""
 
     why: str
@@ -98,60 +98,64 @@ class Refusal(NamedTuple):
 
 _LIBRARY = "would load a library into the process, and a topology must not run code"
 _LEAVE_OUT = "leave it out"
-_PEM = Refusal(
+_PEM = SettingRefusal(
     "is a key store, and keys are read as PEM",
     "use ssl.certificate.location and ssl.key.location (PEM files)",
 )
-_KERBEROS = Refusal(
+_KERBEROS = SettingRefusal(
     "is for Kerberos, which is not supported",
     "use sasl.mechanism PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
 )
-_JAVA_STORE = Refusal(
+_JAVA_STORE = SettingRefusal(
     "is not a setting of this client (librdkafka's names are used)", "use ssl.ca.location (a PEM file)"
 )
 _OWN = "is set by the product itself"
-_BOOTSTRAP = Refusal("is not read here", "use bootstrap, beside client")
-_LOGS = Refusal("is for debugging librdkafka, whose log lines and statistics are not shown", _LEAVE_OUT)
+_BOOTSTRAP = SettingRefusal("is not read here", "use bootstrap, beside client")
+_LOGS = SettingRefusal(
+    "is for debugging librdkafka, whose log lines and statistics are not shown", _LEAVE_OUT
+)
 
 _BY_NAME = {
-    TOKEN_COMMAND_KEY: Refusal(
+    TOKEN_COMMAND_KEY: SettingRefusal(
         "would run a command, and a topology must not run code",
         f"set the environment variable {TOKEN_COMMAND_VARIABLE}, or {TOKEN_COMMAND_VARIABLE}_<CLUSTER> for "
         "one cluster, where repl and its jobs run",
     ),
-    "sasl.kerberos.kinit.cmd": Refusal(
+    "sasl.kerberos.kinit.cmd": SettingRefusal(
         "would run a command, and a topology must not run code", _KERBEROS.way_out
     ),
-    "sasl.jaas.config": Refusal(
+    "sasl.jaas.config": SettingRefusal(
         "is not a setting of this client (librdkafka's names are used)", "use sasl.username and sasl.password"
     ),
     "bootstrap.servers": _BOOTSTRAP,
     "metadata.broker.list": _BOOTSTRAP,
-    "group.id": Refusal("is not read here", "leave it out: the product uses its own groups"),
-    "transactional.id": Refusal(
+    "group.id": SettingRefusal("is not read here", "leave it out: the product uses its own groups"),
+    "transactional.id": SettingRefusal(
         "is not read here", "leave it out: the product uses its own transactional ids"
     ),
-    "ssl.key": Refusal("is not a value that a topology can give", "use ssl.key.pem or ssl.key.location"),
-    "ssl.certificate": Refusal(
+    "ssl.key": SettingRefusal(
+        "is not a value that a topology can give", "use ssl.key.pem or ssl.key.location"
+    ),
+    "ssl.certificate": SettingRefusal(
         "is not a value that a topology can give", "use ssl.certificate.pem or ssl.certificate.location"
     ),
-    "ssl.ca": Refusal("is not a value that a topology can give", "use ssl.ca.pem or ssl.ca.location"),
+    "ssl.ca": SettingRefusal("is not a value that a topology can give", "use ssl.ca.pem or ssl.ca.location"),
     "debug": _LOGS,
     "statistics.interval.ms": _LOGS,
-    "opaque": Refusal(_OWN, _LEAVE_OUT),
-    "acks": Refusal(_OWN, _LEAVE_OUT),
-    "request.required.acks": Refusal(_OWN, _LEAVE_OUT),
-    "isolation.level": Refusal(_OWN, _LEAVE_OUT),
-    "enable.idempotence": Refusal(_OWN, _LEAVE_OUT),
-    "enable.auto.commit": Refusal(_OWN, _LEAVE_OUT),
-    "enable.partition.eof": Refusal(_OWN, _LEAVE_OUT),
-    "auto.offset.reset": Refusal(_OWN, _LEAVE_OUT),
-    "allow.auto.create.topics": Refusal(_OWN, _LEAVE_OUT),
+    "opaque": SettingRefusal(_OWN, _LEAVE_OUT),
+    "acks": SettingRefusal(_OWN, _LEAVE_OUT),
+    "request.required.acks": SettingRefusal(_OWN, _LEAVE_OUT),
+    "isolation.level": SettingRefusal(_OWN, _LEAVE_OUT),
+    "enable.idempotence": SettingRefusal(_OWN, _LEAVE_OUT),
+    "enable.auto.commit": SettingRefusal(_OWN, _LEAVE_OUT),
+    "enable.partition.eof": SettingRefusal(_OWN, _LEAVE_OUT),
+    "auto.offset.reset": SettingRefusal(_OWN, _LEAVE_OUT),
+    "allow.auto.create.topics": SettingRefusal(_OWN, _LEAVE_OUT),
 }
 _BY_PREFIX = {
-    "plugin.": Refusal(_LIBRARY, _LEAVE_OUT),
-    "ssl.engine": Refusal(_LIBRARY, _LEAVE_OUT),
-    "ssl.providers": Refusal(_LIBRARY, _LEAVE_OUT),
+    "plugin.": SettingRefusal(_LIBRARY, _LEAVE_OUT),
+    "ssl.engine": SettingRefusal(_LIBRARY, _LEAVE_OUT),
+    "ssl.providers": SettingRefusal(_LIBRARY, _LEAVE_OUT),
     "ssl.keystore.": _PEM,
     "ssl.truststore.": _JAVA_STORE,
     "sasl.kerberos.": _KERBEROS,
@@ -159,7 +163,7 @@ _BY_PREFIX = {
 }
 
 
-def refusal(name: str) -> Refusal | None:
+def refusal(name: str) -> SettingRefusal | None:
     """Returns why a client setting of this name is refused, or None where it is allowed."""
     if name in ALLOWED:
         return None
@@ -169,9 +173,9 @@ def refusal(name: str) -> Refusal | None:
         if name.startswith(prefix):
             return found
     if name.endswith("_cb"):
-        return Refusal("is a callback, and a topology must not run code", _LEAVE_OUT)
+        return SettingRefusal("is a callback, and a topology must not run code", _LEAVE_OUT)
     close = get_close_matches(name.casefold(), ALLOWED, n=1, cutoff=0.6)
-    return Refusal(
+    return SettingRefusal(
         "is not among the client settings that a topology may give",
         f'did you mean "{close[0]}"?' if close else "docs/operations.md lists them",
     )

@@ -26,7 +26,7 @@ class TimesKey(NamedTuple):
     partition: int
 
 
-class Moment(msgspec.Struct, frozen=True, array_like=True):
+class OffsetTimestamp(msgspec.Struct, frozen=True, array_like=True):
     """Holds a committed offset, and the time of a record at it, or of the last record before it."""
 
     offset: int
@@ -39,7 +39,7 @@ class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
     Fields are only ever added, at the end, with a default.
     """
 
-    moments: tuple[Moment, ...]
+    moments: tuple[OffsetTimestamp, ...]
     at_ms: int
 
     def has(self, offset: int) -> bool:
@@ -50,7 +50,7 @@ class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
         below = [moment for moment in self.moments if moment.offset <= offset]
         return max(below, key=lambda moment: moment.offset).timestamp if below else None
 
-    def later(self, moment: Moment, most: int, now_ms: int) -> "ConsumerTimes":
+    def later(self, moment: OffsetTimestamp, most: int, now_ms: int) -> "ConsumerTimes":
         """Returns the times with another commit, and at most `most` commits in all."""
         kept = [one for one in self.moments if one.offset != moment.offset]
         return ConsumerTimes((*kept, moment)[-most:], now_ms)

@@ -4,15 +4,20 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from runtime.contract.groups.translate import At, Nowhere, Pending, Position
+from runtime.contract.groups.translate import (
+    PendingTranslation,
+    Position,
+    TranslatedOffset,
+    UntranslatableOffset,
+)
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointState
 from runtime.contract.spec.jobspec import GroupsSpec, JobSpec
-from runtime.contract.spec.selection import GROUP_DENIALS, Rules, Selector
+from runtime.contract.spec.selection import GROUP_DENIALS, SelectionRules, Selector
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
-class Item(NamedTuple):
+class GroupPartition(NamedTuple):
     """Identifies one offset of a group, by the topic's name at the source."""
 
     group: str
@@ -24,7 +29,9 @@ def group_selector(groups: GroupsSpec) -> Selector:
     """Returns the selector of the groups that a flow syncs."""
     rules = groups.selection
     return Selector(
-        Rules(tuple(rules.include), tuple(rules.exclude), rules.default_exclude, denials=GROUP_DENIALS)
+        SelectionRules(
+            tuple(rules.include), tuple(rules.exclude), rules.default_exclude, denials=GROUP_DENIALS
+        )
     )
 
 
@@ -35,7 +42,7 @@ def own_groups(spec: JobSpec) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GroupOffsetState:
     """Holds the commits of one group in one partition.
 
     `there`: the offset committed at the destination; `wrote`: the offsets that this product may have
@@ -49,7 +56,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class CommitDecision:
     """Says that this offset is committed at the destination."""
 
     offset: int
@@ -57,7 +64,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class NoCommitDecision:
     """Says that nothing is written, and why."""
 
     state: CheckpointState
@@ -66,30 +73,32 @@ class Keep:
     why: str = ""
 
 
-Decision = Write | Keep
+Decision = CommitDecision | NoCommitDecision
 
 
-def decide(found: Position, seen: Seen, now_ms: int) -> Decision:
+def decide(found: Position, seen: GroupOffsetState, now_ms: int) -> Decision:
     """Decides whether to commit a translated offset at the destination.
 
     A commit moves forward only. It moves back only where the group was rewound at the source and the offset
     at the destination is still the product's own.
     """
     match found:
-        case Pending(why=why):
-            return Keep(CheckpointState.PENDING, why=why)
-        case Nowhere(why=why):
-            return Keep(CheckpointState.UNMAPPED, why=why)
-        case At(offset=offset, clamped=clamped):
+        case PendingTranslation(why=why):
+            return NoCommitDecision(CheckpointState.PENDING, why=why)
+        case UntranslatableOffset(why=why):
+            return NoCommitDecision(CheckpointState.UNMAPPED, why=why)
+        case TranslatedOffset(offset=offset, clamped=clamped):
             if seen.there is None or seen.there < offset:
-                return Write(offset, clamped)
+                return CommitDecision(offset, clamped)
             if seen.there == offset:
                 if _may_expire(seen, offset, now_ms):
-                    return Write(offset, clamped)
-                return Keep(CheckpointState.TRANSLATED, offset, clamped)
+                    return CommitDecision(offset, clamped)
+                return NoCommitDecision(CheckpointState.TRANSLATED, offset, clamped)
             if seen.there in seen.wrote and _rewound(seen):
-                return Write(offset, clamped)
-            return Keep(CheckpointState.AHEAD, offset, clamped, f"it stands at {seen.there} already")
+                return CommitDecision(offset, clamped)
+            return NoCommitDecision(
+                CheckpointState.AHEAD, offset, clamped, f"it stands at {seen.there} already"
+            )
         case other:
             assert_never(other)
 
@@ -99,11 +108,11 @@ def is_ours(committed: int, written_by_others: Iterable[Checkpoint]) -> bool:
     return any(committed in checkpoint.ours for checkpoint in written_by_others)
 
 
-def _rewound(seen: Seen) -> bool:
+def _rewound(seen: GroupOffsetState) -> bool:
     return seen.last is not None and 0 <= seen.source < seen.last.written_source
 
 
-def _may_expire(seen: Seen, offset: int, now_ms: int) -> bool:
+def _may_expire(seen: GroupOffsetState, offset: int, now_ms: int) -> bool:
     """Returns whether an unchanged offset must be committed again.
 
     Brokers expire the offsets of idle groups after days.

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runtime.contract.spec.route import Router, Verdict, Way
+from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SourceTopicWriter:
     """Describes a flow that writes a topic of our source cluster.
 
     `brings` is the flow that copies the same records to our destination, None where they come from there.
@@ -18,7 +18,7 @@ class Origin:
     brings: str | None
 
 
-def origins_of(router: Router, flow: str, topic: str) -> tuple[Origin, ...]:
+def origins_of(router: Router, flow: str, topic: str) -> tuple[SourceTopicWriter, ...]:
     """Returns the other flows into a topic of a flow's source: they make its offsets inexact.
 
     A flow counts only if its records also end in the topic in which ours end; records that our flow passes on
@@ -27,7 +27,7 @@ def origins_of(router: Router, flow: str, topic: str) -> tuple[Origin, ...]:
     return tuple(_origins(router, router.ways[flow], topic))
 
 
-def _origins(router: Router, mine: Way, topic: str) -> Iterator[Origin]:
+def _origins(router: Router, mine: CompiledRoute, topic: str) -> Iterator[SourceTopicWriter]:
     source, destination = mine.route.source, mine.route.destination
     name = mine.name_there(topic) or ""
     for back in _into(router, source, topic):
@@ -37,16 +37,16 @@ def _origins(router: Router, mine: Way, topic: str) -> Iterator[Origin]:
         if back.route.source == destination:
             # After a failback, the flow's own map contains the records that its opposite copied.
             if older == name and mine.route.undoes is back.route.undoes is None:
-                yield Origin(back.route.flow, older, None)
+                yield SourceTopicWriter(back.route.flow, older, None)
             continue
         for brings in _into(router, destination, name):
             if brings.route.source == back.route.source and brings.topic_here(name) == older:
-                yield Origin(back.route.flow, older, brings.route.flow)
+                yield SourceTopicWriter(back.route.flow, older, brings.route.flow)
 
 
-def _into(router: Router, cluster: str, topic: str) -> Iterator[Way]:
+def _into(router: Router, cluster: str, topic: str) -> Iterator[CompiledRoute]:
     """Yields the flows that write a topic of a cluster."""
     for name, way in router.ways.items():
         older = way.topic_here(topic) if way.route.destination == cluster else None
-        if older is not None and router.verdict(name, older) is Verdict.TAKEN:
+        if older is not None and router.verdict(name, older) is RouteDecision.TAKEN:
             yield way

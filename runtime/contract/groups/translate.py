@@ -13,11 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from runtime.contract.records.offset_map import AtEnd, Mapped, NotYet, OffsetMap, Unmapped
+from runtime.contract.records.offset_map import (
+    EndOfOffsetMap,
+    MappedOffset,
+    NotYetCopied,
+    OffsetMap,
+    UnmappedOffset,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class TranslatedOffset:
     """Holds a position at the destination.
 
     `settled`: translating the same source offset later gives it again. `by_time`: found by the time of a
@@ -31,20 +37,20 @@ class At:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingTranslation:
     """Says that the position is not known yet: the flow has not reached it, or an obstacle remains."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Nowhere:
+class UntranslatableOffset:
     """Says that the offset lies below the map: the flow never copied it, or did before it kept a map."""
 
     why: str
 
 
-Position = At | Pending | Nowhere
+Position = TranslatedOffset | PendingTranslation | UntranslatableOffset
 
 NOT_COPIED = "the flow has not come that far"
 BELOW_THE_MAP = "below the first offset that the flow copied with a map; mode: timestamp may place it"
@@ -56,21 +62,21 @@ def position(offsets: OffsetMap, source: int, *, trimmed: bool = False) -> Posit
     `trimmed`: the map was longer once, and the destination no longer holds the records of the trimmed part.
     """
     match offsets.translate(source):
-        case Mapped(offset=offset) | AtEnd(offset=offset):
-            return At(offset)
-        case NotYet():
-            return Pending(NOT_COPIED)
-        case Unmapped() if trimmed:
-            return At(offsets.destination_low, clamped=True)
-        case Unmapped():
-            return Nowhere(BELOW_THE_MAP)
+        case MappedOffset(offset=offset) | EndOfOffsetMap(offset=offset):
+            return TranslatedOffset(offset)
+        case NotYetCopied():
+            return PendingTranslation(NOT_COPIED)
+        case UnmappedOffset() if trimmed:
+            return TranslatedOffset(offsets.destination_low, clamped=True)
+        case UnmappedOffset():
+            return UntranslatableOffset(BELOW_THE_MAP)
         case other:
             assert_never(other)
 
 
 def clamped(found: Position, log_start: int) -> Position:
     """Returns the position, moved up to the destination's log start where it lies below."""
-    if isinstance(found, At) and found.offset < log_start:
+    if isinstance(found, TranslatedOffset) and found.offset < log_start:
         return replace(found, offset=log_start, clamped=True)
     return found
 
@@ -85,11 +91,11 @@ def unread(brought: OffsetMap | None, committed: int) -> int:
     if brought is None:
         return 0
     match brought.origin(committed):
-        case Mapped(offset=offset):
+        case MappedOffset(offset=offset):
             return offset
-        case AtEnd() | NotYet():
+        case EndOfOffsetMap() | NotYetCopied():
             return brought.end
-        case Unmapped():
+        case UnmappedOffset():
             return brought.low
         case other:
             assert_never(other)
@@ -100,11 +106,11 @@ def arriving(brings: OffsetMap | None, source: int) -> int:
     if brings is None:
         return 0
     match brings.translate(source):
-        case Mapped(offset=offset) | AtEnd(offset=offset):
+        case MappedOffset(offset=offset) | EndOfOffsetMap(offset=offset):
             return offset
-        case NotYet():
+        case NotYetCopied():
             return brings.destination_end
-        case Unmapped():
+        case UnmappedOffset():
             return brings.destination_low
         case other:
             assert_never(other)
@@ -117,21 +123,21 @@ def at_last(found: Position, destination_end: int, *, shared: bool, floor: int |
     write (`shared`) it goes not beyond `floor`, the smallest position over the other origins; where that is
     not known, the position stays pending.
     """
-    if found != Pending(NOT_COPIED):
+    if found != PendingTranslation(NOT_COPIED):
         return found
     if not shared:
-        return At(destination_end)
-    return merged(At(destination_end), [floor]) if floor is not None else found
+        return TranslatedOffset(destination_end)
+    return merged(TranslatedOffset(destination_end), [floor]) if floor is not None else found
 
 
-def by_time(found: int | None, first_mapped: int) -> At:
+def by_time(found: int | None, first_mapped: int) -> TranslatedOffset:
     """Returns the position of an offset below the map, by record time.
 
     `found`: the first record at the destination that is as late as the group's next one, None where there is
     none. `first_mapped` is where the flow's own copies begin; all of them are behind the group, so it is the
     latest offset to continue at.
     """
-    return At(min(found, first_mapped) if found is not None else first_mapped, by_time=True)
+    return TranslatedOffset(min(found, first_mapped) if found is not None else first_mapped, by_time=True)
 
 
 def merged(own: Position, others: Iterable[int]) -> Position:
@@ -139,7 +145,7 @@ def merged(own: Position, others: Iterable[int]) -> Position:
 
     It may grow while the other flows copy, so it is not settled.
     """
-    if not isinstance(own, At):
+    if not isinstance(own, TranslatedOffset):
         return own
     offset = min((own.offset, *others))
     return replace(own, offset=offset, settled=False)

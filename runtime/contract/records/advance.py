@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from runtime.contract.records.ledger import Gap, Mark, Progress, Segment
+from runtime.contract.records.ledger import BatchIdentity, Gap, Progress, Segment
 from runtime.contract.records.offset_map import Run, encode_runs
 
 SEAL_AT = 128  # runs in the progress record before they become a segment of the map
@@ -24,7 +24,7 @@ class Advance(NamedTuple):
     bytes: int = 0
     dropped: int = 0
     last_timestamp: int = -1
-    mark: Mark | None = None
+    mark: BatchIdentity | None = None
 
 
 def first_progress(

@@ -78,7 +78,7 @@ def turned(mine: Generation, opposite: Generation | None) -> Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class PartitionBounds:
     """Holds the present state of both sides of a partition.
 
     `source_start` and `destination_end` bound the logs.
@@ -91,7 +91,7 @@ class Here:
     destination_end: int
 
 
-class Begun(NamedTuple):
+class FailbackStart(NamedTuple):
     """Holds a partition's first progress and the inverted segments of its map.
 
     `segments` are numbered from `first` on, in the incarnation of `progress`.
@@ -106,11 +106,11 @@ def begin(
     before: Progress | None,
     opposite: Progress,
     offsets: OffsetMap,
-    here: Here,
+    here: PartitionBounds,
     *,
     generation: int,
     now_ms: int,
-) -> Begun:
+) -> FailbackStart:
     """Returns where a partition starts, by the progress and the offset map of its opposite.
 
     Where a side was recreated since, nothing that was copied is left on it: all records of the source are
@@ -144,7 +144,7 @@ def begin(
             now_ms=now_ms,
         )
     first = started.segments
-    return Begun(replace(started, segments=first + len(segments), restored=restored), first, segments)
+    return FailbackStart(replace(started, segments=first + len(segments), restored=restored), first, segments)
 
 
 def _position(opposite: Progress, offsets: OffsetMap, destination_end: int) -> int:
@@ -180,7 +180,7 @@ def _cut(run: Run, destination_end: int) -> Run:
     return Run(run.destination, run.source, min(run.records, destination_end - run.source))
 
 
-def strangers(before: Progress | None, after: Begun, here: Here) -> list[tuple[int, int]]:
+def strangers(before: Progress | None, after: FailbackStart, here: PartitionBounds) -> list[tuple[int, int]]:
     """Returns the ranges of source offsets that another producer wrote while only the opposite was to write.
 
     A range lies between the flow's old position and its start, was not written by its opposite, and is longer
@@ -198,7 +198,7 @@ def strangers(before: Progress | None, after: Begun, here: Here) -> list[tuple[i
     return found
 
 
-def single_before(before: Progress | None, after: Begun, here: Here) -> int | None:
+def single_before(before: Progress | None, after: FailbackStart, here: PartitionBounds) -> int | None:
     """Returns the one source offset between the old position and the opposite's first record, if it is one.
 
     It is a marker, or a record of another writer. Only the log shows which.
@@ -210,6 +210,6 @@ def single_before(before: Progress | None, after: Begun, here: Here) -> int | No
     return at if end - at == 1 else None
 
 
-def _old_position(before: Progress | None, after: Begun, here: Here) -> int:
+def _old_position(before: Progress | None, after: FailbackStart, here: PartitionBounds) -> int:
     same = before is not None and after.progress.source_topic_id == before.source_topic_id
     return before.position if before is not None and same else here.source_start

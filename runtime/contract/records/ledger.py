@@ -72,7 +72,7 @@ class Gap(msgspec.Struct, frozen=True, array_like=True):
     at_ms: int
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True):
+class BatchIdentity(msgspec.Struct, frozen=True, array_like=True):
     """Identifies the last batch at the destination: no other batch ever has the same three numbers."""
 
     producer_id: int
@@ -114,7 +114,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     last_timestamp: int = -1
     written_at: int = 0
     gaps: tuple[Gap, ...] = ()
-    mark: Mark | None = None
+    mark: BatchIdentity | None = None
     restored: int = 0
 
     def open_span(self) -> Span:

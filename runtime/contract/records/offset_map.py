@@ -3,8 +3,8 @@
 A run is a range of records that are contiguous at both ends. Between runs there may be anything that was not
 copied: compaction gaps, transaction markers, aborted data, dropped records, and at the destination records of
 other writers. A span covers the source offsets `low … end-1`: each of them is in one of its runs, or was
-decided not to be copied. A map is a sequence of spans. Offsets below the first span are `Unmapped`; from the
-end of the last span on nothing is decided (`NotYet`). The map never answers with a wrong number.
+decided not to be copied. A map is a sequence of spans. Offsets below the first span are `UnmappedOffset`;
+from the end of the last span on nothing is decided (`NotYetCopied`). The map never gives a wrong number.
 """
 
 from bisect import bisect_left, bisect_right
@@ -53,7 +53,7 @@ def append(runs: list[Run], run: Run) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class MappedOffset:
     """Gives the destination offset of the first copied record at or after the requested one.
 
     `exact` when it is the requested record itself.
@@ -64,7 +64,7 @@ class Mapped:
 
 
 @dataclass(frozen=True, slots=True)
-class AtEnd:
+class EndOfOffsetMap:
     """Says that no record from the requested offset on was copied yet, and everything before it is decided.
 
     `offset` is the position behind the last copied record: a reader that continues there misses nothing.
@@ -74,18 +74,18 @@ class AtEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
+class NotYetCopied:
     """Says that the flow has not reached the requested offset."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unmapped:
+class UnmappedOffset:
     """Says that the offset lies below the map: copied before the map existed, trimmed, or never to be
     copied.
     """
 
 
-Answer = Mapped | AtEnd | NotYet | Unmapped
+Answer = MappedOffset | EndOfOffsetMap | NotYetCopied | UnmappedOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +138,25 @@ class OffsetMap:
     def translate(self, source: int) -> Answer:
         """Returns the destination offset of the first copied record at or after a source offset (R6)."""
         if not self.spans or source < self.low:
-            return Unmapped()
+            return UnmappedOffset()
         if source > self.end:
-            return NotYet()
+            return NotYetCopied()
         run = self._run(bisect_right(self._lows, source) - 1, source, _source_end)
         if run is None:
-            return AtEnd(self.destination_end)
+            return EndOfOffsetMap(self.destination_end)
         exact = run.source <= source
-        return Mapped(run.destination + (source - run.source if exact else 0), exact)
+        return MappedOffset(run.destination + (source - run.source if exact else 0), exact)
 
     def origin(self, destination: int) -> Answer:
         """Returns the source offset of the first copied record at or after a destination offset (R6)."""
         if not self.spans or destination < self.destination_low:
-            return Unmapped()
+            return UnmappedOffset()
         at = bisect_right(self._destination_lows, destination) - 1
         run = self._run(at, destination, _destination_end)
         if run is None:
-            return AtEnd(self.end) if destination <= self.destination_end else NotYet()
+            return EndOfOffsetMap(self.end) if destination <= self.destination_end else NotYetCopied()
         exact = run.destination <= destination
-        return Mapped(run.source + (destination - run.destination if exact else 0), exact)
+        return MappedOffset(run.source + (destination - run.destination if exact else 0), exact)
 
     def destination_behind(self, source: int) -> int:
         """Returns the destination offset behind the last copied record that lies before a source offset."""

@@ -28,7 +28,7 @@ BEYOND = "not copied"
 ORPHANED = "orphaned"
 
 
-class Stretch(NamedTuple):
+class OrphanedRange(NamedTuple):
     """Holds source offsets `low … end-1`, and why they were not copied."""
 
     low: int
@@ -65,10 +65,10 @@ def orphan(
     return {ProgressKey(key): moved, OrphanedKey(key, progress.position): left}
 
 
-def ranges(orphans: Orphans, source_topic_id: bytes) -> list[Stretch]:
+def ranges(orphans: Orphans, source_topic_id: bytes) -> list[OrphanedRange]:
     """Returns the orphaned ranges of the topic with this id, replayed or not, in order and joined."""
     return _disjoint(
-        Stretch(low, one.end, ORPHANED)
+        OrphanedRange(low, one.end, ORPHANED)
         for low, one in orphans.orphaned
         if one.source_topic_id == source_topic_id
     )
@@ -76,16 +76,16 @@ def ranges(orphans: Orphans, source_topic_id: bytes) -> list[Stretch]:
 
 def left(
     progress: Progress | None, orphans: Orphans, offsets: OffsetMap | None, source_topic_id: bytes, end: int
-) -> list[Stretch]:
+) -> list[OrphanedRange]:
     """Returns the ranges that a source with end offset `end` holds and the destination never got, in order.
 
     Each offset is in one range only. All of the source is returned where the flow never reached the
     partition.
     """
-    found = [] if progress is None else [Stretch(gap.low, gap.end, gap.why) for gap in progress.gaps]
-    beyond = Stretch(progress.position if progress is not None else 0, end, BEYOND)
+    found = [] if progress is None else [OrphanedRange(gap.low, gap.end, gap.why) for gap in progress.gaps]
+    beyond = OrphanedRange(progress.position if progress is not None else 0, end, BEYOND)
     cut = _disjoint(
-        Stretch(one.low, min(one.end, end), one.why)
+        OrphanedRange(one.low, min(one.end, end), one.why)
         for one in (*ranges(orphans, source_topic_id), *found, beyond)
     )
     if not cut:
@@ -103,9 +103,9 @@ def _copied(offsets: OffsetMap | None, low: int) -> list[tuple[int, int]]:
     return [(run.source, run.source_end) for span in spans if span.end > low for run in span.runs]
 
 
-def _disjoint(stretches: Iterable[Stretch]) -> list[Stretch]:
+def _disjoint(stretches: Iterable[OrphanedRange]) -> list[OrphanedRange]:
     """Returns the ranges in order; where two overlap, the one that begins first keeps the common offsets."""
-    found: list[Stretch] = []
+    found: list[OrphanedRange] = []
     for one in sorted(stretches):
         low = max(one.low, found[-1].end) if found else one.low
         if low >= one.end:
@@ -117,9 +117,9 @@ def _disjoint(stretches: Iterable[Stretch]) -> list[Stretch]:
     return found
 
 
-def _without(stretches: Sequence[Stretch], taken: Sequence[tuple[int, int]]) -> list[Stretch]:
+def _without(stretches: Sequence[OrphanedRange], taken: Sequence[tuple[int, int]]) -> list[OrphanedRange]:
     """Returns the ranges without the taken ones. Both must be in order."""
-    found: list[Stretch] = []
+    found: list[OrphanedRange] = []
     for one in stretches:
         low = one.low
         for begin, behind in taken:

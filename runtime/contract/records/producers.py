@@ -10,7 +10,7 @@ import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.records.provenance import Home
+from runtime.contract.records.provenance import ClusterTopic
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import rename
 from runtime.contract.spec.jobspec import RenameRule
@@ -19,7 +19,7 @@ from runtime.contract.spec.jobspec import rename as as_rename
 _VERSION = b"\x01"
 
 
-class Producer(msgspec.Struct, frozen=True):
+class FlowProducer(msgspec.Struct, frozen=True):
     """Names the flow that a producer id writes for, and where that flow's records come from.
 
     `only`: the one topic in which the id's records are the flow's own copies. `undoes`: the cluster to which
@@ -33,7 +33,7 @@ class Producer(msgspec.Struct, frozen=True):
     only: str | None = None
     undoes: str | None = None
 
-    def home(self, topic: str) -> Home | None:
+    def home(self, topic: str) -> ClusterTopic | None:
         """Returns the topic from which this id copied into `topic`; None where the flow writes no such
         topic.
         """
@@ -45,7 +45,7 @@ class Producer(msgspec.Struct, frozen=True):
             if self.undoes is None
             else rename.forward(rule, topic, self.undoes)
         )
-        return Home(self.source_cluster_id, origin) if origin is not None else None
+        return ClusterTopic(self.source_cluster_id, origin) if origin is not None else None
 
 
 def encode_key(producer_id: int) -> bytes:
@@ -59,11 +59,11 @@ def decode_key(key: bytes | None) -> int:
     raise UnreadableRecord(f"producers: unknown key {key!r}")
 
 
-def encode(producer: Producer) -> bytes:
+def encode(producer: FlowProducer) -> bytes:
     return _VERSION + msgspec.json.encode(producer)
 
 
-def decode(value: bytes) -> Producer:
+def decode(value: bytes) -> FlowProducer:
     if value[:1] != _VERSION:
         raise UnreadableRecord(
             f"producers: value of version {value[:1].hex() or 'none'}, this runtime reads 01"
@@ -74,4 +74,4 @@ def decode(value: bytes) -> Producer:
         raise UnreadableRecord(f"producers: {error}") from error
 
 
-_producer = msgspec.json.Decoder(Producer)
+_producer = msgspec.json.Decoder(FlowProducer)

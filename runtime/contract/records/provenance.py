@@ -18,7 +18,7 @@ _OFFSET: Final = Struct(">q")
 _LONGEST_NAME: Final = 255
 
 
-class Place(NamedTuple):
+class ClusterPartition(NamedTuple):
     """Names a partition of a topic of a cluster: the source of a copied record."""
 
     cluster: str  # the cluster's own id, not its name in the topology
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     partition: int
 
 
-class Home(NamedTuple):
+class ClusterTopic(NamedTuple):
     """Names a topic of a cluster: records that originated in it must not return to it."""
 
     cluster: str
@@ -43,8 +43,8 @@ class Origin(NamedTuple):
     copied_at: int  # ms since 1970
 
     @property
-    def home(self) -> Home:
-        return Home(self.cluster, self.topic)
+    def home(self) -> ClusterTopic:
+        return ClusterTopic(self.cluster, self.topic)
 
 
 def names(cluster: str, topic: str) -> bytes:
@@ -58,7 +58,7 @@ def names(cluster: str, topic: str) -> bytes:
     return b"".join(bytes([len(name)]) + name for name in encoded)
 
 
-def constant_part(place: Place, copied_at: int) -> bytes:
+def constant_part(place: ClusterPartition, copied_at: int) -> bytes:
     """Encodes a value up to its offset; `offset_part` completes it."""
     return bytes([VERSION]) + names(place.cluster, place.topic) + _NUMBERS.pack(place.partition, copied_at)
 
@@ -68,7 +68,7 @@ OFFSET_SIZE: Final = _OFFSET.size
 
 
 def encode(origin: Origin) -> bytes:
-    place = Place(origin.cluster, origin.topic, origin.partition)
+    place = ClusterPartition(origin.cluster, origin.topic, origin.partition)
     return constant_part(place, origin.copied_at) + offset_part(origin.offset)
 
 

@@ -19,7 +19,7 @@ from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import rename_match
 from runtime.contract.spec.rename import Match, Rename, Table, Template
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 
 VERSION = 1
 LARGEST = 2**63 - 1
@@ -338,7 +338,7 @@ def check(spec: JobSpec) -> None:
         raise BadJobSpec(f"the destination {spec.destination} is not in clusters")
     for where, patterns in _patterns(spec):
         try:
-            Names(patterns)
+            NamePatterns(patterns)
         except (re.error, ValueError, RecursionError, OverflowError) as error:
             raise BadJobSpec(f"{where}: not a regular expression: {error}") from error
     renames = [(flow.name, flow.rename) for flow in spec.flows]

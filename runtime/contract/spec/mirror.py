@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 
 # Mirrored even where they are inherited: with another value the destination would store records differently.
 ALWAYS = ("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes")
@@ -48,7 +48,7 @@ class TopicSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class ConfigUpdate:
     """Lists the settings that must be set on a topic, and those that must be unset."""
 
     set: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class MirrorRule:
 
     def __init__(self, sync: Literal["off", "set", "all"], exclude: list[str], headers: bool) -> None:
         self._sync = sync
-        self._excluded = Names(exclude)
+        self._excluded = NamePatterns(exclude)
         self._slack = HEADER_BYTES if headers else 0
         self._follows: dict[str, bool] = {}
 
@@ -96,13 +96,13 @@ class MirrorRule:
             values["max.message.bytes"] = str(int(largest) + self._slack)
         return {**values, **BOUNDS}
 
-    def edit(self, source: TopicSettings, mirror: TopicSettings, declared: frozenset[str]) -> Edit:
+    def edit(self, source: TopicSettings, mirror: TopicSettings, declared: frozenset[str]) -> ConfigUpdate:
         """Returns the changes that an existing mirror topic needs."""
         wanted = {key: value for key, value in self.wanted(source).items() if key not in declared}
         changed = {key: value for key, value in wanted.items() if mirror.explicit.get(key) != value}
         if self._sync == "off":
-            return Edit(changed)
+            return ConfigUpdate(changed)
         stale = frozenset(
             key for key in mirror.explicit if key not in wanted and key not in declared and self.follows(key)
         )
-        return Edit(changed, stale)
+        return ConfigUpdate(changed, stale)

@@ -21,12 +21,12 @@ _ATOM = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\[dwDWsS]|\\[^A-Za-z0-9]|\.|[A-
 _NOT_AN_ATOM = re.compile(r"\(\?:|\)|\||[*+?]\??|\{\d*,?\d*\}\??")
 
 
-class NoWayBack(ValueError):
+class IrreversibleRename(ValueError):
     """The rule cannot be inverted; the text says why and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ReversibleRename:
     """Holds a parsed rule that maps names in both directions."""
 
     pattern: Regex
@@ -56,29 +56,31 @@ def problem(pattern: str, to: str) -> str | None:
     """Returns why the rule cannot be inverted, or None."""
     try:
         shape(pattern, to)
-    except NoWayBack as error:
+    except IrreversibleRename as error:
         return str(error)
     return None
 
 
 @lru_cache(maxsize=256)
-def shape(pattern: str, to: str) -> Shape:
-    """Returns the parsed rule. Raises NoWayBack where it cannot be inverted."""
+def shape(pattern: str, to: str) -> ReversibleRename:
+    """Returns the parsed rule. Raises IrreversibleRename where it cannot be inverted."""
     try:
         compiled = regex(pattern)
     except UnreadableRegex as wrong:
-        raise NoWayBack(f"match: {pattern!r} {wrong.what}: {wrong.hint}") from None
+        raise IrreversibleRename(f"match: {pattern!r} {wrong.what}: {wrong.hint}") from None
     if len(to) > LONGEST:
-        raise NoWayBack(f"to: it is longer than {LONGEST:,} characters")
+        raise IrreversibleRename(f"to: it is longer than {LONGEST:,} characters")
     old, bodies = _read_match(pattern)
     new = _read_to(to, compiled)
     for number in bodies:
         if number not in new:
-            raise NoWayBack(f"to: leaves out group {number} of {pattern!r}: two names would become one")
+            raise IrreversibleRename(
+                f"to: leaves out group {number} of {pattern!r}: two names would become one"
+            )
         if new.count(number) > 1:
-            raise NoWayBack(f"to: {to!r} has group {number} twice: write it once")
+            raise IrreversibleRename(f"to: {to!r} has group {number} twice: write it once")
     _splits_one_way(new, bodies)
-    return Shape(compiled, _inverse(new, bodies), old, new)
+    return ReversibleRename(compiled, _inverse(new, bodies), old, new)
 
 
 def _read_match(pattern: str) -> tuple[tuple[Piece, ...], dict[int, str]]:
@@ -100,7 +102,7 @@ def _read_match(pattern: str) -> tuple[tuple[Piece, ...], dict[int, str]]:
             pieces.append(number)
             at = end + 1
         else:
-            raise NoWayBack(
+            raise IrreversibleRename(
                 f"match: {text[at:]!r} of {pattern!r} stands outside a group, so it could not be put back:"
                 " write ( ) round what varies, and \\. for a dot"
             )
@@ -118,17 +120,19 @@ def _end_of_group(text: str, start: int) -> int:
         if depth == 0:
             return at
         at += 1
-    raise NoWayBack(f"match: a group of {text!r} is not closed")
+    raise IrreversibleRename(f"match: a group of {text!r} is not closed")
 
 
 def _body(inside: str, pattern: str) -> str:
     """Returns the inner pattern of a group, without the group's name."""
     body = re.sub(r"^\?P?<\w+>", "", inside)
     if body.startswith("?"):
-        raise NoWayBack(f"match: '({inside})' of {pattern!r} is no plain group: write ( ) round what varies")
+        raise IrreversibleRename(
+            f"match: '({inside})' of {pattern!r} is no plain group: write ( ) round what varies"
+        )
     bare = _ESCAPE_OR_CLASS.sub("x", body)
     if re.search(r"\((?!\?:)|[\^$]|[*+?}]\+", bare) or re.search(r"\\[1-9AbBZ]", body):
-        raise NoWayBack(
+        raise IrreversibleRename(
             f"match: '({inside})' of {pattern!r} holds a group or a condition of its own:"
             " only (?: ) may stand inside"
         )
@@ -144,9 +148,9 @@ def _read_to(to: str, compiled: Regex) -> tuple[Piece, ...]:
     pieces.append(to[at:])
     literals = "".join(piece for piece in pieces if isinstance(piece, str))
     if "$" in literals:
-        raise NoWayBack(f"to: write \\1 where {to!r} has $1")
+        raise IrreversibleRename(f"to: write \\1 where {to!r} has $1")
     if bad := illegal_character(literals):
-        raise NoWayBack(f"to: a topic's name cannot hold {bad!r}, which stands in {to!r}")
+        raise IrreversibleRename(f"to: a topic's name cannot hold {bad!r}, which stands in {to!r}")
     return tuple(piece for piece in pieces if piece != "")
 
 
@@ -154,7 +158,9 @@ def _number(found: re.Match[str], compiled: Regex) -> int:
     text = found[1] or found[2]
     number = int(text) if text.isdecimal() else compiled.groupindex.get(text, 0)
     if not 1 <= number <= compiled.groups:
-        raise NoWayBack(f"to: there is no group {text} in {compiled.pattern!r}, it has {compiled.groups}")
+        raise IrreversibleRename(
+            f"to: there is no group {text} in {compiled.pattern!r}, it has {compiled.groups}"
+        )
     return number
 
 
@@ -167,7 +173,7 @@ def _splits_one_way(new: tuple[Piece, ...], bodies: dict[int, str]) -> None:
     last = len(new) - 1 - _cut(new[::-1], bodies, backwards=True)
     open_groups = [piece for piece in new[first : last + 1] if isinstance(piece, int)]
     if len(open_groups) > 1:
-        raise NoWayBack(
+        raise IrreversibleRename(
             f"to: where group {open_groups[0]} ends and group {open_groups[1]} begins cannot be told:"
             " put text between them that one of them cannot hold, as in ([a-z]+)\\.(.*)"
         )
@@ -214,4 +220,4 @@ def _inverse(new: tuple[Piece, ...], bodies: dict[int, str]) -> Regex:
     try:
         return regex(text)
     except UnreadableRegex as wrong:
-        raise NoWayBack(f"to: the way back, {text[:60]!r}, {wrong.what}: {wrong.hint}") from None
+        raise IrreversibleRename(f"to: the way back, {text[:60]!r}, {wrong.what}: {wrong.hint}") from None

@@ -14,7 +14,7 @@ from enum import Enum
 
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.rename import SAME_NAME, Rename, backward, forward
-from runtime.contract.spec.selection import Answer, Rules, Selector
+from runtime.contract.spec.selection import SelectionResult, SelectionRules, Selector
 
 # Kafka's own topics: no client may write them, so no flow copies them.
 BROKER_TOPICS = frozenset(
@@ -39,12 +39,12 @@ class Route:
     flow: str
     source: str
     destination: str
-    rules: Rules
+    rules: SelectionRules
     rename: Rename = SAME_NAME
-    undoes: Rules | None = None
+    undoes: SelectionRules | None = None
 
 
-class Verdict(Enum):
+class RouteDecision(Enum):
     """Lists whether a flow takes a topic, and why not."""
 
     TAKEN = "taken"
@@ -54,7 +54,7 @@ class Verdict(Enum):
     OUTSIDE = "outside"
 
 
-class Way:
+class CompiledRoute:
     """Holds a route with its compiled rules."""
 
     __slots__ = ("_home", "_rules", "route")
@@ -76,21 +76,21 @@ class Way:
             return backward(self.route.rename, name, self.route.source)
         return forward(self.route.rename, name, self.route.destination)
 
-    def answer(self, topic: str) -> Answer:
+    def answer(self, topic: str) -> SelectionResult:
         """Returns the result of include, exclude and the denials for a topic."""
         if is_reserved(topic):
-            return Answer.OUTSIDE
+            return SelectionResult.OUTSIDE
         if self._home is None:
             return self._rules.answer(topic)
         name = self.name_there(topic)
         if name is None or not self._home.answer(name).taken:
-            return Answer.OUTSIDE
+            return SelectionResult.OUTSIDE
         if not self.route.rules.include:
-            return Answer.MATCHED
+            return SelectionResult.MATCHED
         own = {self._rules.answer(topic), self._rules.answer(name)}
-        if Answer.EXCLUDED in own:
-            return Answer.EXCLUDED
-        return Answer.MATCHED if own != {Answer.OUTSIDE} else Answer.OUTSIDE
+        if SelectionResult.EXCLUDED in own:
+            return SelectionResult.EXCLUDED
+        return SelectionResult.MATCHED if own != {SelectionResult.OUTSIDE} else SelectionResult.OUTSIDE
 
     @property
     def written_out(self) -> frozenset[str]:
@@ -99,7 +99,9 @@ class Way:
             return frozenset(name for name in self._rules.written_out if not is_reserved(name))
         topics = (self.topic_here(name) for name in self._home.written_out)
         return frozenset(
-            topic for topic in topics if topic is not None and self.answer(topic) is not Answer.OUTSIDE
+            topic
+            for topic in topics
+            if topic is not None and self.answer(topic) is not SelectionResult.OUTSIDE
         )
 
     @property
@@ -117,33 +119,35 @@ class Router:
     __slots__ = ("_into", "_may_return", "ways")
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        self.ways = {route.flow: Way(route) for route in sorted(routes, key=lambda route: route.flow)}
-        self._into: dict[str, list[Way]] = {}
+        self.ways = {
+            route.flow: CompiledRoute(route) for route in sorted(routes, key=lambda route: route.flow)
+        }
+        self._into: dict[str, list[CompiledRoute]] = {}
         for way in self.ways.values():
             if way.route.undoes is None:  # a flow and its reverse count once: only one of them runs at a time
                 self._into.setdefault(way.route.destination, []).append(way)
         self._may_return = {name for name, way in self.ways.items() if self._has_cycle(way.route)}
 
-    def verdict(self, flow: str, topic: str) -> Verdict:
+    def verdict(self, flow: str, topic: str) -> RouteDecision:
         """Returns whether a flow takes a topic, and why not."""
         way = self.ways[flow]
         match way.answer(topic):
-            case Answer.NAMED:
-                return Verdict.TAKEN
-            case Answer.MATCHED if way.route.undoes is None and self._returns(way, topic):
-                return Verdict.RETURNS
-            case Answer.MATCHED:
-                return Verdict.TAKEN
-            case Answer.DENIED:
-                return Verdict.DENIED
-            case Answer.EXCLUDED:
-                return Verdict.EXCLUDED
+            case SelectionResult.NAMED:
+                return RouteDecision.TAKEN
+            case SelectionResult.MATCHED if way.route.undoes is None and self._returns(way, topic):
+                return RouteDecision.RETURNS
+            case SelectionResult.MATCHED:
+                return RouteDecision.TAKEN
+            case SelectionResult.DENIED:
+                return RouteDecision.DENIED
+            case SelectionResult.EXCLUDED:
+                return RouteDecision.EXCLUDED
             case _:
-                return Verdict.OUTSIDE
+                return RouteDecision.OUTSIDE
 
     def name_there(self, flow: str, topic: str) -> str | None:
         """Returns the topic's name at the destination if the flow takes it, else None."""
-        if self.verdict(flow, topic) is not Verdict.TAKEN:
+        if self.verdict(flow, topic) is not RouteDecision.TAKEN:
             return None
         return self.ways[flow].name_there(topic)
 
@@ -171,7 +175,7 @@ class Router:
                     waiting.append(way.route.source)
         return renamed and route.destination in seen
 
-    def _returns(self, way: Way, topic: str) -> bool:
+    def _returns(self, way: CompiledRoute, topic: str) -> bool:
         """Returns whether a topic of the destination is an origin of this topic, under another name."""
         if way.route.flow not in self._may_return:
             return False

@@ -1,7 +1,7 @@
 """Selects names by regexes of whole names: include, less exclude, less the default denials.
 
 A name that `include` writes out literally is never hidden by the defaults, only by `exclude`. A name that the
-defaults hide has an `Answer` of its own, so that the planner can report it.
+defaults hide has an `SelectionResult` of its own, so that the planner can report it.
 """
 
 import re
@@ -15,7 +15,7 @@ TOPIC_DENIALS = (r".*[\-\.]internal", r".*\.replica", r"__.*")
 GROUP_DENIALS = (r"console-consumer-.*", r"connect-.*", r"__.*")
 
 
-class Answer(Enum):
+class SelectionResult(Enum):
     """Lists whether a selection takes a name, and why not."""
 
     NAMED = "named"  # taken, and written out literally
@@ -26,11 +26,11 @@ class Answer(Enum):
 
     @property
     def taken(self) -> bool:
-        return self in (Answer.NAMED, Answer.MATCHED)
+        return self in (SelectionResult.NAMED, SelectionResult.MATCHED)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SelectionRules:
     """Holds the rules of a selection.
 
     `denials` are the patterns that `default_exclude` adds: for topics or for groups.
@@ -47,21 +47,21 @@ class Selector:
 
     __slots__ = ("_denied", "_exclude", "include", "rules")
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: SelectionRules) -> None:
         self.rules = rules
-        self.include = Names(rules.include)
-        self._exclude = Names(rules.exclude)
-        self._denied = Names(rules.denials if rules.default_exclude else ())
+        self.include = NamePatterns(rules.include)
+        self._exclude = NamePatterns(rules.exclude)
+        self._denied = NamePatterns(rules.denials if rules.default_exclude else ())
 
-    def answer(self, name: str) -> Answer:
+    def answer(self, name: str) -> SelectionResult:
         """Returns whether the selection takes a name, and why not."""
         if not self.include.match(name):
-            return Answer.OUTSIDE
+            return SelectionResult.OUTSIDE
         if self._exclude.match(name):
-            return Answer.EXCLUDED
+            return SelectionResult.EXCLUDED
         if name in self.include.written_out:
-            return Answer.NAMED
-        return Answer.DENIED if self._denied.match(name) else Answer.MATCHED
+            return SelectionResult.NAMED
+        return SelectionResult.DENIED if self._denied.match(name) else SelectionResult.MATCHED
 
     @property
     def written_out(self) -> frozenset[str]:
@@ -84,7 +84,7 @@ def written_out(entry: str) -> str | None:
     return _SIGN.sub(r"\1", entry)
 
 
-class Names:
+class NamePatterns:
     """Matches a name against many whole-name regexes at once.
 
     Names that are written out literally are found by a hash lookup, however many there are.

@@ -5,7 +5,7 @@ names.
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
 from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import Rules
+from runtime.contract.spec.selection import SelectionRules
 
 
 def router_of(spec: JobSpec) -> Router:
@@ -36,5 +36,5 @@ def _route(spec: RouteSpec) -> Route:
     return Route(spec.name, spec.source, spec.destination, _rules(spec.topics), rename, undoes)
 
 
-def _rules(selection: SelectionSpec) -> Rules:
-    return Rules(tuple(selection.include), tuple(selection.exclude), selection.default_exclude)
+def _rules(selection: SelectionSpec) -> SelectionRules:
+    return SelectionRules(tuple(selection.include), tuple(selection.exclude), selection.default_exclude)

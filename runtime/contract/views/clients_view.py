@@ -3,7 +3,7 @@
 import msgspec
 
 
-class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
+class GroupMemberView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a member of a group that has partitions of the topic."""
 
     client_id: str
@@ -12,7 +12,7 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[int]
 
 
-class CommittedSeen(msgspec.Struct, frozen=True, kw_only=True):
+class CommittedOffsetView(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a group's position in one partition; None where it never committed."""
 
     partition: int
@@ -22,7 +22,7 @@ class CommittedSeen(msgspec.Struct, frozen=True, kw_only=True):
     records_per_s: float | None
 
 
-class ConsumerSeen(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerGroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a group that reads a topic, known by its commits or by its members' assignments.
 
     `state` is Kafka's.
@@ -30,13 +30,13 @@ class ConsumerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     state: str
-    members: list[MemberSeen]
+    members: list[GroupMemberView]
     lag: int | None
     records_per_s: float | None
-    partitions: list[CommittedSeen]
+    partitions: list[CommittedOffsetView]
 
 
-class ProducerSeen(msgspec.Struct, frozen=True, kw_only=True):
+class ProducerView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a producer id that wrote to a topic recently.
 
     `flow`: it is the product's own and copies for that flow. `last_timestamp_ms` is its newest record's own
@@ -57,11 +57,11 @@ class TopicClients(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     partitions: int
-    producers: list[ProducerSeen]
-    consumers: list[ConsumerSeen]
+    producers: list[ProducerView]
+    consumers: list[ConsumerGroupView]
 
 
-class ClientsSeen(msgspec.Struct, frozen=True, kw_only=True):
+class ClientsView(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the clients of a cluster's topics.
 
     `over_ms` is the time between the two inspections from which rates are computed, 0 where there was one.

@@ -8,7 +8,7 @@ BY_MAP = "map"
 BY_TIME = "time"
 
 
-class OffsetSeen(msgspec.Struct, frozen=True, kw_only=True):
+class GroupOffsetView(msgspec.Struct, frozen=True, kw_only=True):
     """Holds one partition of a group.
 
     `source` is the group's commit at the source, `translation` its translation to the destination now,
@@ -32,7 +32,7 @@ class OffsetSeen(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int | None = None
 
 
-class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
+class GroupOffsetsView(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a group over one flow.
 
     `state_there`, `state_here`: of the group at the source and the destination, empty where it does not
@@ -49,10 +49,10 @@ class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
     unsynced: str
     state_there: str
     state_here: str
-    partitions: list[OffsetSeen]
+    partitions: list[GroupOffsetView]
 
 
-class Found(StrEnum):
+class LocateResult(StrEnum):
     """Lists the results of locating a record.
 
     `exact`: the record itself was found. `next`: it was not copied, the first copied record behind it was
@@ -69,7 +69,7 @@ class Found(StrEnum):
     REPLAYED = "replayed"
 
 
-class Located(msgspec.Struct, frozen=True, kw_only=True):
+class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a record at one side, `topic`-`partition` at `offset`, and its offset at the other side."""
 
     flow: str
@@ -81,7 +81,7 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int | None
     other_cluster: str
     other_topic: str
-    found: Found
+    found: LocateResult
     other_offset: int | None = None
     replicated_through: int | None = None
     low: int | None = None

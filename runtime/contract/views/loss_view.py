@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from runtime.contract.records.status import PartitionState
-from runtime.contract.views.status_view import FlowSeen, PartitionSeen
+from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView
 
 _OLDER_MS = 60_000  # a partition is named if its end is older than the flow's newest one by this much
 # In these states the log was replaced: how much of its source is at the destination is unknown.
@@ -77,7 +77,7 @@ class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[str]
 
 
-def loss_of(flow: FlowSeen, now_ms: int) -> FlowLoss:
+def loss_of(flow: FlowStatusView, now_ms: int) -> FlowLoss:
     """Computes the records and the time that a failover of this flow loses."""
     known = [one for one in flow.partitions if one.lag_records is not None]
     as_of = max((_source_end_time(one, now_ms) for one in known), default=None)
@@ -103,7 +103,7 @@ def loss_of(flow: FlowSeen, now_ms: int) -> FlowLoss:
     )
 
 
-def _unheard(one: PartitionSeen, flow: FlowSeen, as_of_ms: int | None = None) -> PartitionUnheard:
+def _unheard(one: PartitionStatusView, flow: FlowStatusView, as_of_ms: int | None = None) -> PartitionUnheard:
     if not flow.destination_answers:
         why = f"{flow.destination} does not answer"
     elif one.state in _ANOTHER_LOG or as_of_ms is not None:
@@ -115,7 +115,7 @@ def _unheard(one: PartitionSeen, flow: FlowSeen, as_of_ms: int | None = None) ->
     return PartitionUnheard(topic=one.topic, partition=one.partition, why=why, as_of_ms=as_of_ms)
 
 
-def with_ends_of(after: FlowSeen, before: FlowSeen, before_ms: int) -> FlowSeen:
+def with_ends_of(after: FlowStatusView, before: FlowStatusView, before_ms: int) -> FlowStatusView:
     """Returns the final positions of a flow, compared with end offsets of the source that were read
     before.
     """
@@ -135,7 +135,7 @@ def with_ends_of(after: FlowSeen, before: FlowSeen, before_ms: int) -> FlowSeen:
     return replace(after, topics=topics, source_answers=False)
 
 
-def _against(one: PartitionSeen, before: PartitionSeen, before_ms: int) -> PartitionSeen:
+def _against(one: PartitionStatusView, before: PartitionStatusView, before_ms: int) -> PartitionStatusView:
     if one.state == PartitionState.PROMOTED:
         return one
     if before.state in _ANOTHER_LOG:
@@ -147,11 +147,11 @@ def _against(one: PartitionSeen, before: PartitionSeen, before_ms: int) -> Parti
     )
 
 
-def _source_end_time(one: PartitionSeen, now_ms: int) -> int:
+def _source_end_time(one: PartitionStatusView, now_ms: int) -> int:
     return one.source_end_seen_ms if one.source_end_seen_ms is not None else now_ms
 
 
-def _behind_ms(one: PartitionSeen) -> int | None:
+def _behind_ms(one: PartitionStatusView) -> int | None:
     """Returns how far the destination was behind when the source last answered."""
     if one.lag_ms is not None:
         return one.lag_ms

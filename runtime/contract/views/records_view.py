@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 
-class HopSeen(msgspec.Struct, frozen=True, kw_only=True):
+class ProvenanceHopView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a place that a record was copied from.
 
     `cluster` is its name in the topology, `offset` is None where only the topic is known.
@@ -19,7 +19,7 @@ class HopSeen(msgspec.Struct, frozen=True, kw_only=True):
     copied_at_ms: int | None
 
 
-class RecordSeen(msgspec.Struct, frozen=True, kw_only=True):
+class RecordView(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a record and its provenance.
 
     `flow` wrote it to this cluster; None where no flow is known to have done so. `hops`: the places that it
@@ -37,22 +37,22 @@ class RecordSeen(msgspec.Struct, frozen=True, kw_only=True):
     headers: list[tuple[str, bytes | None]]
     provenance: Literal["native", "headers", "batch"]
     flow: str | None
-    hops: list[HopSeen]
-    claimed: list[HopSeen] = []
+    hops: list[ProvenanceHopView]
+    claimed: list[ProvenanceHopView] = []
 
 
-class RecordsSeen(msgspec.Struct, frozen=True, kw_only=True):
+class RecordsView(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the records that were read from a topic. `notes` list what could not be found out."""
 
     cluster: str
     cluster_id: str
     topic: str
     partitions: int
-    records: list[RecordSeen]
+    records: list[RecordView]
     notes: list[str]
 
 
-class TopicHeld(msgspec.Struct, frozen=True, kw_only=True):
+class TopicContentView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a topic of a cluster.
 
     `offsets` is the number of offsets between its log starts and ends: with markers, and gaps of compaction.
@@ -64,7 +64,7 @@ class TopicHeld(msgspec.Struct, frozen=True, kw_only=True):
     flows: list[str]
 
 
-class Copied(msgspec.Struct, frozen=True, kw_only=True):
+class CopiedPartitionView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes how far a flow into this cluster has copied one partition."""
 
     flow: str
@@ -78,13 +78,13 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     last_commit_ms: int | None
 
 
-class ClusterHeld(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterContentView(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the topics of a cluster, and the progress of each flow into it."""
 
     cluster: str
     cluster_id: str
     brokers: int
-    topics: list[TopicHeld]
+    topics: list[TopicContentView]
     hidden: int
-    copied: list[Copied]
+    copied: list[CopiedPartitionView]
     notes: list[str]

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Salvaged(msgspec.Struct, frozen=True, kw_only=True):
+class SalvagedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a committed record of the source that never reached the destination.
 
     `cluster` is where it was read; `came_from` are the places that it was copied from before, by its headers.
@@ -23,7 +23,7 @@ class Salvaged(msgspec.Struct, frozen=True, kw_only=True):
     flow: str | None = None
 
 
-class PartitionSalvaged(msgspec.Struct, frozen=True, kw_only=True):
+class SalvagedPartition(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the salvaged records of one partition.
 
     `stretches`: the source offsets `low … end-1` that were read, and why the flow did not copy them. `lost`
@@ -44,11 +44,11 @@ class PartitionSalvaged(msgspec.Struct, frozen=True, kw_only=True):
     last_offset: int | None
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
-    first: list[Salvaged]
+    first: list[SalvagedRecord]
     unread: str = ""
 
 
-class SalvageSeen(msgspec.Struct, frozen=True, kw_only=True):
+class SalvageView(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the salvaged records of a flow.
 
     `state` is the flow's state in the ledger: while it is active, these records may still be copied.
@@ -59,7 +59,7 @@ class SalvageSeen(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     source_id: str
     destination: str
-    partitions: list[PartitionSalvaged]
+    partitions: list[SalvagedPartition]
 
     @property
     def records(self) -> int:
@@ -70,7 +70,7 @@ class SalvageSeen(msgspec.Struct, frozen=True, kw_only=True):
         return any(one.unread for one in self.partitions)
 
 
-class ReplayedPart(msgspec.Struct, frozen=True):
+class ReplayedPartition(msgspec.Struct, frozen=True):
     """Reports the replay of one partition. `unread`: why it stopped early, after `records` records."""
 
     topic: str

@@ -14,7 +14,7 @@ STALLED = "stalled"  # the job reports that it copies, and the ledger does not m
 UNKNOWN = "unknown"  # the destination does not answer
 
 
-class ClusterSeen(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a cluster: whether it answers, and why not."""
 
     name: str
@@ -23,7 +23,7 @@ class ClusterSeen(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class SlotSeen(msgspec.Struct, frozen=True, kw_only=True):
+class SlotStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a slot by the driver's view and the slot's newest report."""
 
     slot: int
@@ -39,7 +39,7 @@ class SlotSeen(msgspec.Struct, frozen=True, kw_only=True):
     buffered_bytes: int | None = None
 
 
-class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
+class JobStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a job. `up` is derived from its heartbeat alone. `generation` is the newest of its flows."""
 
     name: str
@@ -58,14 +58,14 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     process: int | None = None
     trouble: str = ""
     flows: list[str] = []
-    slots: list[SlotSeen] = []
+    slots: list[SlotStatusView] = []
 
     @property
     def slots_running(self) -> int:
         return sum(slot.state == "running" for slot in self.slots)
 
 
-class PartitionSeen(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a partition of a flow.
 
     `source_end` is the last stable offset. `source_end_seen_ms`: the source does not answer, and `source_end`
@@ -117,7 +117,7 @@ class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
     next: str
 
 
-class TopicSeen(msgspec.Struct, frozen=True, kw_only=True):
+class TopicStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a topic of a flow by its partitions together."""
 
     topic: str
@@ -127,10 +127,10 @@ class TopicSeen(msgspec.Struct, frozen=True, kw_only=True):
     lag_ms: int | None
     records_per_s: float | None
     bytes_per_s: float | None
-    partitions: list[PartitionSeen]
+    partitions: list[PartitionStatusView]
 
 
-class FlowSeen(msgspec.Struct, frozen=True, kw_only=True):
+class FlowStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a flow. `declared` is the state in the topology, `state` the one that the data shows.
 
     `link_age_ms` is the age of the newest heartbeat that the flow copied. `next` are the next steps of its
@@ -165,15 +165,15 @@ class FlowSeen(msgspec.Struct, frozen=True, kw_only=True):
     stuck_lanes: list[str]
     link_age_ms: int | None
     states: dict[str, int]
-    topics: list[TopicSeen]
+    topics: list[TopicStatusView]
     next: list[str] = []
 
     @property
-    def partitions(self) -> list[PartitionSeen]:
+    def partitions(self) -> list[PartitionStatusView]:
         return [one for topic in self.topics for one in topic.partitions]
 
 
-class StatusSeen(msgspec.Struct, frozen=True, kw_only=True):
+class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the status of a topology.
 
     `over_ms` is the time between the two inspections from which rates are computed, 0 where there was one.
@@ -182,6 +182,6 @@ class StatusSeen(msgspec.Struct, frozen=True, kw_only=True):
     topology: str
     at_ms: int
     over_ms: int
-    clusters: list[ClusterSeen]
-    jobs: list[JobSeen]
-    flows: list[FlowSeen]
+    clusters: list[ClusterStatusView]
+    jobs: list[JobStatusView]
+    flows: list[FlowStatusView]

@@ -26,7 +26,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class NotComparable(msgspec.Struct, frozen=True, kw_only=True):
+class UncomparableRange(msgspec.Struct, frozen=True, kw_only=True):
     """Holds source offsets `low … end-1`, and why it cannot be decided whether they are equal."""
 
     low: int
@@ -34,7 +34,7 @@ class NotComparable(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class PartitionVerified(msgspec.Struct, frozen=True, kw_only=True):
+class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
     """Reports the comparison of source offsets `low … end-1`; up to `equal_up_to` there is no difference.
 
     `compared`: pairs of records. `kept_back`: records that the provenance filter dropped. `given_up`: records
@@ -57,12 +57,12 @@ class PartitionVerified(msgspec.Struct, frozen=True, kw_only=True):
     compacted: int
     differences: list[Difference]
     more: bool
-    not_comparable: list[NotComparable]
+    not_comparable: list[UncomparableRange]
     unread: str = ""
     replayed: int = 0
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
+class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
     """Reports the comparison of a flow. `sample`: the share of the offsets that was compared, in percent."""
 
     flow: str
@@ -71,7 +71,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     took_ms: int
     sample: float
-    partitions: list[PartitionVerified]
+    partitions: list[VerifiedPartition]
 
     @property
     def different(self) -> bool:

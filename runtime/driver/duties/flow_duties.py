@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from runtime.contract.records.job_status import FlowView, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver.clusters import Clusters
+from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.group_sync import GroupSync
-from runtime.driver.duties.groups_reader import Reader
+from runtime.driver.duties.groups_reader import CommittedOffsetsReader
 from runtime.driver.duties.side_duties import SideDuties
-from runtime.driver.flows.flow import FlowWork
-from runtime.driver.tasks import Tasks
+from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.tasks import BackgroundTasks
 from runtime.driver.topics.source_ends import keep_told
 from runtime.driver.topics.trimming import keep_trimmed
-from runtime.metrics.picture import GroupPicture
+from runtime.metrics.picture import GroupSnapshot
 
 # Groups of a paused flow are still synced over what was copied; groups of other flows are not.
 _SYNCED = ("active", "paused")
@@ -32,8 +32,8 @@ class FlowDuties:
     def __init__(
         self,
         spec: Callable[[], JobSpec],
-        clusters: Clusters,
-        tasks: Tasks,
+        clusters: DriverClusters,
+        tasks: BackgroundTasks,
         reports: Callable[[], Iterable[SlotReport]],
     ) -> None:
         self._spec = spec
@@ -42,14 +42,14 @@ class FlowDuties:
         self._reports = reports
         self._by_flow: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, CommittedOffsetsReader] = {}
 
-    def began(self, flow: FlowWork) -> None:
+    def began(self, flow: DriverFlow) -> None:
         """Restarts the duties of a flow whose new version has started."""
         before = self._groups.get(flow.name)
         self._end(flow.name)
         if flow.spec.state in _SYNCED:
-            reader = self._readers.setdefault(flow.spec.source, Reader())
+            reader = self._readers.setdefault(flow.spec.source, CommittedOffsetsReader())
             sync = GroupSync(self._spec(), flow.spec, flow.shared, reader, flow.draining)
             if before is not None:
                 sync.inherit(before[0])
@@ -72,7 +72,7 @@ class FlowDuties:
         for name in (self._by_flow.keys() | self._groups.keys()) - set(flows):
             self._end(name)
 
-    def groups(self) -> list[GroupPicture]:
+    def groups(self) -> list[GroupSnapshot]:
         """Returns the group metrics of all flows."""
         return [picture for sync, _ in self._groups.values() for picture in sync.pictures()]
 

@@ -11,27 +11,27 @@ import asyncio
 import time
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.groups.decisions import Item, group_selector, own_groups
-from runtime.contract.groups.translate import Pending
+from runtime.contract.groups.decisions import GroupPartition, group_selector, own_groups
+from runtime.contract.groups.translate import PendingTranslation
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec import internal_topics
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
 from runtime.driver.destination import ensure
-from runtime.driver.duties.groups_book import DONE, Book, GroupNumbers
-from runtime.driver.duties.groups_reader import Reader
+from runtime.driver.duties.groups_book import DONE, GroupSyncCounts, GroupSyncState
+from runtime.driver.duties.groups_reader import CommittedOffsetsReader
 from runtime.driver.duties.groups_times import keep_times
-from runtime.driver.duties.groups_write import NOTE, Bringing
-from runtime.driver.flows.draining import Draining
-from runtime.driver.flows.takeover import Shared
+from runtime.driver.duties.groups_write import NOTE, GroupOffsetWriter
+from runtime.driver.flows.draining import DrainingTopics
+from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.topics.discovery import taken_by
-from runtime.groups.sides import Placed, Sides
-from runtime.kafka.cluster import Cluster
+from runtime.groups.sides import GroupOffsetSides, PlacedOffset
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
-from runtime.ledger.consumer_times import Times
+from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.scan import READ_FAILURES
-from runtime.metrics.picture import GroupPicture
+from runtime.metrics.picture import GroupSnapshot
 
 _FULL_PASS_S = 300.0
 _TIMES_PER_PASS = 500  # each is a fetch at the source
@@ -43,32 +43,37 @@ class GroupSync:
     """
 
     def __init__(
-        self, job: JobSpec, flow: FlowSpec, shared: Shared, reader: Reader, draining: Draining | None = None
+        self,
+        job: JobSpec,
+        flow: FlowSpec,
+        shared: FlowContext,
+        reader: CommittedOffsetsReader,
+        draining: DrainingTopics | None = None,
     ) -> None:
         self.notes: dict[str, str] = {}
         self._job = job
         self._flow = flow
         self._shared = shared
         self._reader = reader
-        self._draining = draining or Draining()
+        self._draining = draining or DrainingTopics()
         self._router = router_of(job)
         self._selector = group_selector(flow.groups)
         self._own = own_groups(job)
-        self._book = Book(flow.name)
-        self._sides: Sides | None = None
+        self._book = GroupSyncState(flow.name)
+        self._sides: GroupOffsetSides | None = None
         self._full_pass_at = 0.0
-        self._offsets: dict[Item, CommittedOffset] = {}
+        self._offsets: dict[GroupPartition, CommittedOffset] = {}
 
     def inherit(self, before: GroupSync) -> None:
         """Continues the counts of an older version of the same flow, and inspects every offset again."""
         self._book = before._book
         self._book.look_again()
 
-    def pictures(self) -> list[GroupPicture]:
+    def pictures(self) -> list[GroupSnapshot]:
         """Returns the metrics of each group."""
         return self._book.pictures()
 
-    def numbers(self) -> GroupNumbers:
+    def numbers(self) -> GroupSyncCounts:
         """Returns the totals over all groups of the flow."""
         return self._book.numbers()
 
@@ -111,33 +116,37 @@ class GroupSync:
         await self._store_times(sides)
         placed = await sides.place({item: self._offsets[item].offset for item in unsettled})
         to_write = [item for item in unsettled if self._needs_action(item, placed[item])]
-        bringing = Bringing(self._flow, self._shared.pulse, sides, self._book, self._offsets, self.notes)
+        bringing = GroupOffsetWriter(
+            self._flow, self._shared.pulse, sides, self._book, self._offsets, self.notes
+        )
         written = await bringing.bring({item: placed[item] for item in to_write})
         self._book.looked(time.time(), _now_s() - began, written)
 
-    async def _open_sides(self) -> Sides:
+    async def _open_sides(self) -> GroupOffsetSides:
         source = await self._shared.clusters.cluster(self._flow.source)
         destination = self._shared.destination
         if self._sides is None or self._sides.source is not source:
-            self._sides = Sides(self._flow.name, source, destination, await self._open_times(source))
+            self._sides = GroupOffsetSides(
+                self._flow.name, source, destination, await self._open_times(source)
+            )
         return self._sides
 
-    async def _open_times(self, source: Cluster) -> Times | None:
+    async def _open_times(self, source: KafkaCluster) -> ConsumerTimeTable | None:
         if self._flow.groups.mode != "timestamp":
             return None
         shared, kept = self._shared, self._job.internal.timestamps
         topic = internal_topics.timestamps(self._job.internal)
         await ensure(shared.clusters, self._flow.destination, [topic], self._job)
-        return Times(self._flow.name, source, shared.destination, kept.max_per_partition)
+        return ConsumerTimeTable(self._flow.name, source, shared.destination, kept.max_per_partition)
 
-    async def _store_times(self, sides: Sides) -> None:
+    async def _store_times(self, sides: GroupOffsetSides) -> None:
         """Reads a bounded number of consumer timestamps in one pass and stores them."""
         if sides.times is not None:
             committed = {item: one.offset for item, one in self._offsets.items()}
             await sides.times.learn(committed, _TIMES_PER_PASS)
             await keep_times(self._shared, sides.times)
 
-    async def _read(self, sides: Sides) -> None:
+    async def _read(self, sides: GroupOffsetSides) -> None:
         """Reads what the selected groups committed on the flow's topics. Raises WireError."""
         assert sides.source is not None
         fresh_s = self._flow.groups.every_ms / 2000
@@ -149,7 +158,7 @@ class GroupSync:
         topics = {at.topic for offsets in selected.values() for at in offsets}
         taken = taken_by(self._flow, self._router, topics, self._draining.topics)
         self._offsets = {
-            Item(group, *at): offset
+            GroupPartition(group, *at): offset
             for group, offsets in selected.items()
             for at, offset in offsets.items()
             if at.topic in taken
@@ -161,7 +170,7 @@ class GroupSync:
         """Returns whether the flow syncs the group. The product's own groups are never synced."""
         return group not in self._own and self._selector.answer(group).taken
 
-    def _unsettled(self, sides: Sides, began: float) -> list[Item]:
+    def _unsettled(self, sides: GroupOffsetSides, began: float) -> list[GroupPartition]:
         """Returns the offsets to translate: those not settled, except offsets that another flow of this
         product wrote.
         """
@@ -179,11 +188,11 @@ class GroupSync:
                 unsettled.append(item)
         return unsettled
 
-    def _needs_action(self, item: Item, placed: Placed) -> bool:
+    def _needs_action(self, item: GroupPartition, placed: PlacedOffset) -> bool:
         """Returns whether the offset needs an action that the last pass did not take."""
         entry = self._book.seen(item, self._offsets[item].offset, _now_s())
         before, entry.position = entry.position, placed.position
-        waits = isinstance(placed.position, Pending) and entry.state is State.PENDING
+        waits = isinstance(placed.position, PendingTranslation) and entry.state is State.PENDING
         return before != placed.position or not (waits or entry.state in DONE)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from runtime.contract.groups.decisions import Item
-from runtime.contract.groups.translate import At, Position
+from runtime.contract.groups.decisions import GroupPartition
+from runtime.contract.groups.translate import Position, TranslatedOffset
 from runtime.contract.records.checkpoint import CheckpointState as State
-from runtime.metrics.picture import GroupPicture
+from runtime.metrics.picture import GroupSnapshot
 
 DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
 
 
 @dataclass(slots=True)
-class Entry:
+class GroupOffsetEntry:
     """An entry holds the state of one committed offset.
 
     `seen_at` is when this offset was first seen at the source, in seconds of the event loop's clock.
@@ -30,7 +30,7 @@ class Entry:
     @property
     def settled(self) -> bool:
         """Whether a further pass gives the same result until the group commits again."""
-        moves = isinstance(self.position, At) and not self.position.settled
+        moves = isinstance(self.position, TranslatedOffset) and not self.position.settled
         return self.state in DONE and not moves
 
 
@@ -45,7 +45,7 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupNumbers:
+class GroupSyncCounts:
     """These are the totals over a flow's groups: offsets by state, and offsets written since the job started.
 
     `checkpoint_latency_s` is the time from the first sight of an offset at the source to its commit at the
@@ -66,26 +66,26 @@ class GroupNumbers:
     look_s: float = 0.0
 
 
-class Book:
+class GroupSyncState:
     """A Book holds the state of each committed offset and the counters of each group of one flow."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
-        self._entries: dict[Item, Entry] = {}
+        self._entries: dict[GroupPartition, GroupOffsetEntry] = {}
         self._groups: dict[str, _Group] = {}
         self._latency_s: float | None = None
         self.look_s = 0.0
 
-    def seen(self, item: Item, source: int, now_s: float) -> Entry:
+    def seen(self, item: GroupPartition, source: int, now_s: float) -> GroupOffsetEntry:
         """Returns the entry of a committed offset, which is reset when the group committed another offset."""
         entry = self._entries.get(item)
         if entry is None:
-            entry = self._entries[item] = Entry(source, now_s)
+            entry = self._entries[item] = GroupOffsetEntry(source, now_s)
         elif entry.source != source:
             entry.source, entry.seen_at, entry.position, entry.state = source, now_s, None, None
         return entry
 
-    def keep(self, items: Collection[Item]) -> None:
+    def keep(self, items: Collection[GroupPartition]) -> None:
         """Removes entries and groups that are gone from the source."""
         for gone in self._entries.keys() - set(items):
             del self._entries[gone]
@@ -98,14 +98,14 @@ class Book:
             entry.position = None
             entry.state = None
 
-    def wrote(self, item: Item, entry: Entry, *, clamped: bool, now_s: float) -> None:
+    def wrote(self, item: GroupPartition, entry: GroupOffsetEntry, *, clamped: bool, now_s: float) -> None:
         """Counts an offset that was committed at the destination."""
         group = self._groups.setdefault(item.group, _Group())
         group.translated += 1
         group.clamped += clamped
         group.latency_s = now_s - entry.seen_at
 
-    def looked(self, wall_s: float, look_s: float, written: Iterable[Item]) -> None:
+    def looked(self, wall_s: float, look_s: float, written: Iterable[GroupPartition]) -> None:
         """Updates the counts at the end of a pass. `wall_s` is in seconds since 1970."""
         for group in self._groups.values():
             group.counts = {}
@@ -121,10 +121,10 @@ class Book:
         self._latency_s = max(latencies, default=self._latency_s)
         self.look_s = look_s
 
-    def pictures(self) -> list[GroupPicture]:
+    def pictures(self) -> list[GroupSnapshot]:
         """Returns the metrics of each group."""
         return [
-            GroupPicture(
+            GroupSnapshot(
                 flow=self._flow,
                 group=name,
                 translated=group.translated,
@@ -137,11 +137,11 @@ class Book:
             for name, group in self._groups.items()
         ]
 
-    def numbers(self) -> GroupNumbers:
+    def numbers(self) -> GroupSyncCounts:
         """Returns the totals over all groups."""
         states = [entry.state for entry in self._entries.values()]
         clamped = [entry for entry in self._entries.values() if _clamped(entry)]
-        return GroupNumbers(
+        return GroupSyncCounts(
             flow=self._flow,
             groups=len(self._groups),
             offsets=len(states),
@@ -157,5 +157,5 @@ class Book:
         )
 
 
-def _clamped(entry: Entry) -> bool:
-    return isinstance(entry.position, At) and entry.position.clamped
+def _clamped(entry: GroupOffsetEntry) -> bool:
+    return isinstance(entry.position, TranslatedOffset) and entry.position.clamped

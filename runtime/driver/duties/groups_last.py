@@ -14,22 +14,22 @@ from contextlib import suppress
 from dataclasses import replace
 
 from runtime.contract.client.values import ClientSettingsError
-from runtime.contract.groups.decisions import Item, group_selector, own_groups
-from runtime.contract.groups.translate import Pending, at_last
+from runtime.contract.groups.decisions import GroupPartition, group_selector, own_groups
+from runtime.contract.groups.translate import PendingTranslation, at_last
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
-from runtime.driver.duties.groups_book import Book
-from runtime.driver.duties.groups_write import Bringing
-from runtime.driver.flows.takeover import Shared
-from runtime.groups.sides import Placed, Sides
+from runtime.driver.duties.groups_book import GroupSyncState
+from runtime.driver.duties.groups_write import GroupOffsetWriter
+from runtime.driver.flows.takeover import FlowContext
+from runtime.groups.sides import GroupOffsetSides, PlacedOffset
 from runtime.groups.translator import SEALING
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.queries.groups import Read, committed_by, list_groups
 from runtime.ledger.checkpoints import Checkpoints
-from runtime.ledger.consumer_times import Times
+from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.scan import TopicReplaced
 
 _SOURCE_TIMEOUT_S = 5.0  # short, because a failover must not wait for a lost source
@@ -37,17 +37,17 @@ _BROKER_TIMEOUT_S = 2.0
 _TRANSLATION_TIMEOUT_S = 10.0
 _POLL_S = 0.2
 
-Offsets = Mapping[Item, CommittedOffset]
+Offsets = Mapping[GroupPartition, CommittedOffset]
 Taken = Callable[[Iterable[str]], Collection[str]]
 
 
-class LastSync:
+class FinalGroupSync:
     """A LastSync runs the last translation of a flow's groups.
 
     `taken` returns those of the given topics that it covers.
     """
 
-    def __init__(self, job: JobSpec, flow: FlowSpec, shared: Shared, taken: Taken) -> None:
+    def __init__(self, job: JobSpec, flow: FlowSpec, shared: FlowContext, taken: Taken) -> None:
         self._flow = flow
         self._shared = shared
         self._router = router_of(job)
@@ -72,7 +72,7 @@ class LastSync:
             sides, placed = await self._translate(offsets, None)
         return await self._commit(offsets, sides, placed)
 
-    async def _source(self, read: Read, known: Set[str]) -> Cluster | None:
+    async def _source(self, read: Read, known: Set[str]) -> KafkaCluster | None:
         """Opens the source and reads its groups; returns None where no broker of it answering.
 
         A broker may be dead or hang: answers of the other brokers before the timeout are kept in `read`.
@@ -88,52 +88,58 @@ class LastSync:
                 await committed_by(source, known - groups, _BROKER_TIMEOUT_S, read)
         return answering
 
-    async def _checkpoints(self) -> dict[Item, CommittedOffset]:
+    async def _checkpoints(self) -> dict[GroupPartition, CommittedOffset]:
         """Returns the offsets that the source's groups were last seen to have committed. Raises WireError."""
         checkpoints = Checkpoints(self._shared.destination)
         await checkpoints.refresh()
         found = {
-            Item(key.group, key.topic, key.partition): CommittedOffset(one.source)
+            GroupPartition(key.group, key.topic, key.partition): CommittedOffset(one.source)
             for key, one in checkpoints.of_flow(self._flow.name).items()
             if one.state is not State.OURS and self._selects(key.group)
         }
         return self._covered(found)
 
-    def _committed(self, read: Read) -> dict[Item, CommittedOffset]:
+    def _committed(self, read: Read) -> dict[GroupPartition, CommittedOffset]:
         found = {
-            Item(group, *at): offset
+            GroupPartition(group, *at): offset
             for group, offsets in read.offsets.items()
             for at, offset in offsets.items()
         }
         return self._covered(found)
 
-    def _covered(self, found: Mapping[Item, CommittedOffset]) -> dict[Item, CommittedOffset]:
+    def _covered(
+        self, found: Mapping[GroupPartition, CommittedOffset]
+    ) -> dict[GroupPartition, CommittedOffset]:
         taken = self._covered_topics({item.topic for item in found})
         return {item: offset for item, offset in found.items() if item.topic in taken}
 
     def _selects(self, group: str) -> bool:
         return group not in self._own and self._selector.answer(group).taken
 
-    async def _translate(self, offsets: Offsets, source: Cluster | None) -> tuple[Sides, dict[Item, Placed]]:
+    async def _translate(
+        self, offsets: Offsets, source: KafkaCluster | None
+    ) -> tuple[GroupOffsetSides, dict[GroupPartition, PlacedOffset]]:
         """Translates the offsets, and waits for an offset map that is being written at this moment.
 
         Raises WireError.
         """
         by_time = self._flow.groups.mode == "timestamp"
-        times = Times(self._flow.name, source, self._shared.destination) if by_time else None
-        sides = Sides(self._flow.name, source, self._shared.destination, times)
+        times = ConsumerTimeTable(self._flow.name, source, self._shared.destination) if by_time else None
+        sides = GroupOffsetSides(self._flow.name, source, self._shared.destination, times)
         while True:
             await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
             news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}
             placed = await sides.place(news)
-            if not any(place.position == Pending(SEALING) for place in placed.values()):
+            if not any(place.position == PendingTranslation(SEALING) for place in placed.values()):
                 return sides, {item: _at_end(sides, item, place) for item, place in placed.items()}
             await asyncio.sleep(_POLL_S)
 
-    async def _commit(self, offsets: Offsets, sides: Sides, placed: Mapping[Item, Placed]) -> tuple[str, ...]:
+    async def _commit(
+        self, offsets: Offsets, sides: GroupOffsetSides, placed: Mapping[GroupPartition, PlacedOffset]
+    ) -> tuple[str, ...]:
         """Commits the translated offsets. It writes, so no timeout may cancel it."""
-        book, notes = Book(self._flow.name), dict[str, str]()
-        await Bringing(self._flow, self._shared.pulse, sides, book, offsets, notes).bring(placed)
+        book, notes = GroupSyncState(self._flow.name), dict[str, str]()
+        await GroupOffsetWriter(self._flow, self._shared.pulse, sides, book, offsets, notes).bring(placed)
         refused = sorted({item.group for item in placed if _state(book, item, offsets) is State.REFUSED})
         if refused:
             some = ", ".join(refused[:3]) + (" and more" if len(refused) > 3 else "")
@@ -141,7 +147,7 @@ class LastSync:
         return tuple(f"{what}: {why}" for what, why in notes.items())
 
 
-def _at_end(sides: Sides, item: Item, place: Placed) -> Placed:
+def _at_end(sides: GroupOffsetSides, item: GroupPartition, place: PlacedOffset) -> PlacedOffset:
     """Returns the translation of an offset when nothing more arrives.
 
     A group that is further than the copied records continues behind the last copied record.
@@ -154,5 +160,5 @@ def _at_end(sides: Sides, item: Item, place: Placed) -> Placed:
     return replace(place, position=position)
 
 
-def _state(book: Book, item: Item, offsets: Offsets) -> State | None:
+def _state(book: GroupSyncState, item: GroupPartition, offsets: Offsets) -> State | None:
     return book.seen(item, offsets[item].offset, 0.0).state

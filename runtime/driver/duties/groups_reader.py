@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.queries.groups import Committed, committed_by, list_groups
 
 Selects = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CommittedOffsetsSnapshot:
     """A Snapshot holds the committed offsets of one read. `failed` names what could not be read, and why."""
 
-    cluster: Cluster
+    cluster: KafkaCluster
     read_at: float
     offsets: Mapping[str, Committed] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
 
 
-class Reader:
+class CommittedOffsetsReader:
     """A Reader reads the groups of all flows at one source. Concurrent callers share one read.
 
     Each read covers the groups of every flow that has called before and not left.
@@ -30,7 +30,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._selects: dict[str, Selects] = {}
-        self._newest: Snapshot | None = None
+        self._newest: CommittedOffsetsSnapshot | None = None
         self._reading = asyncio.Lock()
 
     def leave(self, flow: str, selects: Selects) -> None:
@@ -38,7 +38,9 @@ class Reader:
         if self._selects.get(flow) == selects:
             del self._selects[flow]
 
-    async def read(self, cluster: Cluster, flow: str, selects: Selects, at_most_s: float) -> Snapshot:
+    async def read(
+        self, cluster: KafkaCluster, flow: str, selects: Selects, at_most_s: float
+    ) -> CommittedOffsetsSnapshot:
         """Returns offsets of all groups that the flow selects, at most `at_most_s` seconds old.
 
         Raises WireError.
@@ -53,11 +55,11 @@ class Reader:
                 newest = self._newest = await self._read(cluster, now_s)
             return newest
 
-    async def _read(self, cluster: Cluster, now_s: float) -> Snapshot:
+    async def _read(self, cluster: KafkaCluster, now_s: float) -> CommittedOffsetsSnapshot:
         selects = list(self._selects.values())
         listed = await list_groups(cluster)
         names = [name for name in listed.groups if any(one(name) for one in selects)]
         read = await committed_by(cluster, names)
         failed = [f"{group}: {why}" for group, why in read.failed.items()]
         failed += [f"broker {node}: {why}" for node, why in listed.missing.items()]
-        return Snapshot(cluster, now_s, read.offsets, tuple(failed))
+        return CommittedOffsetsSnapshot(cluster, now_s, read.offsets, tuple(failed))

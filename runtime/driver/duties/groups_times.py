@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from runtime.contract.spec import naming
-from runtime.driver.flows.takeover import Shared
+from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.slots.channel import post
-from runtime.ledger.consumer_times import Times
+from runtime.ledger.consumer_times import ConsumerTimeTable
 
 _PURPOSE = "groups"
 
 
-async def keep_times(shared: Shared, times: Times) -> None:
+async def keep_times(shared: FlowContext, times: ConsumerTimeTable) -> None:
     """Writes the timestamps that are not stored yet. Raises WireError, DriverFenced."""
     topic = (await shared.destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
     unstored = times.unsaid(len(topic.partitions))

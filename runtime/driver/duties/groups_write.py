@@ -14,17 +14,23 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtime.contract.groups.decisions import Item, Keep, Seen, Write, decide
-from runtime.contract.groups.translate import At
+from runtime.contract.groups.decisions import (
+    CommitDecision,
+    GroupOffsetState,
+    GroupPartition,
+    NoCommitDecision,
+    decide,
+)
+from runtime.contract.groups.translate import TranslatedOffset
 from runtime.contract.records import checkpoint
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.driver.duties.groups_book import Book, Entry
-from runtime.driver.leadership import Pulse
+from runtime.driver.duties.groups_book import GroupOffsetEntry, GroupSyncState
+from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
-from runtime.groups.sides import Placed, Sides
+from runtime.groups.sides import GroupOffsetSides, PlacedOffset
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
@@ -37,7 +43,7 @@ from runtime.kafka.queries.groups import (
     committed_by,
     list_groups,
 )
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 
 NOTE = "groups"
 ACTIVE = "a member of the group is connected at the destination"
@@ -53,18 +59,18 @@ _ACTIVE_CODES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PendingOffsetCommit:
     """This value is one offset to write. `said` is its checkpoint, and `last` is the checkpoint before."""
 
-    item: Item
-    place: Placed
-    write: Write
+    item: GroupPartition
+    place: PlacedOffset
+    write: CommitDecision
     said: Checkpoint
     last: Checkpoint | None
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DestinationGroups:
     """This value is the state of groups at the destination.
 
     It names the groups with members, the offsets that the others have committed, and the groups whose state
@@ -76,16 +82,16 @@ class Standing:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
-class Bringing:
-    """A Bringing object writes the translated offsets of one pass to the destination."""
+class GroupOffsetWriter:
+    """A GroupOffsetWriter object writes the translated offsets of one pass to the destination."""
 
     def __init__(
         self,
         flow: FlowSpec,
-        pulse: Pulse,
-        sides: Sides,
-        book: Book,
-        offsets: Mapping[Item, CommittedOffset],
+        pulse: Leadership,
+        sides: GroupOffsetSides,
+        book: GroupSyncState,
+        offsets: Mapping[GroupPartition, CommittedOffset],
         notes: dict[str, str],
     ) -> None:
         self._flow = flow
@@ -95,7 +101,7 @@ class Bringing:
         self._offsets = offsets
         self._notes = notes
 
-    async def bring(self, placed: Mapping[Item, Placed]) -> list[Item]:
+    async def bring(self, placed: Mapping[GroupPartition, PlacedOffset]) -> list[GroupPartition]:
         """Writes offsets and checkpoints, and returns the items that were written.
 
         Raises WireError, DriverFenced.
@@ -103,45 +109,51 @@ class Bringing:
         if not placed:
             return []
         standing = await self._standing(placed)
-        wanted: list[Wanted] = []
-        kept: dict[Item, Checkpoint] = {}
+        wanted: list[PendingOffsetCommit] = []
+        kept: dict[GroupPartition, Checkpoint] = {}
         for item, place in placed.items():
             decided = self._decide(item, place, standing)
-            if isinstance(decided, Wanted):
+            if isinstance(decided, PendingOffsetCommit):
                 wanted.append(decided)
             else:
                 kept[item] = decided
         await self._post_unwritten(kept)
         return await self._write(wanted) if wanted else []
 
-    async def _standing(self, placed: Mapping[Item, Placed]) -> Standing:
+    async def _standing(self, placed: Mapping[GroupPartition, PlacedOffset]) -> DestinationGroups:
         """Reads the state of those groups at the destination that have a translated offset.
 
         Raises WireError.
         """
-        groups = {item.group for item, place in placed.items() if isinstance(place.position, At)}
+        groups = {
+            item.group for item, place in placed.items() if isinstance(place.position, TranslatedOffset)
+        }
         if not groups:
-            return Standing()
+            return DestinationGroups()
         listed = (await list_groups(self._sides.destination)).groups
         active = {group for group in groups if group in listed and listed[group].state not in NO_MEMBERS}
         read = await committed_by(self._sides.destination, groups - active)
         if read.failed:
             group, why = next(iter(read.failed.items()))
             self._notes[NOTE] = f"offsets of {group} can't be read at {self._flow.destination}: {why}"
-        return Standing(frozenset(active), read.offsets, read.failed)
+        return DestinationGroups(frozenset(active), read.offsets, read.failed)
 
-    def _decide(self, item: Item, place: Placed, standing: Standing) -> Wanted | Checkpoint:
+    def _decide(
+        self, item: GroupPartition, place: PlacedOffset, standing: DestinationGroups
+    ) -> PendingOffsetCommit | Checkpoint:
         """Returns the offset to write, or the checkpoint of an offset that must not be written now."""
         last = self._sides.last(item)
         source = self._offsets[item].offset
-        if isinstance(place.position, At) and item.group in standing.unknown:
+        if isinstance(place.position, TranslatedOffset) and item.group in standing.unknown:
             # An offset must not be written while the group's state at the destination is unknown.
-            return _unwritten(last, place, source, Keep(State.PENDING, why=standing.unknown[item.group]))
+            return _unwritten(
+                last, place, source, NoCommitDecision(State.PENDING, why=standing.unknown[item.group])
+            )
         there = standing.offsets.get(item.group, {})
         stands = there[place.at].offset if place.at in there else None
         wrote = self._sides.wrote(item.group, place.at)
-        decision = decide(place.position, Seen(source, stands, wrote, last), _now_ms())
-        if isinstance(decision, Keep):
+        decision = decide(place.position, GroupOffsetState(source, stands, wrote, last), _now_ms())
+        if isinstance(decision, NoCommitDecision):
             return _unwritten(last, place, source, decision)
         if item.group in standing.active:
             return _unwritten(last, place, source, _refusal(decision, ACTIVE))
@@ -160,9 +172,9 @@ class Bringing:
             by_time=_by_time(place),
             floor=_floor(place),
         )
-        return Wanted(item, place, decision, said, last)
+        return PendingOffsetCommit(item, place, decision, said, last)
 
-    async def _write(self, wanted: list[Wanted]) -> list[Item]:
+    async def _write(self, wanted: list[PendingOffsetCommit]) -> list[GroupPartition]:
         """Writes the checkpoints, commits the offsets, and returns the items that were committed.
 
         Raises WireError, DriverFenced.
@@ -177,7 +189,7 @@ class Bringing:
             by_group.setdefault(one.item.group, {})[one.place.at] = offset
         await self._pulse.still()
         outcomes = await commit_many(self._sides.destination, by_group)
-        refused: dict[Item, Checkpoint] = {}
+        refused: dict[GroupPartition, Checkpoint] = {}
         done = []
         for one in wanted:
             code = self._error_code(outcomes[one.item.group], one)
@@ -191,7 +203,7 @@ class Bringing:
         await self._post_and_note(refused)
         return done
 
-    def _error_code(self, outcome: Outcome, one: Wanted) -> ErrorCode | None:
+    def _error_code(self, outcome: Outcome, one: PendingOffsetCommit) -> ErrorCode | None:
         """Returns the error code of one commit, or None without a response, because the commit may have
         happened.
 
@@ -207,18 +219,18 @@ class Bringing:
             self._notes[NOTE] = f"{where}: {code.name}"
         return code
 
-    def _note_written(self, one: Wanted) -> None:
+    def _note_written(self, one: PendingOffsetCommit) -> None:
         entry = self._entry(one.item)
         entry.state = entry.posted_state = State.TRANSLATED
         entry.posted_ms = one.said.at_ms
         self._book.wrote(one.item, entry, clamped=one.write.clamped, now_s=_now_s())
 
-    async def _post_unwritten(self, kept: Mapping[Item, Checkpoint]) -> None:
+    async def _post_unwritten(self, kept: Mapping[GroupPartition, Checkpoint]) -> None:
         """Writes checkpoints of offsets that are not committed: at once after a change of state, else at
         the declared interval.
         """
         every_ms = self._flow.checkpoints_every_ms
-        due: dict[Item, Checkpoint] = {}
+        due: dict[GroupPartition, Checkpoint] = {}
         for item, one in kept.items():
             entry = self._entry(item)
             entry.state = one.state
@@ -227,7 +239,7 @@ class Bringing:
                 due[item] = one
         await self._post_and_note(due)
 
-    async def _post_and_note(self, due: Mapping[Item, Checkpoint]) -> None:
+    async def _post_and_note(self, due: Mapping[GroupPartition, Checkpoint]) -> None:
         """Writes checkpoints and keeps their state. Raises WireError, DriverFenced."""
         if not due:
             return
@@ -238,22 +250,26 @@ class Bringing:
             entry.state = entry.posted_state = one.state
             entry.posted_ms = one.at_ms
 
-    async def _post(self, said: Mapping[Item, Checkpoint]) -> None:
+    async def _post(self, said: Mapping[GroupPartition, Checkpoint]) -> None:
         records = [
-            Record(checkpoint.encode_key(CheckpointKey(self._flow.name, *item)), checkpoint.encode(one))
+            InternalRecord(
+                checkpoint.encode_key(CheckpointKey(self._flow.name, *item)), checkpoint.encode(one)
+            )
             for item, one in said.items()
         ]
         await post(self._sides.destination, naming.CHECKPOINTS, records, purpose=NOTE)
 
-    def _entry(self, item: Item) -> Entry:
+    def _entry(self, item: GroupPartition) -> GroupOffsetEntry:
         return self._book.seen(item, self._offsets[item].offset, _now_s())
 
 
-def _refusal(write: Write, why: str) -> Keep:
-    return Keep(State.REFUSED, write.offset, write.clamped, why)
+def _refusal(write: CommitDecision, why: str) -> NoCommitDecision:
+    return NoCommitDecision(State.REFUSED, write.offset, write.clamped, why)
 
 
-def _unwritten(last: Checkpoint | None, place: Placed, source: int, keep: Keep) -> Checkpoint:
+def _unwritten(
+    last: Checkpoint | None, place: PlacedOffset, source: int, keep: NoCommitDecision
+) -> Checkpoint:
     """Returns the checkpoint of an offset that is not written now; it keeps what was written before."""
     return Checkpoint(
         source=source,
@@ -272,11 +288,11 @@ def _unwritten(last: Checkpoint | None, place: Placed, source: int, keep: Keep) 
     )
 
 
-def _by_time(place: Placed) -> bool:
-    return isinstance(place.position, At) and place.position.by_time
+def _by_time(place: PlacedOffset) -> bool:
+    return isinstance(place.position, TranslatedOffset) and place.position.by_time
 
 
-def _floor(place: Placed) -> int:
+def _floor(place: PlacedOffset) -> int:
     return place.floor if place.floor is not None else -1
 
 

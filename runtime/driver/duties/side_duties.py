@@ -14,13 +14,13 @@ from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import SlotReport
 from runtime.contract.spec import internal_topics, naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
-from runtime.driver.clusters import Clusters
+from runtime.driver.clusters import DriverClusters
 from runtime.driver.destination import ensure
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries.partitions import offset_commit
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 
 _RETRY_S = 5.0
 _REFUSED_RETRY_S = 60.0
@@ -32,7 +32,7 @@ class SideDuties:
     What is denied or fails is noted in `notes` and retried; it never stops the flow.
     """
 
-    def __init__(self, spec: JobSpec, flow: FlowSpec, clusters: Clusters) -> None:
+    def __init__(self, spec: JobSpec, flow: FlowSpec, clusters: DriverClusters) -> None:
         self.notes: dict[str, str] = {}
         self._spec = spec
         self._flow = flow
@@ -63,7 +63,7 @@ class SideDuties:
         cluster = await self._clusters.cluster(self._flow.source)
         name = self._flow.name
         beat = Heartbeat(name, self._spec.job, cluster.cluster_id, int(time.time() * 1000))
-        record = Record(heartbeat.encode_key(name), heartbeat.encode(beat))
+        record = InternalRecord(heartbeat.encode_key(name), heartbeat.encode(beat))
         await post(cluster, naming.HEARTBEATS, [record], purpose="heartbeat")
 
     async def origin_commits(self, reports: Callable[[], Iterable[SlotReport]]) -> None:

@@ -25,7 +25,7 @@ from runtime.contract.records.ledger import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, Latest, Start
-from runtime.driver.flows.takeover import Shared
+from runtime.driver.flows.takeover import FlowContext
 from runtime.kafka.errors import WireError
 from runtime.ledger.start_positions import commit_first_positions
 
@@ -77,7 +77,7 @@ def starts(
 
 async def commit_begun(
     spec: FlowSpec,
-    shared: Shared,
+    shared: FlowContext,
     number: int,
     first: Mapping[PartitionKey, Progress],
     awaited: Collection[str],

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.selection import Names
-from runtime.driver.flows.takeover import Shared
-from runtime.kafka.cluster import Cluster
+from runtime.contract.spec.selection import NamePatterns
+from runtime.driver.flows.takeover import FlowContext
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 
 
 @dataclass(slots=True)
-class Draining:
+class DrainingTopics:
     """A Draining object names the topics of a flow that are promoted on their own and still copied.
 
     The consumer groups of `topics` are still synced. `turn` is a lock: one task at a time commits the flow's
@@ -33,18 +33,22 @@ class Draining:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-def begun(spec: FlowSpec, shared: Shared, patterns: Collection[str], closed: Iterable[str]) -> frozenset[str]:
+def begun(
+    spec: FlowSpec, shared: FlowContext, patterns: Collection[str], closed: Iterable[str]
+) -> frozenset[str]:
     """Returns the topics that match these patterns and that the flow has copied before.
 
     A topic that was never copied is not started, because its name is promoted. Topics that match `closed`
     patterns are promoted already.
     """
-    wanted, done = Names(patterns), Names(closed)
+    wanted, done = NamePatterns(patterns), NamePatterns(closed)
     known = {key.topic for key in shared.ledger.all_progress(spec.name)}
     return frozenset(topic for topic in known if wanted.match(topic) and not done.match(topic))
 
 
-async def left(spec: FlowSpec, shared: Shared, source: Cluster, keys: Collection[PartitionKey]) -> int:
+async def left(
+    spec: FlowSpec, shared: FlowContext, source: KafkaCluster, keys: Collection[PartitionKey]
+) -> int:
     """Returns how many records are not copied yet, up to the last stable offsets; heartbeats are not counted.
 
     A partition without progress counts as one record. Raises WireError.

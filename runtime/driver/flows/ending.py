@@ -16,28 +16,28 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import GenerationKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.driver.duties.groups_last import LastSync
+from runtime.driver.duties.groups_last import FinalGroupSync
 from runtime.driver.flows.draining import begun, left
-from runtime.driver.flows.flow import FlowWork
+from runtime.driver.flows.flow import DriverFlow
 
 ENDED = ("promoted", "failed_over")
 ENDING = "its groups are translated a last time"
 _POLL_S = 0.3
 
 
-class EndingFlow(FlowWork):
+class EndingFlow(DriverFlow):
     """An EndingFlow drains a flow that is promoted, stops its slots, and translates its groups a last
     time.
     """
 
     def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
         super().__init__(spec, job, *more)
-        self._last_sync = LastSync(job, spec, self._shared, self.taken)
+        self._last_sync = FinalGroupSync(job, spec, self._shared, self.taken)
         self._draining = spec.state == "promoted"
         self._ended = False
         self._behind = 0
 
-    def inherit(self, before: FlowWork) -> None:
+    def inherit(self, before: DriverFlow) -> None:
         super().inherit(before)
         if isinstance(before, EndingFlow):
             self._draining, self._ended = before._draining, before._ended

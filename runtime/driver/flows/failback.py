@@ -12,7 +12,15 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from runtime.contract.records.failback import Begun, Here, begin, may_turn, single_before, strangers, turned
+from runtime.contract.records.failback import (
+    FailbackStart,
+    PartitionBounds,
+    begin,
+    may_turn,
+    single_before,
+    strangers,
+    turned,
+)
 from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
@@ -30,18 +38,18 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.orphans import orphan_before
-from runtime.driver.flows.takeover import Shared, wish
-from runtime.kafka.cluster import Cluster
+from runtime.driver.flows.takeover import FlowContext, wish
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.fetch.once import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
-from runtime.ledger.ledger import Ledger, Undecided
-from runtime.ledger.maps import Maps
-from runtime.ledger.orphans import NotEnded
+from runtime.ledger.ledger import Ledger, UndecidedProgress
+from runtime.ledger.maps import OffsetMapReader
+from runtime.ledger.orphans import FlowNotEnded
 
 STRANGER = "written there while the flow had ended"
 _TRANSACTION_SIZE = 4 << 20
@@ -50,7 +58,7 @@ Records = dict[LedgerKey, LedgerValue | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Opposite:
+class OppositeFlowLedger:
     """An Opposite holds what the ledger at the flow's source states about the flow in the other direction.
 
     The keys are the flow's own partitions. `topics` are the opposite's own topics: the names at the flow's
@@ -70,8 +78,8 @@ class Opposite:
 async def turn(
     spec: FlowSpec,
     opposite: str | None,
-    shared: Shared,
-    source: Cluster,
+    shared: FlowContext,
+    source: KafkaCluster,
     wanted: Mapping[PartitionKey, AssignedPartition],
 ) -> None:
     """Prepares a failback before any partition is assigned under this generation.
@@ -91,10 +99,10 @@ async def turn(
         raise WireError(f"{opposite}, the way it comes back by, is {_opposite_state(theirs.generation)}")
     try:
         await orphan_before(opposite, spec.destination, spec.source, shared)
-    except NotEnded as waits:
+    except FlowNotEnded as waits:
         raise WireError(str(waits)) from waits
     theirs = await read_opposite(spec, opposite, source)
-    names = Names(spec.promoted)
+    names = NamePatterns(spec.promoted)
     promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
     known = [one for one in wanted.values() if theirs.knows(one)]
     known += await _partitions_at_both(source, shared.destination, theirs, promoted)
@@ -109,7 +117,11 @@ async def turn(
 
 
 async def begin_late(
-    spec: FlowSpec, opposite: str | None, shared: Shared, source: Cluster, new: list[AssignedPartition]
+    spec: FlowSpec,
+    opposite: str | None,
+    shared: FlowContext,
+    source: KafkaCluster,
+    new: list[AssignedPartition],
 ) -> list[AssignedPartition]:
     """Starts partitions that could not be copied yet when the failback began.
 
@@ -124,32 +136,35 @@ async def begin_late(
     return [one for one in new if not theirs.knows(one)]
 
 
-async def read_opposite(spec: FlowSpec, opposite: str, source: Cluster) -> Opposite:
+async def read_opposite(spec: FlowSpec, opposite: str, source: KafkaCluster) -> OppositeFlowLedger:
     """Reads what the ledger at the flow's source states about the flow in the other direction.
 
     Raises WireError.
     """
     if (await source.topics([naming.LEDGER]))[naming.LEDGER].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return Opposite(None, {}, {}, {})
+        return OppositeFlowLedger(None, {}, {}, {})
     ledger = await Ledger.open(source)
-    maps = Maps(source, ledger)
+    maps = OffsetMapReader(source, ledger)
     await maps.refresh(opposite)
     progress: dict[PartitionKey, Progress] = {}
     found: dict[PartitionKey, OffsetMap] = {}
     topics: dict[PartitionKey, str] = {}
     for theirs in ledger.all_progress(opposite):
         state = ledger.progress(theirs)
-        if isinstance(state, Undecided) or state is None or maps.sealing(theirs, state):
+        if isinstance(state, UndecidedProgress) or state is None or maps.sealing(theirs, state):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {opposite} ended")
         offsets = maps.get(theirs)
         if offsets is not None and not is_reserved(theirs.topic):
             mine = PartitionKey(spec.name, state.destination_topic, theirs.partition)
             progress[mine], found[mine], topics[mine] = state, offsets, theirs.topic
-    return Opposite(ledger.generation(opposite), progress, found, topics)
+    return OppositeFlowLedger(ledger.generation(opposite), progress, found, topics)
 
 
 async def _partitions_at_both(
-    source: Cluster, destination: Cluster, theirs: Opposite, keys: Collection[PartitionKey]
+    source: KafkaCluster,
+    destination: KafkaCluster,
+    theirs: OppositeFlowLedger,
+    keys: Collection[PartitionKey],
 ) -> list[AssignedPartition]:
     """Returns those partitions of separately promoted topics that exist at both sides.
 
@@ -174,9 +189,9 @@ def _opposite_state(opposite: Generation) -> str:
 
 async def _begin_partitions(
     spec: FlowSpec,
-    shared: Shared,
-    source: Cluster,
-    theirs: Opposite,
+    shared: FlowContext,
+    source: KafkaCluster,
+    theirs: OppositeFlowLedger,
     partitions: list[AssignedPartition],
     mine: Generation,
 ) -> None:
@@ -188,7 +203,7 @@ async def _begin_partitions(
     now_ms = int(time.time() * 1000)
     for one, sides in (await _sides(source, shared.destination, partitions)).items():
         before = shared.ledger.progress(one.key)
-        if isinstance(before, Undecided):
+        if isinstance(before, UndecidedProgress):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {one.topic}-{one.partition} stands")
         begun = begin(
             before,
@@ -213,7 +228,9 @@ async def _begin_partitions(
         await _commit(shared, spec.name, records)
 
 
-def _records(key: PartitionKey, begun: Begun, strangers: Iterable[tuple[int, int]], now_ms: int) -> Records:
+def _records(
+    key: PartitionKey, begun: FailbackStart, strangers: Iterable[tuple[int, int]], now_ms: int
+) -> Records:
     """Returns the ledger records of one partition.
 
     Records that other producers wrote at the flow's source meanwhile are recorded as orphaned, never skipped
@@ -229,8 +246,8 @@ def _records(key: PartitionKey, begun: Begun, strangers: Iterable[tuple[int, int
 
 
 async def _sides(
-    source: Cluster, destination: Cluster, partitions: Iterable[AssignedPartition]
-) -> dict[AssignedPartition, Here]:
+    source: KafkaCluster, destination: KafkaCluster, partitions: Iterable[AssignedPartition]
+) -> dict[AssignedPartition, PartitionBounds]:
     """Returns the topic ids and the offset bounds of each partition at both clusters. Raises WireError."""
     listed = list(partitions)
     at_source = {one: TopicPartition(one.topic, one.partition) for one in listed}
@@ -240,7 +257,7 @@ async def _sides(
     source_topics = await source.topics({one.topic for one in listed}, fresh=True)
     mirrors = await destination.topics({one.destination_topic for one in listed}, fresh=True)
     return {
-        one: Here(
+        one: PartitionBounds(
             source_topic_id=source_topics[one.topic].id,
             source_start=starts[at_source[one]],
             destination_topic=one.destination_topic,
@@ -251,7 +268,7 @@ async def _sides(
     }
 
 
-async def _commit(shared: Shared, flow: str, records: Records) -> None:
+async def _commit(shared: FlowContext, flow: str, records: Records) -> None:
     await shared.pulse.still()
     await shared.writer.commit(records)
     await shared.ledger.decided(flow)

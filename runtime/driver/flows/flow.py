@@ -19,17 +19,17 @@ from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.beginning import commit_begun, old_to_it, selection, starts
-from runtime.driver.flows.draining import Draining
+from runtime.driver.flows.draining import DrainingTopics
 from runtime.driver.flows.failback import begin_late, turn
 from runtime.driver.flows.restart import restart
-from runtime.driver.flows.takeover import Shared, take_over
+from runtime.driver.flows.takeover import FlowContext, take_over
 from runtime.driver.slots.channel import pause
-from runtime.driver.topics.discovery import Mirror, discover, taken_by
-from runtime.driver.topics.mirrors import Mirrors
-from runtime.kafka.cluster import Cluster
+from runtime.driver.topics.discovery import MirrorTopic, discover, taken_by
+from runtime.driver.topics.mirrors import MirrorTopicManager
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.ledger.scan import READ_FAILURES
 from runtime.ledger.start_positions import first_positions
 from runtime.slot.log import log_event
@@ -38,22 +38,22 @@ _RETRY_S, _MAX_RETRY_S = 0.3, 10.0
 _NO_FOLLOW_S = 3600.0
 
 
-class FlowWork:
+class DriverFlow:
     """A FlowWork runs one flow until cancelled.
 
     `generation` is set once this driver has taken the flow over; `partitions` are those that slots must copy.
     """
 
-    def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: Shared) -> None:
+    def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: FlowContext) -> None:
         self.spec = spec
         self.generation: int | None = None
         self.partitions: dict[PartitionKey, AssignedPartition] = {}
         self.accepted: frozenset[PartitionKey] = frozenset()
-        self.draining = Draining()
+        self.draining = DrainingTopics()
         self._router = router
         self._opposite = opposite_of(job, spec)
         self._shared = shared
-        self._mirrors = Mirrors(spec, job, router, shared.clusters, shared.pulse)
+        self._mirrors = MirrorTopicManager(spec, job, router, shared.clusters, shared.pulse)
         self._initial: frozenset[str] | None = None
         self._follow_now = asyncio.Event()
         self._cluster_ids = ("", "")
@@ -63,7 +63,7 @@ class FlowWork:
         self._why = ""
         self._notes: tuple[str, ...] = ()
 
-    def inherit(self, before: FlowWork) -> None:
+    def inherit(self, before: DriverFlow) -> None:
         """Continues from the state of an older version of the same flow, so that it is not taken over
         again.
         """
@@ -83,7 +83,7 @@ class FlowWork:
         return self.spec.name
 
     @property
-    def shared(self) -> Shared:
+    def shared(self) -> FlowContext:
         """The objects of the job that the flow's side duties need."""
         return self._shared
 
@@ -186,7 +186,7 @@ class FlowWork:
                 self._why = ""
                 return
 
-    async def _source(self) -> Cluster:
+    async def _source(self) -> KafkaCluster:
         """Opens the source cluster.
 
         A flow that is paused or failed over is taken over without it. Raises WireError.
@@ -279,7 +279,7 @@ class FlowWork:
         self._shared.changed()
         return True
 
-    def _assignable(self, mirrors: tuple[Mirror, ...]) -> dict[PartitionKey, AssignedPartition]:
+    def _assignable(self, mirrors: tuple[MirrorTopic, ...]) -> dict[PartitionKey, AssignedPartition]:
         """Returns the partitions of mirrors whose limits are known; failed mirrors are retried later."""
         wanted: dict[PartitionKey, AssignedPartition] = {}
         unknown: set[str] = set()
@@ -301,7 +301,7 @@ class FlowWork:
         return wanted
 
     async def _begin_new_partitions(
-        self, source: Cluster, wanted: Mapping[PartitionKey, AssignedPartition]
+        self, source: KafkaCluster, wanted: Mapping[PartitionKey, AssignedPartition]
     ) -> None:
         """Commits first positions of partitions without progress before any of them is copied (R1).
 
@@ -355,5 +355,5 @@ class FlowWork:
             self._shared.changed()
 
 
-def _partition_counts(topics: Mapping[str, Topic]) -> dict[str, int]:
+def _partition_counts(topics: Mapping[str, TopicMetadata]) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is ErrorCode.NONE}

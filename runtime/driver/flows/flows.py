@@ -13,12 +13,12 @@ from runtime.contract.records.ledger import GenerationKey, LedgerKey, LedgerValu
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
 from runtime.driver.flows.ending import ENDED, EndingFlow
-from runtime.driver.flows.flow import FlowWork
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.promoting import PromotingFlow
-from runtime.driver.flows.takeover import Shared
+from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.log import say
 from runtime.driver.slots.membership import Membership
-from runtime.driver.tasks import Tasks
+from runtime.driver.tasks import BackgroundTasks
 from runtime.ledger.ledger_writer import fence
 from runtime.ledger.scan import READ_FAILURES
 
@@ -26,13 +26,17 @@ _RELEASE_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 
 
-class Flows:
-    """A Flows object owns the flows of a job and applies each new spec to them."""
+class FlowManager:
+    """A FlowManager object owns the flows of a job and applies each new spec to them."""
 
     def __init__(
-        self, shared: Shared, membership: Membership, tasks: Tasks, began: Callable[[FlowWork], None]
+        self,
+        shared: FlowContext,
+        membership: Membership,
+        tasks: BackgroundTasks,
+        began: Callable[[DriverFlow], None],
     ) -> None:
-        self.by_name: dict[str, FlowWork] = {}
+        self.by_name: dict[str, DriverFlow] = {}
         self._shared = shared
         self._membership = membership
         self._tasks = tasks
@@ -43,7 +47,7 @@ class Flows:
         """Returns the status of each flow."""
         return [flow.view() for flow in self.by_name.values()]
 
-    def all(self) -> list[FlowWork]:
+    def all(self) -> list[DriverFlow]:
         """Returns all flows of the job."""
         return list(self.by_name.values())
 
@@ -93,15 +97,15 @@ class Flows:
             await self._stop_task(name)
         await self._stop_generations([flow.name for flow in self.all() if flow.copies])
 
-    def _create(self, flow: FlowSpec, spec: JobSpec) -> FlowWork:
+    def _create(self, flow: FlowSpec, spec: JobSpec) -> DriverFlow:
         return _kind(flow)(flow, spec, router_of(spec), self._shared)
 
-    def _start(self, flow: FlowWork) -> None:
+    def _start(self, flow: DriverFlow) -> None:
         self.by_name[flow.name] = flow
         self._running[flow.name] = self._tasks.spawn(flow.run(), f"flow {flow.name}")
         self._began(flow)
 
-    async def _edit(self, before: FlowWork, flow: FlowSpec, spec: JobSpec) -> None:
+    async def _edit(self, before: DriverFlow, flow: FlowSpec, spec: JobSpec) -> None:
         """Replaces a flow by its new version; even an unchanged flow may get other topic names after
         another flow's route changed.
         """
@@ -154,10 +158,10 @@ class Flows:
             await self._tasks.end(task)
 
 
-def _kind(flow: FlowSpec) -> type[FlowWork]:
+def _kind(flow: FlowSpec) -> type[DriverFlow]:
     if flow.state in ENDED:
         return EndingFlow
-    return PromotingFlow if flow.promoted and flow.state == "active" else FlowWork
+    return PromotingFlow if flow.promoted and flow.state == "active" else DriverFlow
 
 
 def _starts_over(before: FlowSpec, after: FlowSpec) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from runtime.driver.flows.takeover import Shared
-from runtime.ledger.orphans import Marks, leave_orphans
+from runtime.driver.flows.takeover import FlowContext
+from runtime.ledger.orphans import OrphanMarks, leave_orphans
 
 FAILBACK = "failback"
 
 
-async def orphan_before(flow: str, source: str, destination: str, shared: Shared) -> Marks:
+async def orphan_before(flow: str, source: str, destination: str, shared: FlowContext) -> OrphanMarks:
     """Records the uncopied records of `flow` as orphaned and returns the marks.
 
     `flow` is the original flow, with its own source and destination; its ledger is at `destination`, where

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.selection import Names
-from runtime.driver.duties.groups_last import LastSync
+from runtime.contract.spec.selection import NamePatterns
+from runtime.driver.duties.groups_last import FinalGroupSync
 from runtime.driver.flows.draining import begun, left
-from runtime.driver.flows.flow import FlowWork
+from runtime.driver.flows.flow import DriverFlow
 
 _POLL_S = 0.5
 
 
-class PromotingFlow(FlowWork):
+class PromotingFlow(DriverFlow):
     """A PromotingFlow copies a flow and promotes the topics that its spec names."""
 
     def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
@@ -37,7 +37,7 @@ class PromotingFlow(FlowWork):
 
     @property
     def promoted(self) -> Collection[PartitionKey]:
-        names = Names(self._promoted)
+        names = NamePatterns(self._promoted)
         progress = self._shared.ledger.all_progress(self.name) if self._promoted else {}
         return [key for key in progress if names.match(key.topic)]
 
@@ -104,7 +104,9 @@ class PromotingFlow(FlowWork):
         if last.promoting:
             topics = begun(self.spec, self._shared, last.promoting, last.promoted)
             async with self.draining.turn:
-                self._group_notes = await LastSync(self._job, self.spec, self._shared, lambda _: topics).run()
+                self._group_notes = await FinalGroupSync(
+                    self._job, self.spec, self._shared, lambda _: topics
+                ).run()
             last = replace(last, promoted=[*last.promoted, *last.promoting], promoting=[])
             await self._commit_generation(last)
         self._promoted = last.promoted

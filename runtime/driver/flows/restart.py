@@ -21,19 +21,19 @@ from runtime.contract.records.ledger import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, Start
-from runtime.driver.flows.takeover import Shared, wish
-from runtime.kafka.cluster import Cluster
+from runtime.driver.flows.takeover import FlowContext, wish
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.ledger import Undecided
+from runtime.ledger.ledger import UndecidedProgress
 from runtime.ledger.start_positions import first_positions, names
 
 
 async def restart(
     spec: FlowSpec,
-    shared: Shared,
-    source: Cluster,
+    shared: FlowContext,
+    source: KafkaCluster,
     partitions: Iterable[AssignedPartition],
     *,
     ledger_lost: bool,
@@ -78,13 +78,13 @@ def _named_partitions(
     return [one for one in data if ledger_lost or names(start, TopicPartition(one.topic, one.partition))]
 
 
-def _progress_after_restart(shared: Shared, key: PartitionKey, first: Progress, now_ms: int) -> Progress:
+def _progress_after_restart(shared: FlowContext, key: PartitionKey, first: Progress, now_ms: int) -> Progress:
     """Returns the progress with which a partition starts over."""
     before = shared.ledger.progress(key)
     match before:
         case None:
             return first
-        case Undecided():
+        case UndecidedProgress():
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {key.topic}-{key.partition} stands")
         case Progress():
             return start_over(

@@ -15,10 +15,10 @@ from runtime.contract.records.failback import taken_up
 from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec.assignment import transactional_ids
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, State
-from runtime.driver.clusters import Clusters
-from runtime.driver.leadership import Pulse
+from runtime.driver.clusters import DriverClusters
+from runtime.driver.leadership import Leadership
 from runtime.driver.writer import DriverWriter
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.ledger_writer import fence
 
@@ -27,7 +27,7 @@ _NO_GENERATION = Generation(0, "", "stopped", "", [], "", "", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class FlowContext:
     """A Shared object holds what all flows of a job use.
 
     `generations` maps flows to their generations in the job's last heartbeat. `holds` returns whether a slot
@@ -39,18 +39,18 @@ class Shared:
     slots: int
     generations: Mapping[str, int]
     settings: CopySettings
-    clusters: Clusters
-    destination: Cluster
+    clusters: DriverClusters
+    destination: KafkaCluster
     ledger: Ledger
     writer: DriverWriter
-    pulse: Pulse
+    pulse: Leadership
     changed: Callable[[], None]
     holds: Callable[[str, Collection[str] | None], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
-    """A TakenOver value is the result of a takeover."""
+class TakeoverResult:
+    """A TakeoverResult value is the result of a takeover."""
 
     number: int
     source_cluster_id: str
@@ -59,13 +59,13 @@ class TakenOver:
 
 async def take_over(
     spec: FlowSpec,
-    shared: Shared,
+    shared: FlowContext,
     source_cluster_id: str,
     waits: Callable[[str], None],
     *,
     state: State | None = None,
     note: str = "",
-) -> TakenOver:
+) -> TakeoverResult:
     """Writes the generation record, then fences every id of the generation before until none can still write
     (fencing 3 and 4).
 
@@ -102,7 +102,7 @@ async def take_over(
     if older:  # they were listed until now so that the next driver would fence them if this one died before
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
     await shared.ledger.decided(spec.name)
-    return TakenOver(record.number, record.source_cluster_id, lost)
+    return TakeoverResult(record.number, record.source_cluster_id, lost)
 
 
 def wish(spec: FlowSpec) -> str:
@@ -119,7 +119,7 @@ def _still_promoted(spec: FlowSpec, patterns: Collection[str]) -> list[str]:
     return [one for one in patterns if one in spec.promoted]
 
 
-def _is_ledger_lost(flow: str, before: Generation | None, shared: Shared) -> bool:
+def _is_ledger_lost(flow: str, before: Generation | None, shared: FlowContext) -> bool:
     """Returns whether the ledger lost the flow: the job's heartbeat named a generation that the ledger does
     not hold.
 
@@ -131,6 +131,6 @@ def _is_ledger_lost(flow: str, before: Generation | None, shared: Shared) -> boo
     return before.note == LEDGER_LOST and not shared.ledger.all_progress(flow)
 
 
-def _transactional_ids(flow: str, shared: Shared) -> list[str]:
+def _transactional_ids(flow: str, shared: FlowContext) -> list[str]:
     slots = range(shared.slots)
     return [one for slot in slots for one in transactional_ids(shared.job, slot, flow, shared.settings)]

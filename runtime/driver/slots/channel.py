@@ -1,7 +1,7 @@
 """This module connects driver and slots: commands in the control topic, reports in the status topic.
 
 Both topics are at the destination, which every slot must reach anyway: no further connection has to be
-opened, and the security of the clusters covers the channel. `post` writes records, and a `Tail` reads a
+opened, and the security of the clusters covers the channel. `post` writes records, and a `TopicTail` reads a
 topic.
 """
 
@@ -11,9 +11,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from runtime.batch import Batch, BatchFailure, Where, walk
+from runtime.batch import Batch, BatchFailure, PartitionLocation, walk
 from runtime.driver.log import say
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.fetch.once import fetch_once
@@ -21,7 +21,7 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import log_start, offsets_of
 from runtime.ledger.ledger_writer import BATCH_BYTES, send
-from runtime.ledger.records import Record, StoredRecord, build, chunks, plain, read
+from runtime.ledger.records import InternalRecord, StoredRecord, build, chunks, plain, read
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20
@@ -35,9 +35,9 @@ def at(topic: str, partition: int = _PARTITION) -> TopicPartition:
 
 
 async def post(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     topic: str,
-    records: Sequence[Record],
+    records: Sequence[InternalRecord],
     purpose: str = "post",
     partition: int = _PARTITION,
 ) -> None:
@@ -51,12 +51,12 @@ async def post(
         )
 
 
-async def end_of(cluster: Cluster, topic: str) -> int:
+async def end_of(cluster: KafkaCluster, topic: str) -> int:
     """Returns the end offset of the topic: later records are written at or after it. Raises WireError."""
     return (await offsets_of(cluster, {at(topic): LATEST}))[at(topic)]
 
 
-class Skipped:
+class UnreadableRecordCounter:
     """A Skipped object counts the records of a topic that can't be read, for the status and the log.
 
     A record that can't be read stops nothing, because any writer of the topic could write one.
@@ -88,18 +88,20 @@ class Skipped:
             say(f"{self._note} ({self.count} in all)")
 
 
-class Tail:
+class TopicTail:
     """A Tail reads the non-transactional records of a topic from an offset on, as the topic grows.
 
     All commands and reports are such records.
     """
 
-    def __init__(self, cluster: Cluster, topic: str, offset: int, skipped: Skipped | None = None) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, topic: str, offset: int, skipped: UnreadableRecordCounter | None = None
+    ) -> None:
         self._cluster = cluster
         self._topic = topic
         self._offset = offset
         self._purpose = f"tail {topic}"
-        self.skipped = skipped if skipped is not None else Skipped(topic)
+        self.skipped = skipped if skipped is not None else UnreadableRecordCounter(topic)
         self._topic_id: bytes | None = None
 
     async def read(self) -> list[StoredRecord]:
@@ -120,7 +122,7 @@ class Tail:
         if answer.error is not ErrorCode.NONE:
             raise BrokerError(answer.error, self._topic)
         self._topic_id = answer.topic_id
-        walked = walk(answer.records, Where(self._topic, _PARTITION))
+        walked = walk(answer.records, PartitionLocation(self._topic, _PARTITION))
         found: list[StoredRecord] = []
         for batch in walked.sets:
             if isinstance(batch, Batch) and batch.next_offset > self._offset:
@@ -134,7 +136,7 @@ class Tail:
         bound.
         """
         try:
-            return read(batch, Where(self._topic, _PARTITION))
+            return read(batch, PartitionLocation(self._topic, _PARTITION))
         except BatchFailure as failure:
             self.skipped.add(batch.base_offset, failure.why)
             return []

@@ -15,13 +15,13 @@ from runtime.contract.records.status import PartitionState
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
-from runtime.driver.flows.flow import FlowWork
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.jvm import JvmSilent
 from runtime.driver.log import say
-from runtime.driver.slots.channel import Skipped, Tail
-from runtime.driver.slots.keeper import SlotKeeper, Surroundings
-from runtime.driver.slots.rates import Rates
-from runtime.driver.tasks import Tasks
+from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
+from runtime.driver.slots.keeper import DriverContext, SlotKeeper
+from runtime.driver.slots.rates import PartitionRates
+from runtime.driver.tasks import BackgroundTasks
 from runtime.kafka.errors import WireError
 
 _LEVEL_S = 30.0
@@ -31,15 +31,15 @@ _RELEASE_TIMEOUT_S = 45.0  # a slot that does not release a partition by then is
 _PAUSE_S = 0.5
 
 
-class Fleet:
-    """A Fleet owns the slots of a job and the newest report of each slot."""
+class SlotManager:
+    """A SlotManager owns the slots of a job and the newest report of each slot."""
 
     def __init__(
         self,
         slots: int,
-        around: Surroundings,
-        flows: Callable[[], Iterable[FlowWork]],
-        tasks: Tasks,
+        around: DriverContext,
+        flows: Callable[[], Iterable[DriverFlow]],
+        tasks: BackgroundTasks,
         on_report: Callable[[SlotReport], None],
     ) -> None:
         self.keepers = [SlotKeeper(slot, around) for slot in range(slots)]
@@ -50,10 +50,10 @@ class Fleet:
         self._on_report = on_report
         self.jvm_trouble = ""
         self._changed = asyncio.Event()
-        self._rates = Rates()
+        self._rates = PartitionRates()
         self._releasing_since: dict[int, float] = {}
         self._without_core_since: dict[int, float] = {}
-        self.skipped = Skipped(naming.STATUS)
+        self.skipped = UnreadableRecordCounter(naming.STATUS)
 
     def start(self, status_offset: int) -> None:
         """Starts the slots and the tasks that assign partitions, read reports, inspect slots and level
@@ -101,7 +101,7 @@ class Fleet:
                 self._changed.set()
 
     async def _read_reports(self, offset: int) -> None:
-        tail = Tail(self._around.cluster, naming.STATUS, offset, self.skipped)
+        tail = TopicTail(self._around.cluster, naming.STATUS, offset, self.skipped)
         while True:
             try:
                 found = await tail.read()

@@ -16,16 +16,16 @@ from runtime.contract.records.job_status import SlotReport, SlotState, SlotView
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, encode, transactional_ids
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
-from runtime.driver.application import Application
+from runtime.driver.application import SparkSlotRunner
 from runtime.driver.jvm import JvmSilent
-from runtime.driver.leadership import Pulse
+from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import end_of, pause, post
 from runtime.driver.slots.membership import Membership
-from runtime.driver.task import Ended, Ticket
-from runtime.kafka.cluster import Cluster
+from runtime.driver.task import SlotResult, SlotStartRequest
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.ledger.ledger_writer import fence
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 from runtime.slot.log import Field, log_fields
 
 _BACKOFF_S, _MAX_BACKOFF_S = 0.2, 30.0
@@ -35,7 +35,7 @@ _PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DriverContext:
     """This context holds the objects that every slot uses in the driver.
 
     `reached` maps each cluster to its spec of the job's start, by which slots reach it.
@@ -46,17 +46,17 @@ class Surroundings:
     destination: str
     settings: CopySettings
     reached: Mapping[str, ClusterSpec]
-    cluster: Cluster
-    application: Application
+    cluster: KafkaCluster
+    application: SparkSlotRunner
     membership: Membership
-    pulse: Pulse
+    pulse: Leadership
     changed: Callable[[], None]
 
 
 class SlotKeeper:
     """A SlotKeeper submits one slot until `stop` and owns its state. Its methods raise DriverFenced."""
 
-    def __init__(self, slot: int, around: Surroundings) -> None:
+    def __init__(self, slot: int, around: DriverContext) -> None:
         self.slot = slot
         self.attempt = 0
         self.state: SlotState = "idle"
@@ -66,7 +66,7 @@ class SlotKeeper:
         self._around = around
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
-        self._ended: asyncio.Future[Ended] | None = None
+        self._ended: asyncio.Future[SlotResult] | None = None
         self._unsent = False
 
     def view(self) -> SlotView:
@@ -161,7 +161,7 @@ class SlotKeeper:
             self._log("slot_resubmitted", error=self._last_end, failures=failures, pause_s=pause_s)
             await pause(pause_s, self._stopping)
 
-    async def _run_once(self) -> Ended | None:
+    async def _run_once(self) -> SlotResult | None:
         """Submits the slot and returns its end.
 
         Returns None when the slot must release a partition first: only while it is not running can its ids be
@@ -181,7 +181,7 @@ class SlotKeeper:
         # Do not await from here to the submission: the slot reads every command from `offset` on.
         self.attempt += 1
         first = around.membership.published(self.slot)
-        ticket = Ticket(around.driver, self.attempt, self._spec(), first, offset)
+        ticket = SlotStartRequest(around.driver, self.attempt, self._spec(), first, offset)
         self._ended = around.application.submit(self.group, ticket)
         self._log("slot_submitted", version=first.version, partitions=len(first.partitions))
         self._set_state("submitted", self.why)
@@ -214,7 +214,7 @@ class SlotKeeper:
             around.changed()
 
     async def _send(self, word: control.Word) -> None:
-        record = Record(control.slot_key(self._around.job, self.slot), control.encode(word))
+        record = InternalRecord(control.slot_key(self._around.job, self.slot), control.encode(word))
         await post(self._around.cluster, naming.CONTROL, [record])
 
     def _spec(self) -> SlotSpec:

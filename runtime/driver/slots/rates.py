@@ -13,8 +13,8 @@ from runtime.contract.records.status import PartitionStatus
 _SMOOTH = 0.3  # weight of the newest measurement
 
 
-class Rates:
-    """A Rates object holds the smoothed rate of each partition in bytes a second."""
+class PartitionRates:
+    """A PartitionRates object holds the smoothed rate of each partition in bytes a second."""
 
     def __init__(self) -> None:
         self._last: dict[PartitionKey, tuple[int, int]] = {}

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from runtime.contract.client.redaction import redacted
-from runtime.contract.spec.mirror import Edit, TopicSettings
+from runtime.contract.spec.mirror import ConfigUpdate, TopicSettings
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _PER_REQUEST = 200  # topics in one request
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
+class TopicToCreate:
     """This value requests a topic."""
 
     name: str
@@ -38,7 +38,7 @@ class Created:
     replication: int = -1
 
 
-class Admin:
+class TopicAdmin:
     """An Admin changes topics of one cluster.
 
     Its methods return refusals as texts by topic and raise nothing for them.
@@ -47,7 +47,7 @@ class Admin:
     def __init__(self, client: AdminClient) -> None:
         self._client = client
 
-    async def create(self, topics: Sequence[Created]) -> dict[str, str]:
+    async def create(self, topics: Sequence[TopicToCreate]) -> dict[str, str]:
         """Creates topics. An existing topic counts as created."""
         wanted = [
             NewTopic(one.name, one.partitions, one.replication, config=dict(one.config)) for one in topics
@@ -72,7 +72,7 @@ class Admin:
             found |= await asyncio.to_thread(self._describe, some)
         return found
 
-    async def edit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
+    async def edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
         """Changes the settings of topics."""
         failed: dict[str, str] = {}
         for some in _groups(sorted(edits)):
@@ -97,7 +97,7 @@ class Admin:
             found[resource.name] = _settings(entries)
         return found
 
-    def _edit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
+    def _edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
         resources = []
         for name, edit in edits.items():
             changes = [_entry(key, value, AlterConfigOpType.SET) for key, value in edit.set.items()]

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import Router
-from runtime.contract.spec.selection import Names
+from runtime.contract.spec.selection import NamePatterns
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
-    """A Mirror names a source topic and its topic at the destination."""
+class MirrorTopic:
+    """A MirrorTopic names a source topic and its topic at the destination."""
 
     topic: str
     there: str
@@ -23,16 +23,16 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DiscoveredTopics:
     """A Found value is the result of a comparison.
 
     `create` and `grow` must be done before `copy`. `notes` name the topics that are left out, with the
     reason.
     """
 
-    create: tuple[Mirror, ...]
-    grow: tuple[Mirror, ...]
-    copy: tuple[Mirror, ...]
+    create: tuple[MirrorTopic, ...]
+    grow: tuple[MirrorTopic, ...]
+    copy: tuple[MirrorTopic, ...]
     notes: tuple[str, ...]
 
 
@@ -43,7 +43,7 @@ def discover(
     copied: Collection[str],
     *,
     replace_lost: bool = False,
-) -> Found:
+) -> DiscoveredTopics:
     """Returns the mirrors that a flow needs.
 
     `taken` maps the flow's source topics to their names at the destination. `source` and `destination` map
@@ -51,9 +51,9 @@ def discover(
     mirror is not created again after it was deleted, unless data loss is accepted (R4).
     """
     owners: dict[str, str] = {}
-    create: list[Mirror] = []
-    grow: list[Mirror] = []
-    copy: list[Mirror] = []
+    create: list[MirrorTopic] = []
+    grow: list[MirrorTopic] = []
+    copy: list[MirrorTopic] = []
     notes: list[str] = []
     for topic in sorted(taken):
         there = taken[topic]
@@ -61,7 +61,7 @@ def discover(
         if owner != topic:
             notes.append(f"{topic} is not copied: {owner} has the name {there} at the destination")
             continue
-        mirror = Mirror(topic, there, source[topic])
+        mirror = MirrorTopic(topic, there, source[topic])
         have = destination.get(there)
         if have is None and topic in copied and not replace_lost:
             notes.append(f"{there} is gone from the destination and is not made anew by itself")
@@ -70,7 +70,7 @@ def discover(
         elif have < mirror.partitions:
             grow.append(mirror)
         copy.append(mirror)
-    return Found(tuple(create), tuple(grow), tuple(copy), tuple(notes))
+    return DiscoveredTopics(tuple(create), tuple(grow), tuple(copy), tuple(notes))
 
 
 def taken_by(
@@ -79,7 +79,7 @@ def taken_by(
     """Returns the topics that the flow copies now; a topic that is promoted on its own is left out once it
     is drained.
     """
-    promoted = Names(flow.promoted)
+    promoted = NamePatterns(flow.promoted)
     found = {}
     for topic in topics:
         there = router.name_there(flow.name, topic)

@@ -17,14 +17,14 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.mirror import MirrorRule, TopicSettings
 from runtime.contract.spec.route import Router
-from runtime.driver.clusters import Clusters
-from runtime.driver.leadership import Pulse
+from runtime.driver.clusters import DriverClusters
+from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
-from runtime.driver.topics.admin import Created
-from runtime.driver.topics.discovery import Mirror
+from runtime.driver.topics.admin import TopicToCreate
+from runtime.driver.topics.discovery import MirrorTopic
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 
 _REREAD_S = 60.0  # settings of mirrors, which only this product should change
 _LEADERS_TIMEOUT_S = 20.0
@@ -34,14 +34,14 @@ _MAX_MESSAGE, _MIN_IN_SYNC = "max.message.bytes", "min.insync.replicas"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TopicLimits:
     """These are the limits of the destination topic."""
 
     max_message_bytes: int
     min_in_sync: int
 
 
-class Mirrors:
+class MirrorTopicManager:
     """A Mirrors object changes the mirror topics of one flow and knows their settings.
 
     `failed` maps mirrors to the reason why a change of them failed. `done` counts the mirrors created, grown
@@ -49,7 +49,7 @@ class Mirrors:
     """
 
     def __init__(
-        self, flow: FlowSpec, job: JobSpec, router: Router, clusters: Clusters, pulse: Pulse
+        self, flow: FlowSpec, job: JobSpec, router: Router, clusters: DriverClusters, pulse: Leadership
     ) -> None:
         self._flow = flow
         self._router = router
@@ -66,7 +66,7 @@ class Mirrors:
         self.done: Counter[str] = Counter()
 
     async def bring(
-        self, create: Sequence[Mirror], grow: Sequence[Mirror], mirrors: Sequence[Mirror]
+        self, create: Sequence[MirrorTopic], grow: Sequence[MirrorTopic], mirrors: Sequence[MirrorTopic]
     ) -> None:
         """Creates, grows and edits mirrors.
 
@@ -80,15 +80,17 @@ class Mirrors:
         await self._read(mirrors)
         await self._edit(mirrors, source_settings)
 
-    def limits(self, there: str) -> Limits | None:
+    def limits(self, there: str) -> TopicLimits | None:
         """Returns the mirror's limits, or None while its settings are not known."""
         settings = self._settings.get(there)
         if settings is None:
             return None
         largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)
-        return Limits(int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
+        return TopicLimits(int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
 
-    async def _create(self, create: Sequence[Mirror], source_settings: Mapping[str, TopicSettings]) -> None:
+    async def _create(
+        self, create: Sequence[MirrorTopic], source_settings: Mapping[str, TopicSettings]
+    ) -> None:
         """Creates mirrors with all their settings at once: default retention would delete old records
         immediately.
         """
@@ -96,7 +98,7 @@ class Mirrors:
             if one.topic not in source_settings:
                 self.failed[one.there] = f"the settings of {one.topic} can't be read at the source"
         wanted = [
-            Created(one.there, one.partitions, self._rule.wanted(source_settings[one.topic]))
+            TopicToCreate(one.there, one.partitions, self._rule.wanted(source_settings[one.topic]))
             for one in create
             if one.topic in source_settings
         ]
@@ -111,7 +113,7 @@ class Mirrors:
         await self._register(made, {one.there: one.topic for one in create})
         self._read_at = -_REREAD_S
 
-    async def _register(self, made: Sequence[Created], sources: Mapping[str, str]) -> None:
+    async def _register(self, made: Sequence[TopicToCreate], sources: Mapping[str, str]) -> None:
         """Records the mirrors in the destination's registry, if the planner has created one, so that the
         planner owns them.
         """
@@ -121,7 +123,7 @@ class Mirrors:
         if topics[naming.REGISTRY].error is not ErrorCode.NONE:
             return
         records = [
-            Record(
+            InternalRecord(
                 mirror_key(self._flow.destination, one.name),
                 mirror_entry(
                     topology=self._topology,
@@ -138,7 +140,7 @@ class Mirrors:
         ]
         await post(cluster, naming.REGISTRY, records)
 
-    async def _grow(self, grow: Sequence[Mirror]) -> None:
+    async def _grow(self, grow: Sequence[MirrorTopic]) -> None:
         if not grow:
             return
         admin = await self._clusters.admin(self._flow.destination)
@@ -166,7 +168,7 @@ class Mirrors:
             if waiting:
                 await asyncio.sleep(_POLL_S)
 
-    async def _read(self, mirrors: Sequence[Mirror]) -> None:
+    async def _read(self, mirrors: Sequence[MirrorTopic]) -> None:
         now = asyncio.get_running_loop().time()
         names = [one.there for one in mirrors]
         if now - self._read_at < _REREAD_S:
@@ -188,7 +190,9 @@ class Mirrors:
             self._copied_back[topic] = self._router.is_one(self._flow.name, topic)
         return self._shared_rule if self._copied_back[topic] else self._rule
 
-    async def _edit(self, mirrors: Collection[Mirror], source_settings: Mapping[str, TopicSettings]) -> None:
+    async def _edit(
+        self, mirrors: Collection[MirrorTopic], source_settings: Mapping[str, TopicSettings]
+    ) -> None:
         """Changes mirrors whose settings differ.
 
         A failback changes none: the topics that it copies back to keep their settings.

@@ -12,19 +12,19 @@ from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import EndsKey, SourceEnds
 from runtime.contract.spec import naming
-from runtime.driver.flows.flow import FlowWork
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 
 _EVERY_S = 5.0
 _PURPOSE = "look"
 
 
-async def keep_told(flow: FlowWork, notes: dict[str, str]) -> None:
+async def keep_told(flow: DriverFlow, notes: dict[str, str]) -> None:
     """Reports the end offsets every five seconds.
 
     A failure is noted in `notes` and retried. Raises DriverFenced.
@@ -38,7 +38,7 @@ async def keep_told(flow: FlowWork, notes: dict[str, str]) -> None:
         await asyncio.sleep(_EVERY_S)
 
 
-async def _report(flow: FlowWork) -> None:
+async def _report(flow: DriverFlow) -> None:
     """Reports the last stable offsets of the flow's topics, which slots report as well.
 
     Raises WireError, DriverFenced.
@@ -62,4 +62,4 @@ async def _report(flow: FlowWork) -> None:
     key = job_status.encode_key(EndsKey(shared.job, flow.name))
     value = job_status.encode(SourceEnds(at_ms, topics))
     await shared.pulse.still()
-    await post(shared.destination, naming.STATUS, [Record(key, value)], _PURPOSE)
+    await post(shared.destination, naming.STATUS, [InternalRecord(key, value)], _PURPOSE)

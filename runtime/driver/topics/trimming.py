@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from runtime.driver.flows.takeover import Shared
+from runtime.driver.flows.takeover import FlowContext
 from runtime.kafka.errors import WireError
 from runtime.ledger.maps import trim_map
 from runtime.ledger.scan import READ_FAILURES
@@ -12,7 +12,7 @@ from runtime.ledger.scan import READ_FAILURES
 EVERY_S = 3_600.0
 
 
-async def keep_trimmed(flow: str, shared: Shared, notes: dict[str, str]) -> None:
+async def keep_trimmed(flow: str, shared: FlowContext, notes: dict[str, str]) -> None:
     """Trims the offset map every hour.
 
     A failure is noted in `notes` and retried an hour later. Raises DriverFenced.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.batch import Batch, Where, walk
-from runtime.kafka.cluster import Cluster
+from runtime.batch import Batch, PartitionLocation, walk
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.fetch import (
@@ -20,7 +20,7 @@ _MOST_THROTTLED_MS = 300_000  # a batch that is too large for the quota never co
 
 
 async def fetch_once(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     at: TopicPartition,
     offset: int,
     most_bytes: int,
@@ -80,7 +80,7 @@ async def fetch_once(
     raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, where, why)
 
 
-async def holds_record(cluster: Cluster, at: TopicPartition, offset: int) -> bool:
+async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -> bool:
     """Whether a record lies at the offset, committed or not: no marker, and nothing that is gone. Raises
     WireError.
     """
@@ -89,7 +89,7 @@ async def holds_record(cluster: Cluster, at: TopicPartition, offset: int) -> boo
         return False
     if answer.error is not ErrorCode.NONE:
         raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
-    for one in walk(answer.records, Where(*at)).sets:
+    for one in walk(answer.records, PartitionLocation(*at)).sets:
         if one.base_offset <= offset < one.next_offset:
             return not (isinstance(one, Batch) and one.control)
     return False

@@ -41,7 +41,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicMetadata:
     """`name` is empty where a topic was asked for by an id that the cluster does not know."""
 
     name: str
@@ -57,7 +57,7 @@ class MetadataResponse:
     brokers: tuple[Broker, ...]
     cluster_id: str
     controller: int
-    topics: tuple[Topic, ...]
+    topics: tuple[TopicMetadata, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _broker(reader: Reader) -> Broker:
     return broker
 
 
-def _topic(reader: Reader, version: int) -> Topic:
+def _topic(reader: Reader, version: int) -> TopicMetadata:
     error = ErrorCode(reader.int16())
     name = reader.compact_string()
     topic_id = reader.uuid() if version >= _TOPIC_IDS else NO_TOPIC_ID
@@ -137,7 +137,7 @@ def _topic(reader: Reader, version: int) -> Topic:
         reader.int32()  # authorized operations, never asked for
     reader.skip_tags()
     by_index = {partition.index: partition for partition in partitions}
-    return Topic(name, topic_id, error, internal, by_index)
+    return TopicMetadata(name, topic_id, error, internal, by_index)
 
 
 def _partition(reader: Reader, version: int) -> Partition:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 from runtime.kafka.protocol.groups import CommittedOffset, OffsetCommitRequest
@@ -46,7 +46,7 @@ class Listed:
     missing: dict[int, str] = field(default_factory=dict)
 
 
-async def list_groups(cluster: Cluster, within: float = _WITHIN_S) -> Listed:
+async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Listed:
     """Asks every broker for those it coordinates. Raises WireError where none of them answers."""
     found = Listed()
     nodes = list(cluster.brokers)
@@ -70,7 +70,7 @@ async def list_groups(cluster: Cluster, within: float = _WITHIN_S) -> Listed:
 
 
 async def committed_by(
-    cluster: Cluster, groups: Iterable[str], within: float = _WITHIN_S, read: Read | None = None
+    cluster: KafkaCluster, groups: Iterable[str], within: float = _WITHIN_S, read: Read | None = None
 ) -> Read:
     """All that these groups ever committed. What is normal for a moment is asked again. `read` is filled as
     answers come, for who may lose patience; `within` is what one broker gets for one answer.
@@ -89,7 +89,7 @@ async def committed_by(
     return read
 
 
-async def _fetch(cluster: Cluster, groups: Sequence[str], read: Read, within: float) -> list[str]:
+async def _fetch(cluster: KafkaCluster, groups: Sequence[str], read: Read, within: float) -> list[str]:
     """Into `read`; those that are worth another attempt come back. No broker waits for another's answer."""
     by_node, again = await _placed(cluster, groups, read)
     asked = (_fetch_at(cluster, node, some, read, within) for node, some in by_node.items())
@@ -98,7 +98,9 @@ async def _fetch(cluster: Cluster, groups: Sequence[str], read: Read, within: fl
     return again
 
 
-async def _fetch_at(cluster: Cluster, node: int, groups: list[str], read: Read, within: float) -> list[str]:
+async def _fetch_at(
+    cluster: KafkaCluster, node: int, groups: list[str], read: Read, within: float
+) -> list[str]:
     try:
         answer = await cluster.call(node, FetchManyRequest(groups), PURPOSE, within)
     except ConnectionFailure as error:
@@ -122,7 +124,7 @@ async def _fetch_at(cluster: Cluster, node: int, groups: list[str], read: Read, 
 
 
 async def _placed(
-    cluster: Cluster, groups: Sequence[str], read: Read
+    cluster: KafkaCluster, groups: Sequence[str], read: Read
 ) -> tuple[dict[int, list[str]], list[str]]:
     by_node: dict[int, list[str]] = {}
     again: list[str] = []
@@ -139,7 +141,7 @@ async def _placed(
 Outcome = Mapping[TopicPartition, ErrorCode] | WireError
 
 
-async def commit_many(cluster: Cluster, offsets: Mapping[str, Committed]) -> dict[str, Outcome]:
+async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -> dict[str, Outcome]:
     """As no member of any of these groups: a broker refuses it where a member is connected.
 
     A broker takes the requests of one connection one by one, and each commit waits some ms until it is
@@ -162,7 +164,7 @@ async def commit_many(cluster: Cluster, offsets: Mapping[str, Committed]) -> dic
     return outcomes
 
 
-async def _commit(cluster: Cluster, group: str, offsets: Committed, purpose: str) -> Outcome:
+async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose: str) -> Outcome:
     """The source's leader epochs mean nothing here and are never written."""
     written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
     response = await coordinated(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from runtime.kafka.cluster import CONTROL, Cluster
+from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
@@ -41,7 +41,7 @@ _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class Coordinated(Protocol):
-    """What asking a coordinator needs of a `Cluster`."""
+    """What asking a coordinator needs of a `KafkaCluster`."""
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int: ...
 
@@ -56,7 +56,7 @@ class Answers(Protocol[A_co]):
 
 
 async def list_offsets(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     questions: Mapping[TopicPartition, int],
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     within: float = DEFAULT_S,
@@ -67,7 +67,7 @@ async def list_offsets(
 
 
 async def offsets_of(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     questions: Mapping[TopicPartition, int],
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     within: float = DEFAULT_S,
@@ -83,7 +83,7 @@ async def offsets_of(
     return found
 
 
-async def log_start(cluster: Cluster, at: TopicPartition, within: float = DEFAULT_S) -> int:
+async def log_start(cluster: KafkaCluster, at: TopicPartition, within: float = DEFAULT_S) -> int:
     """Returns the partition's log start offset. Raises WireError.
 
     A fetch that fails with OFFSET_OUT_OF_RANGE carries -1 in its place, so only ListOffsets tells whether
@@ -93,13 +93,13 @@ async def log_start(cluster: Cluster, at: TopicPartition, within: float = DEFAUL
 
 
 async def epoch_ends(
-    cluster: Cluster, questions: Mapping[TopicPartition, EpochQuestion], within: float = DEFAULT_S
+    cluster: KafkaCluster, questions: Mapping[TopicPartition, EpochQuestion], within: float = DEFAULT_S
 ) -> dict[TopicPartition, EpochEnd | ErrorCode]:
     return await by_leader(cluster, questions, EpochEndsRequest, within)
 
 
 async def active_producers(
-    cluster: Cluster, partitions: list[TopicPartition], within: float = DEFAULT_S
+    cluster: KafkaCluster, partitions: list[TopicPartition], within: float = DEFAULT_S
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]:
     """Who has written lately, and since when whose transaction is open: it names a hung one."""
     asked = dict.fromkeys(partitions, None)
@@ -107,7 +107,7 @@ async def active_producers(
 
 
 async def by_leader(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     questions: Mapping[TopicPartition, Q],
     request: Callable[[Mapping[TopicPartition, Q]], Request[Answers[A]]],
     within: float = DEFAULT_S,
@@ -158,7 +158,7 @@ def _again(answer: object) -> bool:
 
 
 async def _ask(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     node: int,
     request: Request[Answers[A]],
     asked: Mapping[TopicPartition, object],
@@ -217,7 +217,7 @@ async def coordinated(
 
 
 async def offset_commit(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], within: float = DEFAULT_S
+    cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], within: float = DEFAULT_S
 ) -> dict[TopicPartition, ErrorCode]:
     """Commits as no member of the group, without leader epochs."""
     request = OffsetCommitRequest(group, {key: CommittedOffset(offset) for key, offset in offsets.items()})
@@ -234,7 +234,10 @@ async def offset_commit(
 
 
 async def offset_fetch(
-    cluster: Cluster, group: str, partitions: list[TopicPartition] | None = None, within: float = DEFAULT_S
+    cluster: KafkaCluster,
+    group: str,
+    partitions: list[TopicPartition] | None = None,
+    within: float = DEFAULT_S,
 ) -> dict[TopicPartition, CommittedOffset | ErrorCode]:
     response = await coordinated(
         cluster,

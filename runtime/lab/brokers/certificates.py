@@ -10,13 +10,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.files import write
 
 _VALID = timedelta(days=3650)
 
 
-def make(cluster: Cluster, users: Sequence[str]) -> None:
+def make(cluster: LabKafkaCluster, users: Sequence[str]) -> None:
     """Writes all keys and certificates to the cluster's secrets, as PEM, which librdkafka, aiokafka and
     Java read.
     """
@@ -29,7 +29,7 @@ def make(cluster: Cluster, users: Sequence[str]) -> None:
 
 
 def _issue(
-    cluster: Cluster,
+    cluster: LabKafkaCluster,
     name: str,
     authority_key: ec.EllipticCurvePrivateKey,
     authority: x509.Certificate,

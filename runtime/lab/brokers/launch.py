@@ -9,20 +9,20 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from runtime.lab.brokers import processes, ready
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.kit.kit import Kit
-from runtime.lab.spec import Node
+from runtime.lab.spec import BrokerPorts
 
 SCRATCH = "scratch"  # for the native libraries that Java unpacks
 _LINES_SHOWN = 12  # lines of a dead broker's log
 
 
-class Broker(NamedTuple):
-    """A Broker is one node of a cluster."""
+class LabBroker(NamedTuple):
+    """A LabBroker is one node of a cluster."""
 
-    cluster: Cluster
-    node: Node
+    cluster: LabKafkaCluster
+    node: BrokerPorts
 
     @property
     def key(self) -> tuple[str, int]:
@@ -32,7 +32,7 @@ class Broker(NamedTuple):
         return self.cluster.name if len(self.cluster.nodes) == 1 else f"{self.cluster.name}:{self.node.id}"
 
 
-def launch(kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
+def launch(kit: Kit, brokers: Sequence[LabBroker], timeout: float) -> None:
     """Starts all brokers in parallel and waits for all; after any failure none of them is left running.
 
     Raises LabError.
@@ -46,9 +46,10 @@ def launch(kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
         check = _DeathCheck(brokers, log_starts)
         late = ready.wait(brokers, timeout=timeout, check=check)
         if late:
-            names = ", ".join(str(Broker(*each)) for each in late)
+            names = ", ".join(str(LabBroker(*each)) for each in late)
+            last = _last_lines(LabBroker(*late[0]), log_starts)
             raise LabError(
-                f"{names} did not answer within {timeout:.0f} s: {_last_lines(Broker(*late[0]), log_starts)}",
+                f"{names} did not answer within {timeout:.0f} s: {last}",
                 "is the machine very busy? Try again, or choose fewer brokers",
                 where=str(late[0][0].log_file(late[0][1])),
             )
@@ -57,7 +58,7 @@ def launch(kit: Kit, brokers: Sequence[Broker], timeout: float) -> None:
         raise
 
 
-def kill(brokers: Iterable[Broker]) -> None:
+def kill(brokers: Iterable[LabBroker]) -> None:
     """Kills the brokers with SIGKILL, like a power cut, and returns when they are gone or after 30 s."""
     brokers = list(brokers)
     clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
@@ -72,7 +73,7 @@ def kill(brokers: Iterable[Broker]) -> None:
         time.sleep(0.02)
 
 
-def command(kit: Kit, cluster: Cluster, node: Node) -> list[str]:
+def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
     """Returns the command line of one broker."""
     home = cluster.home_of(node)
     jvm = (
@@ -88,7 +89,7 @@ def command(kit: Kit, cluster: Cluster, node: Node) -> list[str]:
 class _DeathCheck:
     """This callable is called while brokers start, and raises LabError when one has died."""
 
-    def __init__(self, brokers: Sequence[Broker], beginnings: dict[tuple[str, int], int]) -> None:
+    def __init__(self, brokers: Sequence[LabBroker], beginnings: dict[tuple[str, int], int]) -> None:
         self.brokers = brokers
         self.beginnings = beginnings
         self.clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
@@ -104,13 +105,13 @@ class _DeathCheck:
                 )
 
 
-def _log_size(broker: Broker) -> int:
+def _log_size(broker: LabBroker) -> int:
     with suppress(FileNotFoundError):
         return broker.cluster.log_file(broker.node).stat().st_size
     return 0
 
 
-def _last_lines(broker: Broker, beginnings: dict[tuple[str, int], int]) -> str:
+def _last_lines(broker: LabBroker, beginnings: dict[tuple[str, int], int]) -> str:
     """Returns the last lines that the broker has logged since this start."""
     with suppress(FileNotFoundError), broker.cluster.log_file(broker.node).open("rb") as log:
         log.seek(beginnings[broker.key])

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runtime.lab.errors import LabError
-from runtime.lab.spec import ClusterSpec, Node
+from runtime.lab.spec import BrokerPorts, LabClusterSpec
 
 # Offsets from a cluster's first port: its brokers, their controllers, further listeners.
 CONTROLLERS = 100
@@ -20,7 +20,7 @@ _picked: set[int] = set()
 _LISTEN = "0A"
 
 
-def assign(spec: ClusterSpec, taken: frozenset[int] = frozenset()) -> tuple[Node, ...]:
+def assign(spec: LabClusterSpec, taken: frozenset[int] = frozenset()) -> tuple[BrokerPorts, ...]:
     """Returns the nodes of a new cluster with their ports: from the spec's first port on, or free ones."""
     free = _free_ports(spec, set(taken))
     first = spec.port
@@ -29,7 +29,7 @@ def assign(spec: ClusterSpec, taken: frozenset[int] = frozenset()) -> tuple[Node
         return next(free) if first is None else first + offset
 
     return tuple(
-        Node(
+        BrokerPorts(
             id=number + 1,
             port=port(number),
             controller_port=port(CONTROLLERS + number),
@@ -42,7 +42,7 @@ def assign(spec: ClusterSpec, taken: frozenset[int] = frozenset()) -> tuple[Node
     )
 
 
-def require_free(spec: ClusterSpec, port: int) -> None:
+def require_free(spec: LabClusterSpec, port: int) -> None:
     """Raises LabError for a taken port, and names the process that holds it."""
     host = spec.host
     problem = _bind_problem(spec, port)
@@ -95,7 +95,7 @@ def _listening_inodes(port: int) -> set[str]:
     return inodes
 
 
-def _bind_problem(spec: ClusterSpec, port: int) -> OSError | None:
+def _bind_problem(spec: LabClusterSpec, port: int) -> OSError | None:
     # A broker binds addresses in TIME_WAIT with SO_REUSEADDR, so the probe does too.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -109,7 +109,7 @@ def _bind_problem(spec: ClusterSpec, port: int) -> OSError | None:
     return None
 
 
-def _free_ports(spec: ClusterSpec, taken: set[int]) -> Iterator[int]:
+def _free_ports(spec: LabClusterSpec, taken: set[int]) -> Iterator[int]:
     """Yields free ports, each at most once in this process.
 
     A picked port is free for other processes until its broker starts, and whenever that broker is dead.

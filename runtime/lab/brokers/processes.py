@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.lab.cluster import Cluster
-from runtime.lab.spec import Node
+from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.spec import BrokerPorts
 
 # The children of this process that were not reaped yet, with their marks. During an exec the process table
 # shows no command line, so `find` reads this as well.
@@ -21,15 +21,15 @@ _INTERRUPTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """A Process is a running broker."""
+class BrokerProcess:
+    """A BrokerProcess is a running broker."""
 
     pid: int
     paused: bool
     memory: int  # resident bytes
 
 
-def mark(cluster: Cluster, node: Node) -> str:
+def mark(cluster: LabKafkaCluster, node: BrokerPorts) -> str:
     """Returns the mark of a broker: a Java property that no other process has."""
     return f"-Drepl.lab={cluster.cluster_id}:{node.id}"
 
@@ -62,7 +62,7 @@ def _spawn(command: list[str], log: Path) -> int:
     )
 
 
-def find(clusters: Iterable[Cluster]) -> dict[tuple[str, int], Process]:
+def find(clusters: Iterable[LabKafkaCluster]) -> dict[tuple[str, int], BrokerProcess]:
     """Returns the running brokers, by cluster name and node id."""
     wanted = {
         mark(cluster, node).encode(): (cluster.name, node.id)
@@ -71,12 +71,14 @@ def find(clusters: Iterable[Cluster]) -> dict[tuple[str, int], Process]:
     }
     _reap()
     born = {
-        wanted[carried]: Process(pid, False, 0) for pid, carried in _children.items() if carried in wanted
+        wanted[carried]: BrokerProcess(pid, False, 0)
+        for pid, carried in _children.items()
+        if carried in wanted
     }
     return born | {wanted[carried]: process for carried, process in _marked(wanted)}
 
 
-def _marked(wanted: Mapping[bytes, object]) -> Iterable[tuple[bytes, Process]]:
+def _marked(wanted: Mapping[bytes, object]) -> Iterable[tuple[bytes, BrokerProcess]]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -91,15 +93,15 @@ def _marked(wanted: Mapping[bytes, object]) -> Iterable[tuple[bytes, Process]]:
             yield carried, process
 
 
-def _process(entry: Path) -> Process | None:
+def _process(entry: Path) -> BrokerProcess | None:
     facts = dict(line.split(":", 1) for line in (entry / "status").read_text().splitlines() if ":" in line)
     state = facts["State"].strip()[0]
     if state in "ZX":
         return None  # a zombie, not reaped yet
-    return Process(int(entry.name), state in "Tt", int(facts.get("VmRSS", "0 kB").split()[0]) * 1024)
+    return BrokerProcess(int(entry.name), state in "Tt", int(facts.get("VmRSS", "0 kB").split()[0]) * 1024)
 
 
-def send(process: Process, number: signal.Signals) -> None:
+def send(process: BrokerProcess, number: signal.Signals) -> None:
     """Sends a signal; a process that is gone is ignored."""
     try:
         os.kill(process.pid, number)
@@ -107,7 +109,7 @@ def send(process: Process, number: signal.Signals) -> None:
         return  # a process that is gone needs no signal
 
 
-def freeze(stopped: Sequence[Process], timeout: float = 10.0) -> None:
+def freeze(stopped: Sequence[BrokerProcess], timeout: float = 10.0) -> None:
     """Sends SIGSTOP, and returns when all threads have stopped or the timeout has passed."""
     for process in stopped:
         send(process, signal.SIGSTOP)
@@ -116,7 +118,7 @@ def freeze(stopped: Sequence[Process], timeout: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def _all_stopped(process: Process) -> bool:
+def _all_stopped(process: BrokerProcess) -> bool:
     try:
         states = [
             (task / "stat").read_bytes().rpartition(b")")[2].split()[0]
@@ -127,7 +129,7 @@ def _all_stopped(process: Process) -> bool:
     return all(state in b"TtZX" for state in states)
 
 
-def stop(clusters: Sequence[Cluster], *, grace: float) -> None:
+def stop(clusters: Sequence[LabKafkaCluster], *, grace: float) -> None:
     """Sends SIGTERM to all brokers, and SIGKILL to those that are left after `grace` seconds; returns when
     none is left.
     """
@@ -141,7 +143,7 @@ def stop(clusters: Sequence[Cluster], *, grace: float) -> None:
     wait_gone(clusters, 30)
 
 
-def wait_gone(clusters: Sequence[Cluster], timeout: float) -> bool:
+def wait_gone(clusters: Sequence[LabKafkaCluster], timeout: float) -> bool:
     """Waits until no broker runs; returns false after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while find(clusters):

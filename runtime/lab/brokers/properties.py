@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from runtime.lab.brokers.security import ADMIN, CONTROLLER, SCRAM, jaas, java_tls
-from runtime.lab.cluster import Cluster
-from runtime.lab.spec import Node, Security
+from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.spec import BrokerPorts, Security
 
 # A lab uses few threads, little memory, and short housekeeping intervals, so that tests need not wait.
 _SMALL = {
@@ -29,7 +29,9 @@ _SMALL = {
 }
 
 
-def server_properties(cluster: Cluster, node: Node, passwords: Mapping[str, str]) -> dict[str, str]:
+def server_properties(
+    cluster: LabKafkaCluster, node: BrokerPorts, passwords: Mapping[str, str]
+) -> dict[str, str]:
     """Returns all settings of a broker; those of the spec override the others."""
     return {
         **_identity_and_listeners(cluster, node),
@@ -49,7 +51,7 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _identity_and_listeners(cluster: Cluster, node: Node) -> dict[str, str]:
+def _identity_and_listeners(cluster: LabKafkaCluster, node: BrokerPorts) -> dict[str, str]:
     host, folder = cluster.spec.host, cluster.home_of(node)
     protocol = {Security.PLAIN: "PLAINTEXT", Security.SASL: "SASL_PLAINTEXT", Security.TLS: "SSL"}[
         cluster.spec.security
@@ -93,7 +95,7 @@ def _replication(brokers: int) -> dict[str, str]:
     }
 
 
-def _security(cluster: Cluster, passwords: Mapping[str, str]) -> dict[str, str]:
+def _security(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, str]:
     match cluster.spec.security:
         case Security.PLAIN:
             # It takes effect only with an authorizer; then the brokers themselves must keep access.
@@ -121,7 +123,7 @@ def _sasl(passwords: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _tls(cluster: Cluster) -> dict[str, str]:
+def _tls(cluster: LabKafkaCluster) -> dict[str, str]:
     return {
         **java_tls(cluster.secret_file("ca.pem"), cluster.secret_file("broker.pem")),
         "ssl.client.auth": "required",

@@ -7,13 +7,13 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from runtime.lab.cluster import Cluster
-from runtime.lab.spec import Node
+from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.spec import BrokerPorts
 
 
 def wait(
-    brokers: Iterable[tuple[Cluster, Node]], *, timeout: float, check: Callable[[], None]
-) -> list[tuple[Cluster, Node]]:
+    brokers: Iterable[tuple[LabKafkaCluster, BrokerPorts]], *, timeout: float, check: Callable[[], None]
+) -> list[tuple[LabKafkaCluster, BrokerPorts]]:
     """Waits until each broker answers and lists all of its cluster's brokers in `brokers`; returns those that
     do not.
 
@@ -35,7 +35,7 @@ def wait(
     return waiting
 
 
-def answers(cluster: Cluster, node: Node, timeout: float) -> bool:
+def answers(cluster: LabKafkaCluster, node: BrokerPorts, timeout: float) -> bool:
     """Returns whether the broker answers within the timeout."""
     return node.id in _listed_brokers(_admin(cluster, node), timeout)
 
@@ -47,7 +47,7 @@ def _listed_brokers(admin: AdminClient, timeout: float) -> set[int]:
         return set()
 
 
-def _admin(cluster: Cluster, node: Node) -> AdminClient:
+def _admin(cluster: LabKafkaCluster, node: BrokerPorts) -> AdminClient:
     settings: dict[str, Any] = {
         **cluster.client,
         "bootstrap.servers": cluster.address(node),

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.lab.brokers.security import CONTROLLER, SCRAM
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.files import write
 from runtime.lab.kit.kit import Kit
-from runtime.lab.spec import Node, Security
+from runtime.lab.spec import BrokerPorts, Security
 
 
 def new_id() -> str:
@@ -26,7 +26,7 @@ def new_id() -> str:
             return made
 
 
-def format_command(cluster: Cluster, kit: Kit, passwords: Mapping[str, str]) -> list[str]:
+def format_command(cluster: LabKafkaCluster, kit: Kit, passwords: Mapping[str, str]) -> list[str]:
     """Returns the command that formats the first node."""
     node = cluster.nodes[0]
     words = kit.command(f"-Dlog4j2.configurationFile={cluster.logging_file()}", "-XX:TieredStopAtLevel=1")
@@ -39,12 +39,14 @@ def format_command(cluster: Cluster, kit: Kit, passwords: Mapping[str, str]) -> 
     return words
 
 
-def format_all(kit: Kit, clusters: Sequence[Cluster], passwords: Mapping[str, Mapping[str, str]]) -> None:
+def format_all(
+    kit: Kit, clusters: Sequence[LabKafkaCluster], passwords: Mapping[str, Mapping[str, str]]
+) -> None:
     """Formats the first node of each cluster, in parallel; the other nodes get the same bootstrap metadata.
 
     Raises LabError.
     """
-    running: list[tuple[Cluster, subprocess.Popen[str]]] = []
+    running: list[tuple[LabKafkaCluster, subprocess.Popen[str]]] = []
     try:
         for cluster in clusters:
             # The arguments are passed in a private file: the process table must not show passwords.
@@ -85,7 +87,7 @@ def _quote(word: str) -> str:
     return f'"{escaped}"'
 
 
-def _copy(cluster: Cluster, first: Node, node: Node) -> None:
+def _copy(cluster: LabKafkaCluster, first: BrokerPorts, node: BrokerPorts) -> None:
     data = cluster.home_of(node) / "data"
     data.mkdir(parents=True, exist_ok=True)
     shutil.copy(cluster.home_of(first) / "data" / "bootstrap.checkpoint", data)

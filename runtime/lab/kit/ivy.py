@@ -22,8 +22,8 @@ Report: TypeAlias = Callable[[str, int, int], None]  # activity, steps done, tot
 
 
 @dataclass(frozen=True, slots=True)
-class Dependency:
-    """A Dependency names one artifact."""
+class IvyDependency:
+    """A IvyDependency names one artifact."""
 
     organisation: str
     name: str
@@ -32,15 +32,15 @@ class Dependency:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A Request names the artifacts of one set of jars."""
+class IvyRequest:
+    """A IvyRequest names the artifacts of one set of jars."""
 
     name: str
-    dependencies: tuple[Dependency, ...]
+    dependencies: tuple[IvyDependency, ...]
     count: int  # approximate number of jars, for the progress only
 
 
-def resolve(java: str, ivy: Path, request: Request, scratch: Path, into: Path, report: Report) -> None:
+def resolve(java: str, ivy: Path, request: IvyRequest, scratch: Path, into: Path, report: Report) -> None:
     """Fetches the jars. Ivy writes only below `scratch`, its cache included. Raises LabError."""
     module = scratch / "ivy.xml"
     module.write_text(_module(request.dependencies))
@@ -73,7 +73,7 @@ def _settings() -> tuple[str, ...]:
     return "-settings", chosen
 
 
-def _counted(lines: Iterable[str], request: Request, report: Report) -> Iterator[str]:
+def _counted(lines: Iterable[str], request: IvyRequest, report: Report) -> Iterator[str]:
     """Yields Ivy's lines and reports progress: each module is found first, which is slower, and then
     fetched.
     """
@@ -87,7 +87,7 @@ def _counted(lines: Iterable[str], request: Request, report: Report) -> Iterator
         yield line
 
 
-def _module(dependencies: Iterable[Dependency]) -> str:
+def _module(dependencies: Iterable[IvyDependency]) -> str:
     wanted = "".join(_dependency(one) for one in dependencies)
     return (
         '<ivy-module version="2.0"><info organisation="repl" module="lab"/>'
@@ -96,7 +96,7 @@ def _module(dependencies: Iterable[Dependency]) -> str:
     )
 
 
-def _dependency(one: Dependency) -> str:
+def _dependency(one: IvyDependency) -> str:
     configurations = "master,compile,runtime" if one.transitive else "master"
     return (
         f"<dependency org={quoteattr(one.organisation)} name={quoteattr(one.name)}"
@@ -105,7 +105,7 @@ def _dependency(one: Dependency) -> str:
     )
 
 
-def explained(request: Request, said: list[str]) -> LabError:
+def explained(request: IvyRequest, said: list[str]) -> LabError:
     """Returns the error for Ivy's output."""
     if any(sign in line for line in said for sign in _FULL):
         return LabError(

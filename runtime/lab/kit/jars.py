@@ -15,7 +15,7 @@ from pathlib import Path
 
 from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained, write
-from runtime.lab.kit.ivy import Dependency, Report, Request, resolve
+from runtime.lab.kit.ivy import IvyDependency, IvyRequest, Report, resolve
 
 KAFKA_VERSION = "4.1.1"
 SCALA_VERSION = "2.13"
@@ -26,23 +26,23 @@ def silent(_what: str, _done: int, _total: int) -> None:
     """Ignores progress."""
 
 
-BROKER = Request(
+BROKER = IvyRequest(
     f"kafka-{KAFKA_VERSION}",
     (
-        Dependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION, transitive=True),
-        Dependency("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-        Dependency("org.apache.kafka", "kafka-shell", KAFKA_VERSION),
-        Dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+        IvyDependency("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION, transitive=True),
+        IvyDependency("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+        IvyDependency("org.apache.kafka", "kafka-shell", KAFKA_VERSION),
+        IvyDependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
     ),
     count=48,
 )
 # MirrorMaker 2 for the benchmarks; the lab itself does not need it.
-MIRROR = Request(
+MIRROR = IvyRequest(
     f"connect-mirror-{KAFKA_VERSION}",
     (
-        Dependency("org.apache.kafka", "connect-mirror", KAFKA_VERSION, transitive=True),
-        Dependency("org.apache.logging.log4j", "log4j-core", "2.24.3", transitive=True),
-        Dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+        IvyDependency("org.apache.kafka", "connect-mirror", KAFKA_VERSION, transitive=True),
+        IvyDependency("org.apache.logging.log4j", "log4j-core", "2.24.3", transitive=True),
+        IvyDependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
     ),
     count=63,
 )
@@ -54,7 +54,7 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "repl"
 
 
-def classpath(java: str, wanted: Request = BROKER, report: Report = silent) -> str:
+def classpath(java: str, wanted: IvyRequest = BROKER, report: Report = silent) -> str:
     """Returns the class path of a set of jars, and fetches the set if it is missing or damaged.
 
     Raises LabError.
@@ -79,7 +79,7 @@ def whole(folder: Path) -> bool:
         return False
 
 
-def _fetch(java: str, wanted: Request, folder: Path, report: Report) -> None:
+def _fetch(java: str, wanted: IvyRequest, folder: Path, report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{wanted.name}.", dir=folder.parent) as scratch:
         made = Path(scratch) / "jars"
         made.mkdir()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.lab.errors import Busy, LabError
+from runtime.lab.errors import LabBusy, LabError
 from runtime.lab.files import exclusive
 from runtime.lab.kit import jars
 from runtime.lab.kit.ivy import Report
@@ -70,7 +70,7 @@ def quicken(kit: Kit, train: Callable[[Path, Path], None]) -> None:
             made = Path(scratch) / kit.archive.name
             train(Path(scratch) / "lab", made)
             made.rename(kit.archive)
-    except Busy:
+    except LabBusy:
         return  # another process is making it
     except (LabError, OSError):
         with suppress(OSError):

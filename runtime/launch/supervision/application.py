@@ -14,13 +14,13 @@ from pathlib import Path
 
 from runtime.launch import processes
 from runtime.launch.command import MAIN, MARK
-from runtime.launch.processes import Identity
+from runtime.launch.processes import ProcessIdentity
 
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 64 << 10
 
 
-class Application:
+class SparkProcess:
     """An Application owns the processes of one start of a job.
 
     `output` is the descriptor of its output, to be read until it is empty; `ended_at` is readable once the
@@ -67,7 +67,7 @@ class Application:
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
-    def driver(self) -> Identity | None:
+    def driver(self) -> ProcessIdentity | None:
         """Returns the Python driver: the child of the JVM that runs the driver's script."""
         for pid in processes.children(self._process.pid):
             if str(MAIN) in processes.words(pid):

@@ -18,9 +18,9 @@ from pathlib import Path
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch import log, processes, references
 from runtime.launch.command import ROOT, check_secret, spark_home, submission
-from runtime.launch.folder import Folder, Supervision, hold
+from runtime.launch.folder import JobFolder, Supervision, hold
 from runtime.launch.java import find_java
-from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState
+from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.launch.supervision.application import marked
 
 _POLL_S = 0.05
@@ -31,13 +31,13 @@ _LINES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Supervised:
-    """A Supervised object launches supervised jobs below one home folder."""
+class SupervisedLauncher:
+    """A SupervisedLauncher object launches supervised jobs below one home folder."""
 
     home: Path
     environ: dict[str, str] = field(default_factory=lambda: references.without_operator_keys(os.environ))
 
-    def launch(self, spec: JobSpec) -> Handle:
+    def launch(self, spec: JobSpec) -> LaunchHandle:
         self._check(spec)
         folder = self._folder(spec.job)
         folder.make()
@@ -57,15 +57,15 @@ class Supervised:
         folder.make()
         folder.write_spec(spec)
 
-    def find(self, job: str) -> Found:
+    def find(self, job: str) -> LaunchStatus:
         folder = self._folder(job)
         state = folder.supervision()
         if state is None:
-            return Found(LaunchState.UNKNOWN, None, "never started from here")
+            return LaunchStatus(LaunchState.UNKNOWN, None, "never started from here")
         handle = _handle(folder, state)
         if state.host != _hostname():
             why = f"started on {state.host}: look there"
-            return Found(LaunchState.UNKNOWN, handle, why)
+            return LaunchStatus(LaunchState.UNKNOWN, handle, why)
         return _found(state, handle)
 
     def stop(self, job: str, grace_s: float) -> None:
@@ -81,8 +81,8 @@ class Supervised:
     def tail(self, job: str, lines: int = _LINES_SHOWN) -> list[str]:
         return log.tail(self._folder(job).log, lines)
 
-    def _folder(self, job: str) -> Folder:
-        return Folder(self.home.absolute(), job)
+    def _folder(self, job: str) -> JobFolder:
+        return JobFolder(self.home.absolute(), job)
 
     def _check(self, spec: JobSpec) -> None:
         """Checks everything that can be checked before a process starts. Raises LaunchError."""
@@ -95,7 +95,7 @@ class Supervised:
         references.check(spec, self.environ)
         _check_cluster(spec.launch, self.environ)
 
-    def _take_lock(self, folder: Folder) -> int:
+    def _take_lock(self, folder: JobFolder) -> int:
         try:
             lock = hold(folder.lock, _LOCK_TIMEOUT_S)
         except OSError as error:
@@ -109,19 +109,19 @@ class Supervised:
             )
         return lock
 
-    def _refuse_elsewhere(self, folder: Folder) -> None:
+    def _refuse_elsewhere(self, folder: JobFolder) -> None:
         state = folder.supervision()
         if state is not None and state.phase != "ended":
             _refuse_other_host(folder, state)
 
-    def _kill_remaining(self, folder: Folder) -> None:
+    def _kill_remaining(self, folder: JobFolder) -> None:
         """Kills remaining processes of an earlier start. The lock is held, so no supervisor owns them."""
         state = folder.supervision()
         if state is not None and state.mark and not processes.sweep(marked(state.mark)):
             raise LaunchError(f"processes of an earlier start of {folder.job} can't be ended")
         folder.state.unlink(missing_ok=True)
 
-    def _start_supervisor(self, folder: Folder, lock: int) -> None:
+    def _start_supervisor(self, folder: JobFolder, lock: int) -> None:
         command = [sys.executable, "-m", "runtime.launch.supervision.supervisor"]
         command += ["--home", str(folder.path.parent), "--job", folder.job, "--lock", str(lock)]
         path = os.pathsep.join(filter(None, (str(ROOT), self.environ.get("PYTHONPATH"))))
@@ -142,7 +142,7 @@ class Supervised:
         except (OSError, subprocess.CalledProcessError) as error:
             raise LaunchError(f"its supervisor can't be started: {error}") from error
 
-    def _await_up(self, folder: Folder, start: int) -> Handle:
+    def _await_up(self, folder: JobFolder, start: int) -> LaunchHandle:
         """Waits until the driver runs, and returns after a minute in any case: a slow machine is not an
         error.
         """
@@ -159,14 +159,14 @@ class Supervised:
             time.sleep(_POLL_S)
         return _handle(folder, folder.supervision())
 
-    def _raise_not_started(self, folder: Folder, why: str, start: int) -> None:
+    def _raise_not_started(self, folder: JobFolder, why: str, start: int) -> None:
         raise LaunchError(
             f"the job {folder.job} did not start: {why}",
             f"read {folder.log}",
             log.last_words(folder.log, _LINES_SHOWN, start),
         )
 
-    def _kill(self, folder: Folder) -> None:
+    def _kill(self, folder: JobFolder) -> None:
         """Kills supervisor and watchman until the lock is free, because a watchman replaces a dead
         supervisor.
         """
@@ -197,23 +197,25 @@ def _ended(state: Supervision, why: str) -> Supervision:
     )
 
 
-def _found(state: Supervision, handle: Handle) -> Found:
+def _found(state: Supervision, handle: LaunchHandle) -> LaunchStatus:
     """Returns the job's state by the supervisor's state file and the processes that are alive."""
     supervised, watched = processes.alive(state.supervisor), processes.alive(state.watchman)
     if state.phase == "ended":  # the supervisor is about to exit
-        return Found(LaunchState.ENDED, handle, state.why)
+        return LaunchStatus(LaunchState.ENDED, handle, state.why)
     if supervised and state.phase == "waiting":
-        return Found(LaunchState.RESTARTING, handle, state.why)
+        return LaunchStatus(LaunchState.RESTARTING, handle, state.why)
     if supervised:
-        return Found(LaunchState.RUNNING, handle)
+        return LaunchStatus(LaunchState.RUNNING, handle)
     if watched:
-        return Found(LaunchState.RESTARTING, handle, "its supervisor was killed; the watchman takes over")
-    return Found(
+        return LaunchStatus(
+            LaunchState.RESTARTING, handle, "its supervisor was killed; the watchman takes over"
+        )
+    return LaunchStatus(
         LaunchState.ENDED, handle, "its supervisor and watchman were killed, or the machine went down"
     )
 
 
-def _request_stop(folder: Folder, grace_s: float) -> None:
+def _request_stop(folder: JobFolder, grace_s: float) -> None:
     """Requests a stop from the current supervisor, which may be replaced meanwhile."""
     deadline, signalled = time.monotonic() + grace_s, None
     while _is_supervised(folder) and time.monotonic() < deadline:
@@ -224,22 +226,24 @@ def _request_stop(folder: Folder, grace_s: float) -> None:
         time.sleep(_POLL_S)
 
 
-def _is_supervised(folder: Folder) -> bool:
+def _is_supervised(folder: JobFolder) -> bool:
     state = folder.supervision()
     return state is not None and (processes.alive(state.supervisor) or processes.alive(state.watchman))
 
 
-def _handle(folder: Folder, state: Supervision | None) -> Handle:
+def _handle(folder: JobFolder, state: Supervision | None) -> LaunchHandle:
     supervisor = state.supervisor if state is not None else None
     pid = f"pid {supervisor.pid} on " if supervisor is not None else ""
-    return Handle(folder.job, f"{pid}{state.host if state is not None else _hostname()}", str(folder.log))
+    return LaunchHandle(
+        folder.job, f"{pid}{state.host if state is not None else _hostname()}", str(folder.log)
+    )
 
 
 def _hostname() -> str:
     return socket.gethostname()
 
 
-def _refuse_other_host(folder: Folder, state: Supervision) -> None:
+def _refuse_other_host(folder: JobFolder, state: Supervision) -> None:
     if state.host != _hostname():
         raise LaunchError(f"the job {folder.job} was started on {state.host}", "do it there")
 

@@ -26,13 +26,13 @@ from runtime.contract.spec.jobspec import BadJobSpec
 from runtime.launch import folder as folders
 from runtime.launch import processes
 from runtime.launch.command import check_secret, properties_file, spark_home, submission
-from runtime.launch.folder import Folder, Phase, Supervision
+from runtime.launch.folder import JobFolder, Phase, Supervision
 from runtime.launch.launcher import LaunchError
 from runtime.launch.log import LogFile
-from runtime.launch.processes import Identity
+from runtime.launch.processes import ProcessIdentity
 from runtime.launch.sources import package
 from runtime.launch.supervision import watchman
-from runtime.launch.supervision.application import Application, marked, new_mark
+from runtime.launch.supervision.application import SparkProcess, marked, new_mark
 from runtime.launch.supervision.backoff import Backoff
 
 _POLL_S = 0.1  # while the start or the end of the driver is awaited
@@ -46,7 +46,7 @@ class Supervisor:
 
     def __init__(self, home: Path, job: str, lock: int, *, revived: bool) -> None:
         self._home, self._lock, self._revived = home, lock, revived
-        self._folder = Folder(home, job)
+        self._folder = JobFolder(home, job)
         self._log = LogFile(self._folder.log)
         self._events = selectors.DefaultSelector()
         self._stopping = False
@@ -118,7 +118,7 @@ class Supervisor:
                 self._log.write(output)
             application.close()
 
-    def _start(self, mark: str) -> Application:
+    def _start(self, mark: str) -> SparkProcess:
         """Starts the application by the current spec, which may have been written again since the last
         start.
         """
@@ -131,9 +131,9 @@ class Supervisor:
         folders.write(folder.properties, properties_file(submitted.properties))
         if submitted.packaged:
             package(folder.package)
-        return Application(submitted.command, submitted.variables, folder.path, mark)
+        return SparkProcess(submitted.command, submitted.variables, folder.path, mark)
 
-    def _await_end(self, application: Application) -> tuple[int, bool]:
+    def _await_end(self, application: SparkProcess) -> tuple[int, bool]:
         """Copies the application's output and passes on a stop until it ends; returns the exit code and
         whether it was up.
         """
@@ -158,7 +158,7 @@ class Supervisor:
                     self._events.unregister(file)
         return code, up
 
-    def _request_stop(self, application: Application) -> Identity | None:
+    def _request_stop(self, application: SparkProcess) -> ProcessIdentity | None:
         """Signals the driver, not the JVM, so that it ends its transactions and sends a last heartbeat."""
         driver = application.driver()
         if driver is None or not processes.send(driver, signal.SIGTERM):
@@ -166,7 +166,7 @@ class Supervisor:
         self._log.say("asked to stop")
         return driver
 
-    def _copy_output(self, application: Application) -> None:
+    def _copy_output(self, application: SparkProcess) -> None:
         output = application.said()
         if output:
             self._log.write(output)

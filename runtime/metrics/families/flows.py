@@ -10,50 +10,54 @@ from prometheus_client import Metric
 
 from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.jobspec import State
-from runtime.metrics.book import Page
-from runtime.metrics.families.family import Family
-from runtime.metrics.families.partitions import Told
-from runtime.metrics.picture import Picture
+from runtime.metrics.book import MetricsSnapshot
+from runtime.metrics.families.family import MetricFamily
+from runtime.metrics.families.partitions import PartitionSample
+from runtime.metrics.picture import JobSnapshot
 
 ACTIONS = ("topics", "partitions", "configs")
 _FLOW = ("flow",)
 _ALARMING = [state for state in PartitionState if state.needs_someone]
 
-INFO = Family(
+INFO = MetricFamily(
     "repl_flow_info",
     "gauge",
     ("flow", "source", "destination", "provenance", "source_cluster_id", "destination_cluster_id"),
     "Always 1; the labels tell from where to where the flow goes.",
 )
-STATE = Family(
+STATE = MetricFamily(
     "repl_flow_state", "gauge", ("flow", "state"), "1 for the flow's declared state, 0 for the others."
 )
-GENERATION = Family(
+GENERATION = MetricFamily(
     "repl_flow_generation", "gauge", _FLOW, "The flow's generation; 0 until it is taken over."
 )
-SOURCE_UP = Family("repl_flow_source_up", "gauge", _FLOW, "1 while the flow's source answers.")
-RPO = Family("repl_flow_rpo_seconds", "gauge", _FLOW, "The declared rpo. No series without one.")
-RATE_LIMIT = Family(
+SOURCE_UP = MetricFamily("repl_flow_source_up", "gauge", _FLOW, "1 while the flow's source answers.")
+RPO = MetricFamily("repl_flow_rpo_seconds", "gauge", _FLOW, "The declared rpo. No series without one.")
+RATE_LIMIT = MetricFamily(
     "repl_flow_rate_limit_bytes",
     "gauge",
     _FLOW,
     "The declared rate_limit, each second. No series without one.",
 )
-TOPICS = Family("repl_flow_topics", "gauge", _FLOW, "Topics that the flow copies.")
-PARTITIONS = Family("repl_flow_partitions", "gauge", ("flow", "state"), "The flow's partitions by state.")
-INCIDENTS = Family(
+TOPICS = MetricFamily("repl_flow_topics", "gauge", _FLOW, "Topics that the flow copies.")
+PARTITIONS = MetricFamily(
+    "repl_flow_partitions", "gauge", ("flow", "state"), "The flow's partitions by state."
+)
+INCIDENTS = MetricFamily(
     "repl_flow_incidents_total",
     "counter",
     ("flow", "state"),
     "How often a partition came into a state that needs someone (data_loss, diverged, recreated, …).",
 )
-SYNCED = Family(
+SYNCED = MetricFamily(
     "repl_flow_sync_actions_total",
     "counter",
     ("flow", "what"),
     "Mirror topics made (topics), grown (partitions) or with settings changed (configs) by the job.",
 )
-NOTES = Family("repl_flow_notes", "gauge", _FLOW, "What the flow could not do, as `repl status` tells it.")
+NOTES = MetricFamily(
+    "repl_flow_notes", "gauge", _FLOW, "What the flow could not do, as `repl status` tells it."
+)
 FAMILIES = (
     INFO,
     STATE,
@@ -69,7 +73,9 @@ FAMILIES = (
 )
 
 
-def flow_metrics(picture: Picture, page: Page, partition_states: Sequence[Told]) -> Iterator[Metric]:
+def flow_metrics(
+    picture: JobSnapshot, page: MetricsSnapshot, partition_states: Sequence[PartitionSample]
+) -> Iterator[Metric]:
     """Yields the metrics of all flows."""
     flows = picture.flows
     yield INFO.of(

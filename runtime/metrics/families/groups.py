@@ -6,36 +6,36 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client import Metric
 
-from runtime.metrics.families.family import Family, Merge, merged
-from runtime.metrics.picture import GroupPicture, Picture
+from runtime.metrics.families.family import Merge, MetricFamily, merged
+from runtime.metrics.picture import GroupSnapshot, JobSnapshot
 
 _GROUP = ("flow", "group")
 
-TRANSLATED = Family(
+TRANSLATED = MetricFamily(
     "repl_group_translated_offsets_total",
     "counter",
     _GROUP,
     "Offsets written for the group at the destination.",
 )
-CLAMPED = Family(
+CLAMPED = MetricFamily(
     "repl_group_clamped_offsets_total",
     "counter",
     _GROUP,
     "Offsets that had to be moved to what the destination still holds.",
 )
-REFUSED = Family(
+REFUSED = MetricFamily(
     "repl_group_refused_total",
     "counter",
     _GROUP,
     "How often the group was not written because it has members at the destination.",
 )
-PENDING = Family(
+PENDING = MetricFamily(
     "repl_group_pending_partitions", "gauge", _GROUP, "Partitions whose offset waits for data to be copied."
 )
-PENDING_SECONDS = Family(
+PENDING_SECONDS = MetricFamily(
     "repl_group_pending_seconds", "gauge", _GROUP, "How long any partition has been pending; 0 when none is."
 )
-LATENCY = Family(
+LATENCY = MetricFamily(
     "repl_group_checkpoint_latency_seconds",
     "gauge",
     _GROUP,
@@ -44,16 +44,16 @@ LATENCY = Family(
 FAMILIES = (TRANSLATED, CLAMPED, REFUSED, PENDING, PENDING_SECONDS, LATENCY)
 
 
-def group_metrics(picture: Picture, now_s: float) -> Iterator[Metric]:
+def group_metrics(picture: JobSnapshot, now_s: float) -> Iterator[Metric]:
     """Yields the metrics of all groups, added up by flow when there are more groups than
     `metrics_partitions`.
     """
 
-    def pending_s(one: GroupPicture) -> float:
+    def pending_s(one: GroupSnapshot) -> float:
         return max(now_s - one.pending_since, 0.0) if one.pending_since is not None else 0.0
 
     by_flow = len(picture.groups) > picture.spec.metrics_partitions
-    values: tuple[tuple[Family, Callable[[GroupPicture], float | None], Merge], ...] = (
+    values: tuple[tuple[MetricFamily, Callable[[GroupSnapshot], float | None], Merge], ...] = (
         (TRANSLATED, lambda one: one.translated, sum),
         (CLAMPED, lambda one: one.clamped, sum),
         (REFUSED, lambda one: one.refused, sum),

@@ -9,39 +9,41 @@ from typing import get_args
 from prometheus_client import Metric
 
 from runtime.contract.records.job_status import JobState, SlotState
-from runtime.metrics.families.family import Family
-from runtime.metrics.picture import Picture
+from runtime.metrics.families.family import MetricFamily
+from runtime.metrics.picture import JobSnapshot
 from runtime.metrics.readiness import HEARTBEAT_OLD_S, heartbeat_age_s
 
-UP = Family("repl_job_up", "gauge", (), "1 while the job runs and its heartbeat is fresh.")
-INFO = Family(
+UP = MetricFamily("repl_job_up", "gauge", (), "1 while the job runs and its heartbeat is fresh.")
+INFO = MetricFamily(
     "repl_job_info",
     "gauge",
     ("name", "topology", "destination", "application", "master", "host", "driver"),
     "Always 1; the labels tell which job this is. `driver` is another one after each start.",
 )
-STATE = Family("repl_job_state", "gauge", ("state",), "1 for the state that the job is in, 0 for the others.")
-STARTED = Family(
+STATE = MetricFamily(
+    "repl_job_state", "gauge", ("state",), "1 for the state that the job is in, 0 for the others."
+)
+STARTED = MetricFamily(
     "repl_job_start_time_seconds", "gauge", (), "When the job was started, in seconds since 1970."
 )
-HEARTBEAT = Family(
+HEARTBEAT = MetricFamily(
     "repl_job_heartbeat_age_seconds",
     "gauge",
     (),
     "Age of the last heartbeat that was committed; +Inf before the first one.",
 )
-TROUBLE = Family("repl_job_trouble", "gauge", (), "1 while the job says that something is in its way.")
-SLOTS = Family("repl_job_slots", "gauge", ("state",), "Slots by state.")
-PARTITIONS = Family(
+TROUBLE = MetricFamily("repl_job_trouble", "gauge", (), "1 while the job says that something is in its way.")
+SLOTS = MetricFamily("repl_job_slots", "gauge", ("state",), "Slots by state.")
+PARTITIONS = MetricFamily(
     "repl_cluster_partitions", "gauge", ("cluster",), "Partitions of all topics that the job sees."
 )
-UNDER_REPLICATED = Family(
+UNDER_REPLICATED = MetricFamily(
     "repl_cluster_under_replicated_partitions",
     "gauge",
     ("cluster",),
     "Partitions with fewer replicas in sync than they have replicas.",
 )
-WITHOUT_LEADER = Family(
+WITHOUT_LEADER = MetricFamily(
     "repl_cluster_leaderless_partitions", "gauge", ("cluster",), "Partitions that have no leader."
 )
 FAMILIES = (
@@ -58,7 +60,7 @@ FAMILIES = (
 )
 
 
-def job_metrics(picture: Picture, now: float) -> Iterator[Metric]:
+def job_metrics(picture: JobSnapshot, now: float) -> Iterator[Metric]:
     """Yields the metrics of the job. `now` is monotonic, like the snapshot's time."""
     status, age = picture.status, heartbeat_age_s(picture, now)
     up = status.state == "running" and age <= HEARTBEAT_OLD_S
@@ -87,7 +89,7 @@ def job_metrics(picture: Picture, now: float) -> Iterator[Metric]:
     yield SLOTS.of(((one,), float(states[one])) for one in get_args(SlotState))
 
 
-def cluster_metrics(picture: Picture) -> Iterator[Metric]:
+def cluster_metrics(picture: JobSnapshot) -> Iterator[Metric]:
     """Yields the metrics of the clusters that the job lists."""
     clusters = picture.clusters.items()
     yield PARTITIONS.of(((name,), float(one.partitions)) for name, one in clusters)

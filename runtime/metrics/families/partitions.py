@@ -13,74 +13,74 @@ from prometheus_client import Metric
 from runtime.contract.records.job_status import SlotView
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import PartitionState
-from runtime.metrics.book import Page, Seen
-from runtime.metrics.families.family import Family, Labels, Sample, merged
-from runtime.metrics.picture import Picture
+from runtime.metrics.book import MetricsSnapshot, ReportedPartition
+from runtime.metrics.families.family import Labels, MetricFamily, Sample, merged
+from runtime.metrics.picture import JobSnapshot
 
 _OLD_REPORT_MS = 15_000  # a slot reports at least every five seconds
 _LABELS = ("flow", "topic", "partition")
 
-RECORDS = Family(
+RECORDS = MetricFamily(
     "repl_partition_records_total", "counter", _LABELS, "Records copied and committed since the flow began."
 )
-BYTES = Family(
+BYTES = MetricFamily(
     "repl_partition_bytes_total", "counter", _LABELS, "Bytes copied and committed since the flow began."
 )
-DROPPED = Family(
+DROPPED = MetricFamily(
     "repl_partition_dropped_records_total",
     "counter",
     _LABELS,
     "Records that were not copied because provenance says they were going home.",
 )
-LOST = Family(
+LOST = MetricFamily(
     "repl_partition_lost_offsets_total",
     "counter",
     _LABELS,
     "Source offsets that were given up because the topology or an operator said so.",
 )
-COMMITTED = Family(
+COMMITTED = MetricFamily(
     "repl_partition_transactions_committed_total",
     "counter",
     _LABELS,
     "Transactions with this partition that were committed. One transaction may hold many partitions.",
 )
-ABORTED = Family(
+ABORTED = MetricFamily(
     "repl_partition_transactions_aborted_total",
     "counter",
     _LABELS,
     "Transactions with this partition that were aborted.",
 )
-LAG = Family(
+LAG = MetricFamily(
     "repl_partition_lag_records",
     "gauge",
     _LABELS,
     "Source end offset (last stable) minus replicated-through offset.",
 )
-LAG_SECONDS = Family(
+LAG_SECONDS = MetricFamily(
     "repl_partition_lag_seconds",
     "gauge",
     _LABELS,
     "How old what is not copied yet is at most: 0 when the partition has all that its source has.",
 )
-REPLICATED = Family(
+REPLICATED = MetricFamily(
     "repl_partition_replicated_offset", "gauge", _LABELS, "The source offset up to which all is committed."
 )
-LAST_RECORD = Family(
+LAST_RECORD = MetricFamily(
     "repl_partition_last_record_timestamp_seconds",
     "gauge",
     _LABELS,
     "Timestamp of the last record that was copied.",
 )
-LAST_COMMIT = Family(
+LAST_COMMIT = MetricFamily(
     "repl_partition_last_commit_timestamp_seconds", "gauge", _LABELS, "When it was last committed."
 )
-FOREIGN = Family(
+FOREIGN = MetricFamily(
     "repl_partition_foreign_writes",
     "gauge",
     _LABELS,
     "1 when others than the flow were seen to write to the mirror.",
 )
-STATE = Family(
+STATE = MetricFamily(
     "repl_partition_state",
     "gauge",
     (*_LABELS, "state"),
@@ -104,17 +104,17 @@ FAMILIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PartitionSample:
     """This value is a partition to copy or a promoted one, with its present state and its last report, if
     there is one.
     """
 
     key: PartitionKey
     state: PartitionState
-    seen: Seen | None
+    seen: ReportedPartition | None
 
 
-def partitions_told(picture: Picture, page: Page) -> list[Told]:
+def partitions_told(picture: JobSnapshot, page: MetricsSnapshot) -> list[PartitionSample]:
     """Returns the present state of each partition of all flows."""
     slots = {view.slot: view for view in picture.status.slots}
     waiting = _without_slot(picture.status.slots)
@@ -122,12 +122,12 @@ def partitions_told(picture: Picture, page: Page) -> list[Told]:
     for flow in picture.flows:
         for key in flow.partitions:
             seen = page.partitions.get(key)
-            found.append(Told(key, waiting if seen is None else state_now(seen, slots), seen))
-        found += [Told(key, PartitionState.PROMOTED, None) for key in flow.promoted]
+            found.append(PartitionSample(key, waiting if seen is None else state_now(seen, slots), seen))
+        found += [PartitionSample(key, PartitionState.PROMOTED, None) for key in flow.promoted]
     return found
 
 
-def state_now(seen: Seen, slots: Mapping[int, SlotView]) -> PartitionState:
+def state_now(seen: ReportedPartition, slots: Mapping[int, SlotView]) -> PartitionState:
     """Returns the last reported state while that attempt of the slot runs, else the state of the slot.
 
     A state that needs an operator is returned in any case.
@@ -149,7 +149,7 @@ def _without_slot(slots: Iterable[SlotView]) -> PartitionState:
     return PartitionState.UNSCHEDULED if states == {"unscheduled"} else PartitionState.STARTING
 
 
-def lag_seconds(one: Told, now_ms: int) -> float | None:
+def lag_seconds(one: PartitionSample, now_ms: int) -> float | None:
     """Returns a bound of the age of the oldest record that is not copied, in seconds; None before the first
     report.
 
@@ -169,7 +169,7 @@ def lag_seconds(one: Told, now_ms: int) -> float | None:
     return max((seen.at_ms if fresh else now_ms) - since, 0) / 1000
 
 
-def _lag(one: Seen) -> float | None:
+def _lag(one: ReportedPartition) -> float | None:
     status = one.status
     if status.source_end < 0 or status.position < 0:
         return None
@@ -181,8 +181,8 @@ def _positive(value: int, scale: int = 1) -> float | None:
     return value / scale if value > 0 else None
 
 
-_Value = Callable[[Seen], float | None]
-_SUMMED: tuple[tuple[Family, _Value], ...] = (
+_Value = Callable[[ReportedPartition], float | None]
+_SUMMED: tuple[tuple[MetricFamily, _Value], ...] = (
     (RECORDS, lambda one: one.status.records),
     (BYTES, lambda one: one.status.bytes),
     (DROPPED, lambda one: one.status.dropped),
@@ -192,13 +192,15 @@ _SUMMED: tuple[tuple[Family, _Value], ...] = (
     (LAG, _lag),
     (FOREIGN, lambda one: float(one.status.foreign_writes)),
 )
-_NEWEST: tuple[tuple[Family, _Value], ...] = (
+_NEWEST: tuple[tuple[MetricFamily, _Value], ...] = (
     (LAST_RECORD, lambda one: _positive(one.status.last_timestamp, 1000)),
     (LAST_COMMIT, lambda one: _positive(one.status.last_commit_ms, 1000)),
 )
 
 
-def partition_metrics(partition_states: list[Told], now_ms: int, *, by_topic: bool) -> Iterator[Metric]:
+def partition_metrics(
+    partition_states: list[PartitionSample], now_ms: int, *, by_topic: bool
+) -> Iterator[Metric]:
     """Yields the metrics of partitions.
 
     By topic, counts are added up, and the largest value stands for the rest.

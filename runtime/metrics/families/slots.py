@@ -13,50 +13,58 @@ from prometheus_client import Metric
 
 from runtime.contract.records.job_status import SlotState
 from runtime.contract.records.status import LATENCY_BOUNDS_MS
-from runtime.metrics.book import FlowCounts, Page
-from runtime.metrics.families.family import Family, Labels, Sample
-from runtime.metrics.picture import Picture
+from runtime.metrics.book import FlowCounts, MetricsSnapshot
+from runtime.metrics.families.family import Labels, MetricFamily, Sample
+from runtime.metrics.picture import JobSnapshot
 
 _BOUNDS_S = [bound / 1000 for bound in LATENCY_BOUNDS_MS]
 _SLOT, _BOTH = ("slot",), ("slot", "flow")
 
-STATE = Family(
+STATE = MetricFamily(
     "repl_slot_state", "gauge", ("slot", "state"), "1 for the state that the slot is in, 0 for the others."
 )
-RESTARTS = Family(
+RESTARTS = MetricFamily(
     "repl_slot_restarts_total", "counter", _SLOT, "How often the slot was submitted to Spark again."
 )
-PARTITIONS = Family("repl_slot_partitions", "gauge", _SLOT, "Partitions that the slot is to copy.")
-REPORT = Family("repl_slot_report_age_seconds", "gauge", _SLOT, "Age of what the slot last said of itself.")
-RSS = Family("repl_slot_resident_memory_bytes", "gauge", _SLOT, "Resident memory of the slot's process.")
-BUFFERED = Family(
+PARTITIONS = MetricFamily("repl_slot_partitions", "gauge", _SLOT, "Partitions that the slot is to copy.")
+REPORT = MetricFamily(
+    "repl_slot_report_age_seconds", "gauge", _SLOT, "Age of what the slot last said of itself."
+)
+RSS = MetricFamily(
+    "repl_slot_resident_memory_bytes", "gauge", _SLOT, "Resident memory of the slot's process."
+)
+BUFFERED = MetricFamily(
     "repl_slot_buffered_bytes", "gauge", _SLOT, "What is fetched and not acknowledged yet; it is bounded."
 )
-LAG = Family(
+LAG = MetricFamily(
     "repl_slot_lag_records", "gauge", _BOTH, "Records that the slot's partitions have not copied yet."
 )
-RECORDS = Family("repl_slot_records_total", "counter", _BOTH, "Records copied and committed by the slot.")
-BYTES = Family("repl_slot_bytes_total", "counter", _BOTH, "Bytes copied and committed by the slot.")
-DROPPED = Family(
+RECORDS = MetricFamily(
+    "repl_slot_records_total", "counter", _BOTH, "Records copied and committed by the slot."
+)
+BYTES = MetricFamily("repl_slot_bytes_total", "counter", _BOTH, "Bytes copied and committed by the slot.")
+DROPPED = MetricFamily(
     "repl_slot_dropped_records_total",
     "counter",
     _BOTH,
     "Records that were not copied because provenance says they were going home.",
 )
-COMMITTED = Family(
+COMMITTED = MetricFamily(
     "repl_slot_transactions_committed_total", "counter", _BOTH, "Transactions that were committed."
 )
-ABORTED = Family("repl_slot_transactions_aborted_total", "counter", _BOTH, "Transactions that were aborted.")
-THROTTLED = Family(
+ABORTED = MetricFamily(
+    "repl_slot_transactions_aborted_total", "counter", _BOTH, "Transactions that were aborted."
+)
+THROTTLED = MetricFamily(
     "repl_slot_throttled_seconds_total", "counter", _BOTH, "Time that rate_limit made the flow wait."
 )
-STUCK = Family(
+STUCK = MetricFamily(
     "repl_slot_stuck_lanes",
     "gauge",
     _BOTH,
     "Transactional ids that wait for a partition which can't take its marker.",
 )
-LATENCY = Family(
+LATENCY = MetricFamily(
     "repl_slot_record_latency_seconds",
     "histogram",
     _BOTH,
@@ -79,7 +87,7 @@ FAMILIES = (
     STUCK,
     LATENCY,
 )
-_COUNTED: tuple[tuple[Family, Callable[[FlowCounts], float]], ...] = (
+_COUNTED: tuple[tuple[MetricFamily, Callable[[FlowCounts], float]], ...] = (
     (RECORDS, lambda counts: counts.records),
     (BYTES, lambda counts: counts.bytes),
     (DROPPED, lambda counts: counts.dropped),
@@ -89,7 +97,7 @@ _COUNTED: tuple[tuple[Family, Callable[[FlowCounts], float]], ...] = (
 )
 
 
-def slot_metrics(picture: Picture, page: Page, now_ms: int) -> Iterator[Metric]:
+def slot_metrics(picture: JobSnapshot, page: MetricsSnapshot, now_ms: int) -> Iterator[Metric]:
     """Yields the metrics of all slots."""
     views, reports = picture.status.slots, picture.reports
     yield STATE.of(
@@ -127,7 +135,7 @@ def _labels(key: tuple[int, str]) -> Labels:
     return str(slot), flow
 
 
-def _lags(picture: Picture) -> Iterator[Sample]:
+def _lags(picture: JobSnapshot) -> Iterator[Sample]:
     running = {view.slot for view in picture.status.slots if view.state == "running"}
     for slot, report in picture.reports.items():
         if slot not in running:

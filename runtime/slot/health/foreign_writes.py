@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-from runtime.batch import Batch, RecordSet, Where, walk
+from runtime.batch import Batch, PartitionLocation, RecordSet, walk
 from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.fetch.once import fetch_once
@@ -41,7 +41,7 @@ class ForeignWrites:
     def __init__(
         self,
         flow: str,
-        destination: Cluster,
+        destination: KafkaCluster,
         producers: ProducerDirectory,
         copies: Mapping[PartitionKey, PartitionCopy],
     ) -> None:
@@ -138,7 +138,9 @@ class ForeignWrites:
                     continue
             if answer.error is not ErrorCode.NONE:
                 raise BrokerError(answer.error, f"{copy.at.topic}-{copy.at.partition}")
-            sets = [one for one in walk(answer.records, Where(*copy.at)).sets if one.next_offset > at]
+            sets = [
+                one for one in walk(answer.records, PartitionLocation(*copy.at)).sets if one.next_offset > at
+            ]
             if await self._any_foreign([one for one in sets if one.base_offset < within.end]):
                 return True
             if not sets:

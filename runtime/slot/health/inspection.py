@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from runtime.batch import Batch, Where, walk
-from runtime.contract.records.ledger import Mark
-from runtime.kafka.cluster import Cluster
+from runtime.batch import Batch, PartitionLocation, walk
+from runtime.contract.records.ledger import BatchIdentity
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.fetch.once import fetch_once
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
-from runtime.kafka.protocol.metadata import Topic
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import (
     EARLIEST,
     LATEST,
@@ -29,7 +29,7 @@ _WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingPartition:
     """A partition that could not be inspected: it does not exist, or no leader answers for it now.
 
     The code says which.
@@ -45,16 +45,16 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PartitionInspection:
     """The result of inspecting one partition at both sides."""
 
-    source: SourceFacts | Missing
-    destination: DestinationFacts | Missing
+    source: SourceFacts | MissingPartition
+    destination: DestinationFacts | MissingPartition
 
 
 async def inspect(
-    source: Cluster, destination: Cluster, copies: Iterable[PartitionCopy]
-) -> dict[PartitionCopy, Seen]:
+    source: KafkaCluster, destination: KafkaCluster, copies: Iterable[PartitionCopy]
+) -> dict[PartitionCopy, PartitionInspection]:
     """Inspects partitions at both sides, with one request of a kind to each leader.
 
     Raises WireError where a cluster does not answer at all.
@@ -63,12 +63,12 @@ async def inspect(
     source_facts, destination_facts = await asyncio.gather(
         _source(source, listed), _destination(destination, listed)
     )
-    return {copy: Seen(source_facts[copy], destination_facts[copy]) for copy in listed}
+    return {copy: PartitionInspection(source_facts[copy], destination_facts[copy]) for copy in listed}
 
 
 async def _source(
-    cluster: Cluster, copies: list[PartitionCopy]
-) -> dict[PartitionCopy, SourceFacts | Missing]:
+    cluster: KafkaCluster, copies: list[PartitionCopy]
+) -> dict[PartitionCopy, SourceFacts | MissingPartition]:
     """Returns the facts of each partition at the source."""
     at = {copy: TopicPartition(copy.key.topic, copy.key.partition) for copy in copies}
     topics = await cluster.topics({place.topic for place in at.values()}, fresh=True)
@@ -82,16 +82,16 @@ async def _source(
         list_offsets(cluster, dict.fromkeys(at.values(), LATEST), within=_WITHIN_S),
         epoch_ends(cluster, asked, within=_WITHIN_S),
     )
-    found: dict[PartitionCopy, SourceFacts | Missing] = {}
+    found: dict[PartitionCopy, SourceFacts | MissingPartition] = {}
     for copy, place in at.items():
         start, end, progress = starts[place], ends[place], copy.progress
         if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
-            found[copy] = Missing("source", start if isinstance(start, ErrorCode) else _code(end))
+            found[copy] = MissingPartition("source", start if isinstance(start, ErrorCode) else _code(end))
             continue
         if stale := _stale_metadata(
             topics[place.topic], place, progress.source_topic_id, progress.source_epoch
         ):
-            found[copy] = Missing("source", stale)
+            found[copy] = MissingPartition("source", stale)
             continue
         diverged = _diverged_at(copy, epochs.get(place))
         found[copy] = SourceFacts(topics[place.topic].id, start.offset, end.offset, diverged)
@@ -109,8 +109,8 @@ def _diverged_at(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None) -> in
 
 
 async def _destination(
-    cluster: Cluster, copies: list[PartitionCopy]
-) -> dict[PartitionCopy, DestinationFacts | Missing]:
+    cluster: KafkaCluster, copies: list[PartitionCopy]
+) -> dict[PartitionCopy, DestinationFacts | MissingPartition]:
     """Returns the facts of each partition at the destination."""
     topics = await cluster.topics({copy.at.topic for copy in copies}, fresh=True)
     asked = {
@@ -122,30 +122,32 @@ async def _destination(
         list_offsets(cluster, dict.fromkeys((copy.at for copy in copies), LATEST), within=_WITHIN_S),
         epoch_ends(cluster, asked, within=_WITHIN_S),
     )
-    found: dict[PartitionCopy, DestinationFacts | Missing] = {}
+    found: dict[PartitionCopy, DestinationFacts | MissingPartition] = {}
     for copy in copies:
         topic, end, progress = topics[copy.at.topic], ends[copy.at], copy.progress
         if not isinstance(end, ListedOffset):
-            found[copy] = Missing("destination", end)
+            found[copy] = MissingPartition("destination", end)
             continue
         if stale := _stale_metadata(
             topic, copy.at, progress.destination_topic_id, progress.destination_epoch
         ):
-            found[copy] = Missing("destination", stale)
+            found[copy] = MissingPartition("destination", stale)
             continue
         try:
             doubtful = _epoch_ends_early(copy, epochs.get(copy.at), end.offset)
             rewritten = doubtful and await _rewritten(cluster, copy, topic.id)
         except WireError as error:
             code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
-            found[copy] = Missing("destination", code)
+            found[copy] = MissingPartition("destination", code)
             continue
         led = topic.partitions[copy.at.partition].leader_epoch
         found[copy] = DestinationFacts(topic.id, end.offset, rewritten, led)
     return found
 
 
-def _stale_metadata(topic: Topic, at: TopicPartition, topic_id: bytes, epoch: int) -> ErrorCode | None:
+def _stale_metadata(
+    topic: TopicMetadata, at: TopicPartition, topic_id: bytes, epoch: int
+) -> ErrorCode | None:
     """Returns an error code if the topic's metadata is outdated, else None.
 
     A broker whose metadata is behind does not know the topic yet, or names a leader of an epoch before
@@ -168,7 +170,7 @@ def _epoch_ends_early(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None, 
     return isinstance(answer, EpochEnd) and answer.end_offset < end <= log_end
 
 
-async def _rewritten(cluster: Cluster, copy: PartitionCopy, topic_id: bytes) -> bool:
+async def _rewritten(cluster: KafkaCluster, copy: PartitionCopy, topic_id: bytes) -> bool:
     """Returns whether another batch is stored at the offset of the flow's last batch.
 
     A batch that is gone (compacted, expired) proves nothing: the result is False. Raises WireError.
@@ -186,9 +188,9 @@ async def _rewritten(cluster: Cluster, copy: PartitionCopy, topic_id: bytes) -> 
         topic_id=topic_id,
         within=_WITHIN_S,
     )
-    for batch in walk(answer.records, Where(*copy.at)).sets:
+    for batch in walk(answer.records, PartitionLocation(*copy.at)).sets:
         if isinstance(batch, Batch) and batch.base_offset <= last <= batch.last_offset:
-            return mark != Mark(batch.producer_id, batch.producer_epoch, batch.base_sequence)
+            return mark != BatchIdentity(batch.producer_id, batch.producer_epoch, batch.base_sequence)
     return False
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from runtime.contract.client.values import SecurityProtocol
 from runtime.contract.records.status import OpenTransaction
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.hanging import (
@@ -40,7 +40,7 @@ class _Listed(NamedTuple):
 
 
 async def open_transactions(
-    cluster: Cluster, places: Collection[TopicPartition]
+    cluster: KafkaCluster, places: Collection[TopicPartition]
 ) -> dict[TopicPartition, OpenTransaction | str]:
     """Returns the oldest open transaction of each partition, or the reason why none can be named.
 
@@ -70,7 +70,7 @@ async def open_transactions(
 
 
 def _describe(
-    cluster: Cluster,
+    cluster: KafkaCluster,
     place: TopicPartition,
     producer: ActiveProducer,
     name: str | None,
@@ -95,7 +95,7 @@ def _describe(
     )
 
 
-def abort_command(cluster: Cluster, place: TopicPartition, start_offset: int) -> str:
+def abort_command(cluster: KafkaCluster, place: TopicPartition, start_offset: int) -> str:
     """Returns the command line of Kafka's own tool, its arguments in the required order."""
     settings = cluster.settings
     words = ["kafka-transactions.sh"]
@@ -128,7 +128,7 @@ def explain(one: OpenTransaction, now_ms: int | None = None) -> str:
     return "; ".join(parts)
 
 
-async def _list_ids(cluster: Cluster, producer_ids: Iterable[int]) -> _Listed:
+async def _list_ids(cluster: KafkaCluster, producer_ids: Iterable[int]) -> _Listed:
     """Returns the transactional ids of producer ids, from all brokers.
 
     Each broker lists the transactions that it coordinates, and only those that this client may describe.
@@ -150,7 +150,7 @@ async def _list_ids(cluster: Cluster, producer_ids: Iterable[int]) -> _Listed:
     return _Listed(ids, f"not every coordinator could be asked: {'; '.join(failed)}" if failed else "")
 
 
-async def _state(cluster: Cluster, transactional_id: str) -> TransactionState | str:
+async def _state(cluster: KafkaCluster, transactional_id: str) -> TransactionState | str:
     """Returns the state of a transaction from its coordinator, or the reason why it is not known."""
     try:
         response = await coordinated(
@@ -172,7 +172,7 @@ async def _state(cluster: Cluster, transactional_id: str) -> TransactionState | 
     return _why_not(state.error) if state.error else state
 
 
-async def _why_unnamed(cluster: Cluster) -> str:
+async def _why_unnamed(cluster: KafkaCluster) -> str:
     """Returns why no transactional id is listed.
 
     Either the right to describe it is missing, or no coordinator knows the producer any more.

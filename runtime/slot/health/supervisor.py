@@ -9,7 +9,7 @@ from typing import Protocol
 
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.slot.health.findings import (
     DestinationFacts,
@@ -19,12 +19,12 @@ from runtime.slot.health.findings import (
     judge_destination,
     judge_source,
 )
-from runtime.slot.health.inspection import Missing, Seen, inspect
+from runtime.slot.health.inspection import MissingPartition, PartitionInspection, inspect
 from runtime.slot.log import log_event
 from runtime.slot.partition import PartitionCopy, now_ms
 
 
-class Patient(Protocol):
+class SupervisedFlow(Protocol):
     """The flow whose partitions the supervisor stops and resumes."""
 
     def halt(self, copy: PartitionCopy) -> None:
@@ -64,7 +64,7 @@ class _Due:
         return copies
 
 
-class Care:
+class PartitionSupervisor:
     """The supervisor owns the retry timers of a flow's partitions, and the sets that await an inspection.
 
     No partition enters or re-enters the copy loop without an inspection. `run` inspects new partitions and
@@ -74,11 +74,11 @@ class Care:
 
     def __init__(
         self,
-        source: Cluster,
-        destination: Cluster,
+        source: KafkaCluster,
+        destination: KafkaCluster,
         settings: CopySettings,
         generation: int,
-        flow: Patient,
+        flow: SupervisedFlow,
     ) -> None:
         self._source = source
         self._destination = destination
@@ -186,9 +186,9 @@ class Care:
             else:
                 self._decide(copy, facts)
 
-    def _decide(self, copy: PartitionCopy, seen: Seen) -> None:
+    def _decide(self, copy: PartitionCopy, seen: PartitionInspection) -> None:
         """Resumes a partition, stops it with a state, or skips what was lost where that is accepted."""
-        if isinstance(seen.source, Missing) or isinstance(seen.destination, Missing):
+        if isinstance(seen.source, MissingPartition) or isinstance(seen.destination, MissingPartition):
             self._handle_missing(copy, seen)
             return
         source, destination = seen.source, seen.destination
@@ -239,10 +239,10 @@ class Care:
         )
         self._flow.replace(copy)
 
-    def _handle_missing(self, copy: PartitionCopy, seen: Seen) -> None:
+    def _handle_missing(self, copy: PartitionCopy, seen: PartitionInspection) -> None:
         """Retries a partition that could not be inspected, or stops it where its topic is deleted."""
-        missing = seen.source if isinstance(seen.source, Missing) else seen.destination
-        assert isinstance(missing, Missing)
+        missing = seen.source if isinstance(seen.source, MissingPartition) else seen.destination
+        assert isinstance(missing, MissingPartition)
         if not missing.gone:
             self.retry(copy, f"the {missing.side}'s partition can't be asked: {missing.code.name}")
         elif missing.side == "source":

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import OpenTransaction
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -19,7 +19,7 @@ EVERY_S = 5.0
 _BLOCKED_AFTER_S = 10.0
 
 
-class Watched(Protocol):
+class WatchedFlow(Protocol):
     """The flow whose partitions are checked."""
 
     copies: dict[PartitionKey, PartitionCopy]
@@ -28,7 +28,7 @@ class Watched(Protocol):
         """Inspects the partitions of topics whose ids differ from the ledger's at one side."""
 
 
-async def watch(flow: Watched, source: Cluster, destination: Cluster) -> None:
+async def watch(flow: WatchedFlow, source: KafkaCluster, destination: KafkaCluster) -> None:
     """Checks a flow every 5 s until it is cancelled.
 
     An error of a cluster is ignored here, because the copy loop reports it.
@@ -43,7 +43,7 @@ async def watch(flow: Watched, source: Cluster, destination: Cluster) -> None:
             continue
 
 
-async def _compare_ids(flow: Watched, source: Cluster, destination: Cluster) -> None:
+async def _compare_ids(flow: WatchedFlow, source: KafkaCluster, destination: KafkaCluster) -> None:
     """Compares the topic ids of both sides with the ledger's."""
     copies = [copy for copy in flow.copies.values() if copy.fetchable]
     source_topics = await source.topics({copy.key.topic for copy in copies}, fresh=True)
@@ -62,7 +62,7 @@ async def _compare_ids(flow: Watched, source: Cluster, destination: Cluster) -> 
         flow.look_at(changed)
 
 
-async def _find_blocked(flow: Watched, source: Cluster, waiting: dict[PartitionCopy, float]) -> None:
+async def _find_blocked(flow: WatchedFlow, source: KafkaCluster, waiting: dict[PartitionCopy, float]) -> None:
     """Names the transaction that blocks a partition which waits at its last stable offset for 10 s."""
     now = time.monotonic()
     blocked: list[PartitionCopy] = []

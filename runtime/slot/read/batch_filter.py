@@ -14,14 +14,14 @@ from runtime.batch import (
     Batch,
     BatchFailure,
     Merge,
-    Outgoing,
+    OutgoingBatch,
+    PartitionLocation,
     RecordSet,
     RewriteSpec,
-    Walked,
-    Where,
+    WalkedBatches,
     prepare,
 )
-from runtime.contract.records.provenance import Home, Place
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.slot.partition import Cursor
@@ -29,14 +29,14 @@ from runtime.slot.partition import Cursor
 MERGE = Merge()
 
 
-class Kept(NamedTuple):
+class FilteredBatches(NamedTuple):
     """The batches of a response that are copied.
 
     Each of `outgoing` comes with the leader epoch of the record before its position. `cursor` is the position
     behind the whole response. `failure` is why the rest of it could not be prepared.
     """
 
-    outgoing: list[tuple[Outgoing, int]]
+    outgoing: list[tuple[OutgoingBatch, int]]
     cursor: Cursor
     dropped: int
     failure: BatchFailure | None
@@ -48,10 +48,10 @@ def rewrite_spec(
     """Returns how this partition's batches are rewritten where they must be; each fetch sets `start`."""
     headers = flow.provenance == "headers"
     return RewriteSpec(
-        where=Where(assigned.topic, assigned.partition),
+        where=PartitionLocation(assigned.topic, assigned.partition),
         max_batch=assigned.max_message_bytes,
-        provenance=Place(source_id, assigned.topic, assigned.partition) if headers else None,
-        home=Home(destination_id, assigned.destination_topic) if headers else None,
+        provenance=ClusterPartition(source_id, assigned.topic, assigned.partition) if headers else None,
+        home=ClusterTopic(destination_id, assigned.destination_topic) if headers else None,
         native_only=flow.native_only and headers,
         merge=MERGE,
     )
@@ -67,20 +67,20 @@ def restoring(spec: RewriteSpec, restored: int) -> RewriteSpec:
 
 
 def keep(
-    walked: Walked,
+    walked: WalkedBatches,
     spec: RewriteSpec,
     cursor: Cursor,
     aborted: Sequence[tuple[int, int]],
     going_home: Container[int],
     now_ms: int,
-) -> Kept:
+) -> FilteredBatches:
     """Returns which batches of a response are copied, from the cursor on."""
     from_cursor = replace(spec, start=cursor.offset)
     prepared = prepare(walked.sets, from_cursor, now_ms, AbortedTransactions(aborted), going_home)
     epochs = _Epochs(walked.sets, cursor)
     outgoing = [(out, epochs.before(out.position)) for out in prepared.outgoing]
     behind = Cursor(prepared.position, epochs.before(prepared.position))
-    return Kept(outgoing, behind, prepared.dropped, prepared.failure or walked.failure)
+    return FilteredBatches(outgoing, behind, prepared.dropped, prepared.failure or walked.failure)
 
 
 class _Epochs:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Held:
+class ResponseMemory:
     """The memory of one response returns to the budget when the last batch that views it is released."""
 
     __slots__ = ("_budget", "_views", "size")
@@ -14,7 +14,7 @@ class Held:
         self.size = size
         self._views = 0
 
-    def view(self) -> "Held":
+    def view(self) -> "ResponseMemory":
         """Counts one more view of the memory."""
         self._views += 1
         return self

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from runtime.batch import Batch, RewriteSpec, Walked, Where, walk
+from runtime.batch import Batch, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.slot.partition import PartitionCopy, Queued, Source, now_ms
-from runtime.slot.read.batch_filter import Kept, keep, restoring
-from runtime.slot.read.budget import ByteBudget, Held, TokenBucket
-from runtime.slot.write.errors import Decision, Do, Phase, by_code
+from runtime.slot.partition import PartitionCopy, QueuedBatch, SourceLog, now_ms
+from runtime.slot.read.batch_filter import FilteredBatches, keep, restoring
+from runtime.slot.read.budget import ByteBudget, ResponseMemory, TokenBucket
+from runtime.slot.write.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code
 
 _HELD_BACK_WAIT_MS = 10
 # Records that are a small part of a large response are copied, so that they do not hold its whole buffer.
@@ -26,16 +26,16 @@ _MIN_SHARE = 512 << 10
 _MIN_RATED_SHARE = 32 << 10
 
 
-class Reader(Protocol):
+class IntakeFlow(Protocol):
     """The flow that receives the events of its intakes."""
 
     def fetched(self, copy: PartitionCopy) -> None:
         """Handles that batches were queued, or that the idle position moved."""
 
-    def unreadable(self, copy: PartitionCopy, decision: Decision, why: str) -> None:
+    def unreadable(self, copy: PartitionCopy, decision: ErrorDecision, why: str) -> None:
         """Handles a fetch error of the partition."""
 
-    def corrupt(self, copy: PartitionCopy, kept: Kept) -> None:
+    def corrupt(self, copy: PartitionCopy, kept: FilteredBatches) -> None:
         """Handles a record at the partition's cursor that can't be copied: too large, or corrupt."""
 
     def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
@@ -55,12 +55,12 @@ class BrokerIntake:
     def __init__(
         self,
         node: int,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         settings: CopySettings,
         budget: ByteBudget,
         bucket: TokenBucket,
         directory: ProducerDirectory | None,
-        reader: Reader,
+        reader: IntakeFlow,
         purpose: str,
     ) -> None:
         self.node = node
@@ -213,7 +213,7 @@ class BrokerIntake:
     async def _take(self, answers: Sequence[FetchedPartition]) -> None:
         """Queues the batches of a response; their memory counts against the budget until release."""
         total = sum(len(answer.records) for answer in answers)
-        held = Held(self._budget, total)
+        held = ResponseMemory(self._budget, total)
         self._budget.take(total)
         held.view()
         try:
@@ -236,7 +236,7 @@ class BrokerIntake:
             return None
         return copy
 
-    async def _resolve_producers(self, walks: Sequence[Walked]) -> None:
+    async def _resolve_producers(self, walks: Sequence[WalkedBatches]) -> None:
         """Resolves producer ids that are not known yet.
 
         On failure no batch of the response is taken (fail closed).
@@ -248,7 +248,7 @@ class BrokerIntake:
             await self._directory.resolve(seen)
 
     def _take_partition(
-        self, copy: PartitionCopy, answer: FetchedPartition, walked: Walked, held: Held
+        self, copy: PartitionCopy, answer: FetchedPartition, walked: WalkedBatches, held: ResponseMemory
     ) -> None:
         """Handles the response for one partition: its error, its truncation or its batches."""
         if self._current_partition(answer) is not copy:
@@ -257,24 +257,31 @@ class BrokerIntake:
             self._left_out(copy)
             if answer.leader is not None:
                 self._cluster.learn(answer.topic_id, answer.partition, answer.leader)
-            decision = by_code(Phase.FETCH, answer.error)
+            decision = by_code(ErrorPhase.FETCH, answer.error)
             self._reader.unreadable(copy, decision, f"{answer.error.name} ({int(answer.error)})")
             return
         if answer.diverging is not None:
             self._left_out(copy)
-            self._reader.unreadable(copy, Decision(Do.LOOK, refresh=True), "the source's log was truncated")
+            self._reader.unreadable(
+                copy, ErrorDecision(ErrorAction.LOOK, refresh=True), "the source's log was truncated"
+            )
             return
         if not copy.suspect:
             copy.failures = 0
         copy.last_fetch_ms = moment = now_ms()
         self._answered[copy] = copy.turn
-        copy.source = Source(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
+        copy.source = SourceLog(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
         if walked.sets or walked.failure:
             self._queue_batches(copy, answer, walked, held, moment)
         copy.settle()
 
     def _queue_batches(
-        self, copy: PartitionCopy, answer: FetchedPartition, walked: Walked, held: Held, moment: int
+        self,
+        copy: PartitionCopy,
+        answer: FetchedPartition,
+        walked: WalkedBatches,
+        held: ResponseMemory,
+        moment: int,
     ) -> None:
         """Filters and queues the batches of one partition, and moves its cursor behind them."""
         home: set[int] = set()
@@ -287,11 +294,11 @@ class BrokerIntake:
         kept = keep(walked, spec, copy.cursor, answer.aborted, home, moment)
         size = len(answer.records)
         if _copied_out(size, held.size):
-            held = Held(self._budget, size)
+            held = ResponseMemory(self._budget, size)
             if kept.outgoing:
                 self._budget.take(size)
         for out, epoch in kept.outgoing:
-            copy.add(Queued(out, epoch, held.view()))
+            copy.add(QueuedBatch(out, epoch, held.view()))
         copy.dropped += kept.dropped
         copy.cursor = kept.cursor
         if kept.outgoing and copy.state is State.BLOCKED_AT_SOURCE:
@@ -308,9 +315,9 @@ def _copied_out(size: int, total: int) -> bool:
     return size < _COPY_OUT and size * 4 < total
 
 
-def _walk_response(copy: PartitionCopy, answer: FetchedPartition, total: int) -> Walked:
+def _walk_response(copy: PartitionCopy, answer: FetchedPartition, total: int) -> WalkedBatches:
     """Returns the record sets of a partition's response."""
     records = answer.records
     if _copied_out(len(records), total):
         records = memoryview(bytes(records))
-    return walk(records, Where(copy.key.topic, copy.key.partition))
+    return walk(records, PartitionLocation(copy.key.topic, copy.key.partition))

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 
 from runtime.batch import RewriteSpec, TooLarge
-from runtime.contract.records.provenance import Home
+from runtime.contract.records.provenance import ClusterTopic
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.ledger.scan import READ_FAILURES
-from runtime.slot.context import Surroundings
-from runtime.slot.health.supervisor import Care
+from runtime.slot.context import SlotContext
+from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.read.batch_filter import Kept, rewrite_spec
+from runtime.slot.read.batch_filter import FilteredBatches, rewrite_spec
 from runtime.slot.read.budget import TokenBucket
 from runtime.slot.read.intake import BrokerIntake
-from runtime.slot.write.errors import Decision, Do, Phase, decide
+from runtime.slot.write.errors import ErrorAction, ErrorDecision, ErrorPhase, decide
 
 Start = Callable[[Coroutine[None, None, None]], None]
 
 
-class Reading:
+class SourceReader:
     """A reading owns the intakes of a flow, one for each leader at the source.
 
     A partition is fetched from `add` until `remove`. One that can't be fetched is passed to the supervisor.
@@ -33,11 +33,11 @@ class Reading:
     def __init__(
         self,
         spec: FlowSpec,
-        source: Cluster,
+        source: KafkaCluster,
         directory: ProducerDirectory | None,
-        context: Surroundings,
+        context: SlotContext,
         bucket: TokenBucket,
-        supervisor: Care,
+        supervisor: PartitionSupervisor,
         start: Start,
     ) -> None:
         self._spec = spec
@@ -88,15 +88,15 @@ class Reading:
         if copy.lane is not None:
             copy.lane.offer(copy)
 
-    def unreadable(self, copy: PartitionCopy, decision: Decision, why: str) -> None:
+    def unreadable(self, copy: PartitionCopy, decision: ErrorDecision, why: str) -> None:
         """Retries or inspects a partition whose fetch failed."""
         why = f"{copy.key.topic}-{copy.key.partition} at the source: {why}"
-        if decision.do is Do.LOOK:
+        if decision.do is ErrorAction.LOOK:
             self._supervisor.look(copy, why)
         else:
             self._supervisor.retry(copy, why)
 
-    def corrupt(self, copy: PartitionCopy, kept: Kept) -> None:
+    def corrupt(self, copy: PartitionCopy, kept: FilteredBatches) -> None:
         """Stops a partition at a record that is too large or corrupt."""
         failure = kept.failure
         state = State.RECORD_TOO_LARGE if isinstance(failure, TooLarge) else State.RECORD_CORRUPT
@@ -105,7 +105,7 @@ class Reading:
     def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
         """Returns the producer ids whose batches must not be copied to the destination (R5)."""
         assert self._directory is not None
-        home = Home(self._context.destination.cluster_id, copy.at.topic)
+        home = ClusterTopic(self._context.destination.cluster_id, copy.at.topic)
         return self._directory.going_home(producer_ids, copy.key.topic, home, self._spec.native_only)
 
     def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
@@ -144,7 +144,7 @@ class Reading:
             await intake.run()
         except WireError as error:
             self._remove_intake(intake)
-            decision = decide(Phase.FETCH, error)
+            decision = decide(ErrorPhase.FETCH, error)
             for copy in list(intake.copies.values()):
                 self.unreadable(copy, decision, str(error))
         except (

@@ -17,19 +17,19 @@ from runtime.contract.records.ledger import (
     encode_key,
     encode_value,
 )
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.transactions import add_partitions
 from runtime.ledger.ledger_writer import BATCH_BYTES, send
-from runtime.ledger.records import Record, build, chunks
+from runtime.ledger.records import InternalRecord, build, chunks
 from runtime.slot.partition import PartitionCopy, now_ms
-from runtime.slot.write.errors import Phase
-from runtime.slot.write.sender import Sender
-from runtime.slot.write.transaction import Failure, Part, Transaction, tail_step
+from runtime.slot.write.errors import ErrorPhase
+from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, tail_step
 
 
-class LedgerPlace(NamedTuple):
+class LedgerPartitions(NamedTuple):
     """A ledger place names the partitions of a flow's records and the generation that writes them (R3)."""
 
     ledger: TopicPartition
@@ -37,7 +37,7 @@ class LedgerPlace(NamedTuple):
     generation: int
 
 
-class Entry(NamedTuple):
+class CommitEntry(NamedTuple):
     """An entry is what a transaction commits for one partition.
 
     `part` is None where only the idle position moved. `step` is None where the progress is replaced as a
@@ -47,45 +47,45 @@ class Entry(NamedTuple):
     copy: PartitionCopy
     progress: Progress
     segments: Sequence[Segment]
-    part: Part | None
+    part: TransactionPartition | None
     step: Advance | None
 
 
 def entries_of(
     tx: Transaction, tails: Iterable[PartitionCopy], generation: int, moment_ms: int
-) -> list[Entry]:
+) -> list[CommitEntry]:
     """Returns the ledger entries of a transaction and of the partitions that commit an idle position."""
-    found: list[Entry] = []
+    found: list[CommitEntry] = []
     for part in tx:
         step = part.step()
         if step.runs or step.position > part.copy.progress.position:
             moved = advance(part.copy.progress, step, generation, moment_ms)
-            found.append(Entry(part.copy, *moved, part, step))
+            found.append(CommitEntry(part.copy, *moved, part, step))
     found.extend(_tail(copy, generation, moment_ms) for copy in tails)
     return found
 
 
-def _tail(copy: PartitionCopy, generation: int, moment_ms: int) -> Entry:
+def _tail(copy: PartitionCopy, generation: int, moment_ms: int) -> CommitEntry:
     """Returns the entry of a partition that has no batch in the transaction."""
     if copy.replacement is not None:
-        return Entry(copy, copy.replacement, (), None, None)
+        return CommitEntry(copy, copy.replacement, (), None, None)
     step = tail_step(copy)
-    return Entry(copy, *advance(copy.progress, step, generation, moment_ms), None, step)
+    return CommitEntry(copy, *advance(copy.progress, step, generation, moment_ms), None, step)
 
 
 async def write_ledger(
-    cluster: Cluster,
-    place: LedgerPlace,
-    sender: Sender,
+    cluster: KafkaCluster,
+    place: LedgerPartitions,
+    sender: ProduceSender,
     transactional_id: str,
     tx: Transaction,
-    entries: Sequence[Entry],
+    entries: Sequence[CommitEntry],
 ) -> None:
     """Writes progress to the ledger and sealed segments to the offset map, within the transaction.
 
     Raises Failure.
     """
-    by_place: dict[TopicPartition, list[Record]] = {place.ledger: []}
+    by_place: dict[TopicPartition, list[InternalRecord]] = {place.ledger: []}
     for copy, progress, segments, _, _ in entries:
         by_place[place.ledger].append(_record(ProgressKey(copy.key), progress))
         for number, segment in enumerate(segments, start=progress.segments - len(segments)):
@@ -105,8 +105,8 @@ async def write_ledger(
                 )
                 await send(cluster, at, stamped, transactional_id, f"produce {transactional_id}")
     except WireError as error:
-        raise Failure(Phase.LEDGER, error) from error
+        raise TransactionFailure(ErrorPhase.LEDGER, error) from error
 
 
-def _record(key: LedgerKey, value: LedgerValue) -> Record:
-    return Record(encode_key(key), encode_value(value))
+def _record(key: LedgerKey, value: LedgerValue) -> InternalRecord:
+    return InternalRecord(encode_key(key), encode_value(value))

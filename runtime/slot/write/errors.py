@@ -12,7 +12,7 @@ from runtime.kafka.codes import ErrorCode as E
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 
 
-class Phase(StrEnum):
+class ErrorPhase(StrEnum):
     """A phase is the step of the copy loop in which an error occurred."""
 
     FETCH = "fetch"
@@ -23,7 +23,7 @@ class Phase(StrEnum):
     END = "end"
 
 
-class Do(Enum):
+class ErrorAction(Enum):
     """An action is how the slot handles an error.
 
     RETRY: retry the request, with backoff. ABORT: abort the transaction; all partitions of the lane resume
@@ -44,28 +44,28 @@ class Do(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ErrorDecision:
     """A decision is an action, with the state of a partition that stops.
 
     `refresh` means that the cached metadata is outdated and must be fetched again.
     """
 
-    do: Do
+    do: ErrorAction
     refresh: bool = False
     state: State | None = None
 
 
-_RETRY = Decision(Do.RETRY)
-_REFRESH_AND_RETRY = Decision(Do.RETRY, refresh=True)
-_ABORT = Decision(Do.ABORT)
-_ABORT_AND_REFRESH = Decision(Do.ABORT, refresh=True)
-_SUSPECT = Decision(Do.SUSPECT, refresh=True)
-_LOOK = Decision(Do.LOOK, refresh=True)
-_STUCK = Decision(Do.STUCK)
-_ASK = Decision(Do.ASK_LEDGER)
-_END = Decision(Do.END_SLOT)
-_TOO_LARGE = Decision(Do.STOP, state=State.RECORD_TOO_LARGE)
-_REFUSED = Decision(Do.STOP, state=State.RECORD_REFUSED)
+_RETRY = ErrorDecision(ErrorAction.RETRY)
+_REFRESH_AND_RETRY = ErrorDecision(ErrorAction.RETRY, refresh=True)
+_ABORT = ErrorDecision(ErrorAction.ABORT)
+_ABORT_AND_REFRESH = ErrorDecision(ErrorAction.ABORT, refresh=True)
+_SUSPECT = ErrorDecision(ErrorAction.SUSPECT, refresh=True)
+_LOOK = ErrorDecision(ErrorAction.LOOK, refresh=True)
+_STUCK = ErrorDecision(ErrorAction.STUCK)
+_ASK = ErrorDecision(ErrorAction.ASK_LEDGER)
+_END = ErrorDecision(ErrorAction.END_SLOT)
+_TOO_LARGE = ErrorDecision(ErrorAction.STOP, state=State.RECORD_TOO_LARGE)
+_REFUSED = ErrorDecision(ErrorAction.STOP, state=State.RECORD_REFUSED)
 
 _LEADER_CHANGED = (
     E.NOT_LEADER_OR_FOLLOWER,
@@ -79,45 +79,45 @@ _LEADER_CHANGED = (
 _TOPIC_GONE = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID, E.INCONSISTENT_TOPIC_ID)
 _FENCED = (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
 
-TABLE: dict[tuple[Phase, E], Decision] = {
-    **{(Phase.FETCH, code): _REFRESH_AND_RETRY for code in _LEADER_CHANGED},
-    **{(Phase.FETCH, code): _LOOK for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
-    (Phase.FETCH, E.OFFSET_NOT_AVAILABLE): _REFRESH_AND_RETRY,
-    **{(phase, code): _END for phase in Phase if phase is not Phase.FETCH for code in _FENCED},
-    (Phase.INIT, E.CONCURRENT_TRANSACTIONS): _STUCK,
-    (Phase.INIT, E.INVALID_TRANSACTION_TIMEOUT): _END,
-    (Phase.ADD, E.CONCURRENT_TRANSACTIONS): _STUCK,
-    **{(Phase.ADD, code): _LOOK for code in _TOPIC_GONE},
-    (Phase.ADD, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
-    **{(Phase.PRODUCE, code): _ABORT_AND_REFRESH for code in _LEADER_CHANGED},
-    **{(Phase.PRODUCE, code): _LOOK for code in _TOPIC_GONE},
-    (Phase.PRODUCE, E.NOT_ENOUGH_REPLICAS): _SUSPECT,
-    (Phase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND): _SUSPECT,
-    (Phase.PRODUCE, E.REQUEST_TIMED_OUT): _SUSPECT,
-    (Phase.PRODUCE, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
-    (Phase.PRODUCE, E.MESSAGE_TOO_LARGE): _TOO_LARGE,
-    (Phase.PRODUCE, E.RECORD_LIST_TOO_LARGE): _TOO_LARGE,
-    (Phase.PRODUCE, E.INVALID_RECORD): _REFUSED,
-    (Phase.PRODUCE, E.INVALID_TIMESTAMP): _REFUSED,
-    (Phase.PRODUCE, E.UNSUPPORTED_FOR_MESSAGE_FORMAT): _REFUSED,
-    (Phase.PRODUCE, E.UNSUPPORTED_COMPRESSION_TYPE): _REFUSED,
-    (Phase.PRODUCE, E.POLICY_VIOLATION): _REFUSED,
-    **{(Phase.LEDGER, code): _ABORT_AND_REFRESH for code in (*_LEADER_CHANGED, *_TOPIC_GONE)},
-    (Phase.END, E.TRANSACTION_ABORTABLE): _ABORT,
-    (Phase.END, E.INVALID_PRODUCER_ID_MAPPING): _ABORT,
+TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
+    **{(ErrorPhase.FETCH, code): _REFRESH_AND_RETRY for code in _LEADER_CHANGED},
+    **{(ErrorPhase.FETCH, code): _LOOK for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
+    (ErrorPhase.FETCH, E.OFFSET_NOT_AVAILABLE): _REFRESH_AND_RETRY,
+    **{(phase, code): _END for phase in ErrorPhase if phase is not ErrorPhase.FETCH for code in _FENCED},
+    (ErrorPhase.INIT, E.CONCURRENT_TRANSACTIONS): _STUCK,
+    (ErrorPhase.INIT, E.INVALID_TRANSACTION_TIMEOUT): _END,
+    (ErrorPhase.ADD, E.CONCURRENT_TRANSACTIONS): _STUCK,
+    **{(ErrorPhase.ADD, code): _LOOK for code in _TOPIC_GONE},
+    (ErrorPhase.ADD, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
+    **{(ErrorPhase.PRODUCE, code): _ABORT_AND_REFRESH for code in _LEADER_CHANGED},
+    **{(ErrorPhase.PRODUCE, code): _LOOK for code in _TOPIC_GONE},
+    (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS): _SUSPECT,
+    (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND): _SUSPECT,
+    (ErrorPhase.PRODUCE, E.REQUEST_TIMED_OUT): _SUSPECT,
+    (ErrorPhase.PRODUCE, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
+    (ErrorPhase.PRODUCE, E.MESSAGE_TOO_LARGE): _TOO_LARGE,
+    (ErrorPhase.PRODUCE, E.RECORD_LIST_TOO_LARGE): _TOO_LARGE,
+    (ErrorPhase.PRODUCE, E.INVALID_RECORD): _REFUSED,
+    (ErrorPhase.PRODUCE, E.INVALID_TIMESTAMP): _REFUSED,
+    (ErrorPhase.PRODUCE, E.UNSUPPORTED_FOR_MESSAGE_FORMAT): _REFUSED,
+    (ErrorPhase.PRODUCE, E.UNSUPPORTED_COMPRESSION_TYPE): _REFUSED,
+    (ErrorPhase.PRODUCE, E.POLICY_VIOLATION): _REFUSED,
+    **{(ErrorPhase.LEDGER, code): _ABORT_AND_REFRESH for code in (*_LEADER_CHANGED, *_TOPIC_GONE)},
+    (ErrorPhase.END, E.TRANSACTION_ABORTABLE): _ABORT,
+    (ErrorPhase.END, E.INVALID_PRODUCER_ID_MAPPING): _ABORT,
 }
 
 _DEFAULTS = {
-    Phase.FETCH: _RETRY,
-    Phase.INIT: _RETRY,
-    Phase.ADD: _ABORT,
-    Phase.PRODUCE: _ABORT,
-    Phase.LEDGER: _ABORT,
-    Phase.END: _ASK,
+    ErrorPhase.FETCH: _RETRY,
+    ErrorPhase.INIT: _RETRY,
+    ErrorPhase.ADD: _ABORT,
+    ErrorPhase.PRODUCE: _ABORT,
+    ErrorPhase.LEDGER: _ABORT,
+    ErrorPhase.END: _ASK,
 }
 
 
-def by_code(phase: Phase, code: E) -> Decision:
+def by_code(phase: ErrorPhase, code: E) -> ErrorDecision:
     """Returns the table's decision on an error code.
 
     A code that the table does not name is retried while reading and aborts while writing. It is never
@@ -126,14 +126,14 @@ def by_code(phase: Phase, code: E) -> Decision:
     return TABLE.get((phase, code), _DEFAULTS[phase])
 
 
-def decide(phase: Phase, error: WireError) -> Decision:
+def decide(phase: ErrorPhase, error: WireError) -> ErrorDecision:
     """Returns the decision on an error, by the broker's code or by the failure of the connection."""
     match error:
         case BrokerError():
             return by_code(phase, error.code)
-        case ConnectionFailure() if phase is Phase.END:
+        case ConnectionFailure() if phase is ErrorPhase.END:
             return _ASK if error.sent else _ABORT
-        case ConnectionFailure() if phase in (Phase.FETCH, Phase.INIT):
+        case ConnectionFailure() if phase in (ErrorPhase.FETCH, ErrorPhase.INIT):
             return _REFRESH_AND_RETRY
         case ConnectionFailure():
             return _ABORT_AND_REFRESH

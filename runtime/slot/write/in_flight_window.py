@@ -15,7 +15,7 @@ _QUICK_S = 0.5
 _SLOW_S = 2.0
 
 
-class Flight:
+class InFlightWindow:
     """A window owns the limit and the count of bytes and requests in flight at one broker."""
 
     def __init__(self, most: int) -> None:

@@ -12,12 +12,12 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.write.owner import Owner
-from runtime.slot.write.sender import Sender
-from runtime.slot.write.transaction import Part
+from runtime.slot.write.owner import LaneFlow
+from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.transaction import TransactionPartition
 
 
 class _Connecting(NamedTuple):
@@ -27,13 +27,15 @@ class _Connecting(NamedTuple):
     copies: dict[PartitionCopy, None]
 
 
-class Joining:
+class JoiningPartitions:
     """A joining owns the partitions that wait to join the lane's transaction.
 
     It is true while at least one waiting partition may be able to join.
     """
 
-    def __init__(self, cluster: Cluster, sender: Sender, owner: Owner, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, sender: ProduceSender, owner: LaneFlow, wake: Callable[[], None]
+    ) -> None:
         self._cluster = cluster
         self._sender = sender
         self._owner = owner
@@ -64,9 +66,9 @@ class Joining:
         for connecting in self._connecting.values():
             connecting.task.cancel()
 
-    def take(self, alone: bool) -> list[Part]:
+    def take(self, alone: bool) -> list[TransactionPartition]:
         """Returns parts for the partitions that can join now, at most one where `alone` is set."""
-        parts: list[Part] = []
+        parts: list[TransactionPartition] = []
         for copy in list(self._waiting):
             del self._waiting[copy]
             if copy.part is None and copy.queue and not copy.releasing and (part := self._part_if_fit(copy)):
@@ -75,7 +77,7 @@ class Joining:
                     break
         return parts
 
-    def _part_if_fit(self, copy: PartitionCopy) -> Part | None:
+    def _part_if_fit(self, copy: PartitionCopy) -> TransactionPartition | None:
         """Returns a part if the partition can join; else connects to its leader or notifies the flow."""
         leader = self._cluster.leader(*copy.at)
         if leader is None:
@@ -88,7 +90,7 @@ class Joining:
         elif leader.leader_epoch != copy.looked_epoch:
             self._owner.led_anew(copy)
         else:
-            return Part(copy, leader.leader, leader.leader_epoch)
+            return TransactionPartition(copy, leader.leader, leader.leader_epoch)
         return None
 
     def _is_ready(self, node: int, copy: PartitionCopy) -> bool:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut, WireError
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import add_partitions, end_transaction
 from runtime.slot.failpoints import Passing
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.settings import LaneSettings
-from runtime.slot.write.closing import Entry, LedgerPlace, entries_of, write_ledger
-from runtime.slot.write.errors import Phase
-from runtime.slot.write.joining import Joining
-from runtime.slot.write.owner import Owner
-from runtime.slot.write.recovery import STUCK_AFTER_S, Recovery
-from runtime.slot.write.sender import Sender
-from runtime.slot.write.transaction import Failure, Transaction, blamed
+from runtime.slot.write.closing import CommitEntry, LedgerPartitions, entries_of, write_ledger
+from runtime.slot.write.errors import ErrorPhase
+from runtime.slot.write.joining import JoiningPartitions
+from runtime.slot.write.owner import LaneFlow
+from runtime.slot.write.recovery import STUCK_AFTER_S, LaneRecovery
+from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.transaction import Transaction, TransactionFailure, blamed
 
 _END_S = 10.0
 # A heavily compacted topic has many runs, which stay in memory until the transaction ends (R8).
@@ -35,11 +35,11 @@ class Lane:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         transactional_id: str,
-        place: LedgerPlace,
+        place: LedgerPartitions,
         settings: LaneSettings,
-        owner: Owner,
+        owner: LaneFlow,
         passing: Passing,
         solo: bool = False,
     ) -> None:
@@ -55,15 +55,17 @@ class Lane:
         self._passing = passing
         self._wake = asyncio.Event()
         self.ended = asyncio.Event()
-        self._sender = Sender(cluster, transactional_id, settings.request_bytes, self._wake.set, owner.sent)
-        self._joining = Joining(cluster, self._sender, owner, self._wake.set)
+        self._sender = ProduceSender(
+            cluster, transactional_id, settings.request_bytes, self._wake.set, owner.sent
+        )
+        self._joining = JoiningPartitions(cluster, self._sender, owner, self._wake.set)
         self._idle: dict[PartitionCopy, None] = {}
         self._idle_due = 0.0
         self._tx: Transaction | None = None
         self._draining = False
         self._end_early = False
         self._close_s = 0.005
-        self.recovery = Recovery(cluster, transactional_id, settings.transaction_timeout_ms, owner)
+        self.recovery = LaneRecovery(cluster, transactional_id, settings.transaction_timeout_ms, owner)
 
     # What the flow calls
 
@@ -153,7 +155,7 @@ class Lane:
         try:
             await self._send_until_due(tx)
             entries = await self._close(tx)
-        except Failure as failure:
+        except TransactionFailure as failure:
             await self._recover(tx, failure)
         else:
             self._finish(tx, entries)
@@ -225,7 +227,7 @@ class Lane:
                 self._cluster, self.transactional_id, self._sender.identity, wanted, within=STUCK_AFTER_S
             )
         except WireError as error:
-            raise Failure(Phase.ADD, error, blamed(error, joining)) from error
+            raise TransactionFailure(ErrorPhase.ADD, error, blamed(error, joining)) from error
         tx.joined = True
         for part in joining:
             self._idle.pop(part.copy, None)
@@ -233,7 +235,7 @@ class Lane:
                 self._sender.offer(part)
         return True
 
-    async def _close(self, tx: Transaction) -> list[Entry]:
+    async def _close(self, tx: Transaction) -> list[CommitEntry]:
         """Flushes, writes the ledger records, and commits the transaction (R1). Raises Failure."""
         began = self._now()
         try:
@@ -241,7 +243,9 @@ class Lane:
                 entries = await self._flush_and_write_ledger(tx)
         except TimeoutError:
             why = f"not written in {self._settings.late_s:g} s: by a quota, or over a slow link?"
-            raise Failure(Phase.PRODUCE, TimedOut(self.transactional_id, why, sent=True)) from None
+            raise TransactionFailure(
+                ErrorPhase.PRODUCE, TimedOut(self.transactional_id, why, sent=True)
+            ) from None
         if not tx.joined:
             return entries
         tx.entries = entries
@@ -250,12 +254,12 @@ class Lane:
             identity = self._sender.identity
             await end_transaction(self._cluster, self.transactional_id, identity, commit=True, within=_END_S)
         except WireError as error:
-            raise Failure(Phase.END, error) from error
+            raise TransactionFailure(ErrorPhase.END, error) from error
         self._passing("after_end")
         self._close_s += (self._now() - began - self._close_s) / 4
         return entries
 
-    async def _flush_and_write_ledger(self, tx: Transaction) -> list[Entry]:
+    async def _flush_and_write_ledger(self, tx: Transaction) -> list[CommitEntry]:
         """Waits until all batches are acknowledged, then writes the ledger records."""
         self._passing("before_flush")
         while tx.in_flight and tx.unexpected is None:
@@ -276,7 +280,7 @@ class Lane:
     def _idle_is_due(self) -> bool:
         return bool(self._idle) and self._now() >= self._idle_due
 
-    def _finish(self, tx: Transaction, entries: list[Entry]) -> None:
+    def _finish(self, tx: Transaction, entries: list[CommitEntry]) -> None:
         """Applies a committed transaction to its partitions and notifies the flow."""
         self.recovery.failures = 0
         tx.closed = True
@@ -292,7 +296,7 @@ class Lane:
             if copy.lane is self:
                 self.offer(copy)
 
-    async def _recover(self, tx: Transaction, failure: Failure) -> None:
+    async def _recover(self, tx: Transaction, failure: TransactionFailure) -> None:
         """Recovers from a failed transaction; all partitions resume from what is committed (fencing 1, 5)."""
         self._sender.close(tx)
         self.aborts += 1
@@ -300,7 +304,7 @@ class Lane:
         for copy in self.copies:
             self.offer(copy)
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, entry: CommitEntry) -> None:
         """Applies a committed ledger entry to its partition."""
         copy, progress, _, part, step = entry
         if part is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.write.errors import Do, Phase, decide
+from runtime.slot.write.errors import ErrorAction, ErrorPhase, decide
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.owner import SlotMustEnd
 
@@ -49,10 +49,10 @@ class LaneSet:
             try:
                 await lane.begin()
             except WireError as error:
-                match decide(Phase.INIT, error).do:
-                    case Do.END_SLOT:
+                match decide(ErrorPhase.INIT, error).do:
+                    case ErrorAction.END_SLOT:
                         raise SlotMustEnd(f"{lane.transactional_id}: {error}") from error
-                    case Do.STUCK:
+                    case ErrorAction.STUCK:
                         lane.is_stuck = True
                         return False
                 if attempt == _ATTEMPTS - 1:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.write.errors import Decision
-from runtime.slot.write.transaction import Failure, Transaction
+from runtime.slot.write.errors import ErrorDecision
+from runtime.slot.write.transaction import Transaction, TransactionFailure
 
 if TYPE_CHECKING:
-    from runtime.slot.write.closing import Entry
+    from runtime.slot.write.closing import CommitEntry
     from runtime.slot.write.lane import Lane
 
 
@@ -20,13 +20,15 @@ class SlotMustEnd(Exception):
     """The process must end: another writer may be active, or copying can't continue (R3)."""
 
 
-class Owner(Protocol):
+class LaneFlow(Protocol):
     """An owner is the flow that a lane notifies of its events."""
 
-    def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None:
+    def committed(self, lane: Lane, tx: Transaction, entries: list[CommitEntry]) -> None:
         """Handles a committed transaction: the progress of its partitions has moved."""
 
-    def failed(self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]) -> None:
+    def failed(
+        self, lane: Lane, failure: TransactionFailure, decision: ErrorDecision, parts: list[PartitionCopy]
+    ) -> None:
         """Handles an aborted transaction whose partitions are rewound, and decides on the blamed ones."""
 
     def rewound(self, copies: Iterable[PartitionCopy]) -> None:

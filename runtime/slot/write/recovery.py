@@ -7,38 +7,38 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import init_producer_id
 from runtime.slot.log import log_event
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.write.errors import Decision, Do, Phase, decide
-from runtime.slot.write.owner import Owner, SlotMustEnd
-from runtime.slot.write.transaction import Failure, Transaction
+from runtime.slot.write.errors import ErrorAction, ErrorDecision, ErrorPhase, decide
+from runtime.slot.write.owner import LaneFlow, SlotMustEnd
+from runtime.slot.write.transaction import Transaction, TransactionFailure
 
 if TYPE_CHECKING:
     from runtime.slot.write.lane import Lane
 
 _DECISIONS = {
-    Do.RETRY: "abort",
-    Do.ABORT: "abort",
-    Do.SUSPECT: "abort, and try the partition in a lane of its own",
-    Do.STOP: "abort, and stop the partition",
-    Do.LOOK: "abort, and look at the partition's topics",
-    Do.STUCK: "abort",
-    Do.ASK_LEDGER: "ask the ledger whether it was committed",
-    Do.END_SLOT: "end the slot: another writer may have fenced it",
+    ErrorAction.RETRY: "abort",
+    ErrorAction.ABORT: "abort",
+    ErrorAction.SUSPECT: "abort, and try the partition in a lane of its own",
+    ErrorAction.STOP: "abort, and stop the partition",
+    ErrorAction.LOOK: "abort, and look at the partition's topics",
+    ErrorAction.STUCK: "abort",
+    ErrorAction.ASK_LEDGER: "ask the ledger whether it was committed",
+    ErrorAction.END_SLOT: "end the slot: another writer may have fenced it",
 }
 STUCK_AFTER_S = 3.0
 _MAX_PAUSE_S = 3.0
 
 
-class Recovery:
+class LaneRecovery:
     """A recovery initialises a lane's transactional id at first and after every abort (fencing 1)."""
 
     def __init__(
-        self, cluster: Cluster, transactional_id: str, transaction_timeout_ms: int, owner: Owner
+        self, cluster: KafkaCluster, transactional_id: str, transaction_timeout_ms: int, owner: LaneFlow
     ) -> None:
         self.identity = ProducerIdentity(-1, -1)
         self.failures = 0
@@ -62,7 +62,7 @@ class Recovery:
         self.identity = identity
         return identity
 
-    async def after(self, lane: Lane, tx: Transaction, failure: Failure) -> None:
+    async def after(self, lane: Lane, tx: Transaction, failure: TransactionFailure) -> None:
         """Recovers after a failure: the transaction aborts and its partitions rewind.
 
         Where the response to the end was lost, the ledger decides whether it was committed (fencing 5).
@@ -83,10 +83,10 @@ class Recovery:
             failures=self.failures,
             decision=_DECISIONS[decision.do],
         )
-        if decision.do is Do.END_SLOT:
+        if decision.do is ErrorAction.END_SLOT:
             raise SlotMustEnd(f"{self._transactional_id}: {failure}")
         copies = list(tx.parts)
-        ambiguous = decision.do is Do.ASK_LEDGER
+        ambiguous = decision.do is ErrorAction.ASK_LEDGER
         if not ambiguous:
             self._rewind_aborted(lane, tx, failure, decision)
         if decision.refresh:
@@ -99,7 +99,9 @@ class Recovery:
         if self.failures > 1:
             await asyncio.sleep(min(0.05 * 2 ** min(self.failures, 6), 2.0))
 
-    def _rewind_aborted(self, lane: Lane, tx: Transaction, failure: Failure, decision: Decision) -> None:
+    def _rewind_aborted(
+        self, lane: Lane, tx: Transaction, failure: TransactionFailure, decision: ErrorDecision
+    ) -> None:
         """Rewinds the partitions of a transaction that can only end aborted.
 
         This happens before the new epoch is initialised: that may take as long as a transaction marker waits.
@@ -124,10 +126,10 @@ class Recovery:
                 lane.begin_epoch(await self.begin())
                 break
             except WireError as error:
-                match decide(Phase.INIT, error).do:
-                    case Do.END_SLOT:
+                match decide(ErrorPhase.INIT, error).do:
+                    case ErrorAction.END_SLOT:
                         raise SlotMustEnd(f"{self._transactional_id}: {error}") from error
-                    case Do.STUCK:
+                    case ErrorAction.STUCK:
                         lane.is_stuck = True
             if lane.is_stuck:
                 self._owner.stuck(lane)
@@ -180,11 +182,11 @@ class Recovery:
         return lost
 
 
-def by_failure(failure: Failure) -> Decision:
+def by_failure(failure: TransactionFailure) -> ErrorDecision:
     """Returns the decision on a failure.
 
     An acknowledged offset that can't be true has no error code: its partition is inspected (R4).
     """
     if failure.error is None:
-        return Decision(Do.LOOK, refresh=True)
+        return ErrorDecision(ErrorAction.LOOK, refresh=True)
     return decide(failure.phase, failure.error)

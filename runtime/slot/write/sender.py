@@ -10,42 +10,42 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from runtime.batch import next_sequence, stamp
-from runtime.contract.records.ledger import Mark
-from runtime.kafka.cluster import Cluster
+from runtime.contract.records.ledger import BatchIdentity
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.connection import Connection
 from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity
-from runtime.slot.partition import PartitionCopy, Queued
-from runtime.slot.write.errors import Phase
-from runtime.slot.write.in_flight_window import REQUESTS, Flight
-from runtime.slot.write.transaction import Failure, Part, Transaction
+from runtime.slot.partition import PartitionCopy, QueuedBatch
+from runtime.slot.write.errors import ErrorPhase
+from runtime.slot.write.in_flight_window import REQUESTS, InFlightWindow
+from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition
 
 PRODUCE_TIMEOUT_MS = 10_000
 # Shorter than the transaction timeout: a late response makes the lane abort, before the broker fences it.
 ANSWER_WITHIN_S = 15.0
 
 
-class Sent(NamedTuple):
+class SentBatch(NamedTuple):
     """A batch that was sent, and the sequence that it was sent with."""
 
-    part: Part
-    queued: Queued
+    part: TransactionPartition
+    queued: QueuedBatch
     sequence: int
 
 
-class Unanswered(NamedTuple):
+class InFlightRequest(NamedTuple):
     """A produce request that has no response yet; `at` is when it was sent, `size` counts bytes."""
 
     node: int
     size: int
     at: float
-    batches: list[Sent]
+    batches: list[SentBatch]
 
 
-class Sender:
+class ProduceSender:
     """A sender owns the produce connections, in-flight windows and sequences of one transactional id.
 
     `ready` holds the partitions of the open transaction that have a batch queued, by their leader's node id.
@@ -53,7 +53,7 @@ class Sender:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         transactional_id: str,
         request_bytes: int,
         wake: Callable[[], None],
@@ -69,9 +69,9 @@ class Sender:
         self._sent = sent
         self._links: dict[int, Connection] = {}
         self._connected_at: dict[int, float] = {}
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[int, InFlightWindow] = {}
         self._sequences: dict[TopicPartition, int] = {}
-        self._unanswered: dict[int, Unanswered] = {}
+        self._unanswered: dict[int, InFlightRequest] = {}
         self._number = 0
 
     def begin_epoch(self, identity: ProducerIdentity) -> None:
@@ -85,7 +85,7 @@ class Sender:
         self._sequences[at] = next_sequence(sequence, records)
         return sequence
 
-    def offer(self, part: Part) -> None:
+    def offer(self, part: TransactionPartition) -> None:
         """Marks a partition as having a batch to send."""
         self.ready.setdefault(part.leader, {})[part.copy] = None
 
@@ -121,13 +121,13 @@ class Sender:
         self._connected_at[node] = asyncio.get_running_loop().time()
 
     async def connect(self) -> None:
-        """Connects to every leader that has a batch ready. Raises Failure."""
+        """Connects to every leader that has a batch ready. Raises TransactionFailure."""
         for node, copies in self.ready.items():
             if copies and not self.reaches(node):
                 try:
                     await self.reach(node)
                 except WireError as error:
-                    raise Failure(Phase.PRODUCE, error) from error
+                    raise TransactionFailure(ErrorPhase.PRODUCE, error) from error
 
     def send(self, tx: Transaction) -> None:
         """Sends every batch that the in-flight windows and quotas allow.
@@ -137,7 +137,7 @@ class Sender:
         for node, copies in self.ready.items():
             if not self.reaches(node) or self._throttled(link := self._links[node]):
                 continue
-            flight = self._flights.setdefault(node, Flight(REQUESTS * self._request_bytes))
+            flight = self._flights.setdefault(node, InFlightWindow(REQUESTS * self._request_bytes))
             while copies and flight.room > 0:
                 self._request(tx, node, link, flight, copies)
 
@@ -162,12 +162,17 @@ class Sender:
         self._unanswered.clear()
 
     def _request(
-        self, tx: Transaction, node: int, link: Connection, flight: Flight, copies: dict[PartitionCopy, None]
+        self,
+        tx: Transaction,
+        node: int,
+        link: Connection,
+        flight: InFlightWindow,
+        copies: dict[PartitionCopy, None],
     ) -> None:
         """Sends one produce request with at most one batch of each partition."""
         most = min(self._request_bytes, flight.room)
         partitions: list[ProducePartition] = []
-        sent: list[Sent] = []
+        sent: list[SentBatch] = []
         size = 0
         producer, epoch = self.identity.producer_id, self.identity.epoch
         for copy in list(copies):
@@ -177,7 +182,7 @@ class Sender:
             sequence = self.sequence(copy.at, batch.records)
             stamped = stamp(batch, producer, epoch, sequence)
             partitions.append(ProducePartition(copy.at.topic, copy.at.partition, stamped))
-            sent.append(Sent(part, queued, sequence))
+            sent.append(SentBatch(part, queued, sequence))
             part.in_flight += 1
             del copies[copy]
             if copy.queue:
@@ -190,7 +195,7 @@ class Sender:
         tx.in_flight += 1
         flight.sent(size)
         number = self._number = self._number + 1
-        self._unanswered[number] = Unanswered(node, size, asyncio.get_running_loop().time(), sent)
+        self._unanswered[number] = InFlightRequest(node, size, asyncio.get_running_loop().time(), sent)
         request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
         answer = link.start(request, ANSWER_WITHIN_S)
         answer.add_done_callback(lambda done: self._on_response(tx, number, done))
@@ -222,16 +227,18 @@ class Sender:
             flight.given_up(request.size, request.at, now)
             if not isinstance(error, WireError):
                 raise error
-            tx.fail(Failure(Phase.PRODUCE, error))
+            tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error))
             return
         response = answer.result()
         flight.answered(request.size, request.at, now, response.throttle_ms / 1000)
         self._record_acknowledgements(tx, request.batches, response)
 
-    def _mark(self, sequence: int) -> Mark:
-        return Mark(self.identity.producer_id, self.identity.epoch, sequence)
+    def _mark(self, sequence: int) -> BatchIdentity:
+        return BatchIdentity(self.identity.producer_id, self.identity.epoch, sequence)
 
-    def _record_acknowledgements(self, tx: Transaction, sent: list[Sent], response: ProduceResponse) -> None:
+    def _record_acknowledgements(
+        self, tx: Transaction, sent: list[SentBatch], response: ProduceResponse
+    ) -> None:
         """Records for each sent batch its base offset, or the failure that its partition's response means."""
         answers = {(answer.topic, answer.partition): answer for answer in response.partitions}
         for part, queued, sequence in sent:
@@ -239,15 +246,15 @@ class Sender:
             answer = answers.get(at)
             if answer is None:
                 error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}", "no answer for it")
-                tx.fail(Failure(Phase.PRODUCE, error, (part.copy,)))
+                tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
             elif answer.error:
                 if answer.leader is not None and (topic := self._cluster.topic(at.topic)):
                     self._cluster.learn(topic.id, at.partition, answer.leader)
                 where = f"{at.topic}-{at.partition}"
                 error = BrokerError(answer.error, where, answer.message)
-                tx.fail(Failure(Phase.PRODUCE, error, (part.copy,)))
+                tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
             elif why := part.acknowledged(queued.out, queued.epoch, answer.base_offset, self._mark(sequence)):
-                tx.fail(Failure(Phase.PRODUCE, None, (part.copy,), why))
+                tx.fail(TransactionFailure(ErrorPhase.PRODUCE, None, (part.copy,), why))
             else:
                 batch = queued.out.batch
                 tx.runs += len(queued.out.segments)

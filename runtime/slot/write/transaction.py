@@ -6,27 +6,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runtime.batch import Outgoing
+from runtime.batch import OutgoingBatch
 from runtime.contract.records.advance import Advance
-from runtime.contract.records.ledger import Mark
+from runtime.contract.records.ledger import BatchIdentity
 from runtime.contract.records.offset_map import Run, append
 from runtime.kafka.errors import PartitionsRefused, WireError
 from runtime.slot.partition import Cursor, PartitionCopy
-from runtime.slot.write.errors import Phase
+from runtime.slot.write.errors import ErrorPhase
 
 if TYPE_CHECKING:
-    from runtime.slot.write.closing import Entry
+    from runtime.slot.write.closing import CommitEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Failure(Exception):
+class TransactionFailure(Exception):
     """A failure says why a transaction must abort.
 
     `copies` are the partitions that may have caused it, empty where that is not known. `error` is None for an
     acknowledged offset that can't be true: `why` describes it then (R4).
     """
 
-    phase: Phase
+    phase: ErrorPhase
     error: WireError | None
     copies: tuple[PartitionCopy, ...] = ()
     why: str = ""
@@ -35,7 +35,7 @@ class Failure(Exception):
         return self.why or str(self.error)
 
 
-class Part:
+class TransactionPartition:
     """A part is one partition's share of a transaction, from its first batch to the end."""
 
     __slots__ = (
@@ -63,10 +63,10 @@ class Part:
         self.records = 0
         self.bytes = 0
         self.last_timestamp = -1
-        self.mark: Mark | None = None
+        self.mark: BatchIdentity | None = None
 
     def acknowledged(
-        self, out: Outgoing, source_epoch: int, base_offset: int, mark: Mark | None = None
+        self, out: OutgoingBatch, source_epoch: int, base_offset: int, mark: BatchIdentity | None = None
     ) -> str | None:
         """Records an acknowledged batch; returns an error text if its base offset can't be true (R4)."""
         self.in_flight -= 1
@@ -108,7 +108,7 @@ class Part:
         )
 
 
-def blamed(error: WireError, joining: Iterable[Part]) -> tuple[PartitionCopy, ...]:
+def blamed(error: WireError, joining: Iterable[TransactionPartition]) -> tuple[PartitionCopy, ...]:
     """Returns the partitions that may have caused an error of AddPartitionsToTxn.
 
     Where the broker names the partitions that it refuses, no other one is blamed (R7).
@@ -134,24 +134,24 @@ class Transaction:
 
     def __init__(self, started: float) -> None:
         self.started = started
-        self.parts: dict[PartitionCopy, Part] = {}
+        self.parts: dict[PartitionCopy, TransactionPartition] = {}
         self.in_flight = 0
         self.bytes = 0
         self.runs = 0
-        self.failure: Failure | None = None
+        self.failure: TransactionFailure | None = None
         self.unexpected: BaseException | None = None
         self.closed = False
         self.joined = False
-        self.entries: list[Entry] = []
+        self.entries: list[CommitEntry] = []
         self.tails: list[PartitionCopy] = []
         self.latencies: list[
             tuple[int, int]
         ] = []  # Pairs of a batch's newest timestamp in ms and its record count.
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[TransactionPartition]:
         return iter(self.parts.values())
 
-    def take(self, part: Part) -> None:
+    def take(self, part: TransactionPartition) -> None:
         """Adds a partition's part to the transaction."""
         self.parts[part.copy] = part
         part.copy.part = part
@@ -183,7 +183,7 @@ class Transaction:
         if self.unexpected is None:
             self.unexpected = error
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: TransactionFailure) -> None:
         """Records a failure; only the first one is kept and decided on."""
         if self.failure is None:
             self.failure = failure

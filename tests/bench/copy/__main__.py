@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec, Listener
+from runtime.lab.spec import LabClusterSpec, Listener
 from tests.bench.copy import fill, table
 from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Latency, at_a_thousand
@@ -180,7 +180,9 @@ def main() -> None:
         link = Listener(LISTENER, {1: f"127.0.0.1:{free_port()}"})
         lab.up(
             [
-                ClusterSpec(name, heap="1g", prefix=WITH_PARENT, properties=properties, listeners=listeners)
+                LabClusterSpec(
+                    name, heap="1g", prefix=WITH_PARENT, properties=properties, listeners=listeners
+                )
                 for name, listeners in (("dc1", (link,)), ("dc2", ()))
             ]
         )

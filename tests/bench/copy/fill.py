@@ -11,11 +11,11 @@ from typing import Any, Final
 import crc32c
 from confluent_kafka import Producer
 
-from runtime.batch.failure import Where
+from runtime.batch.failure import PartitionLocation
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, SUMMED, Batch
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
@@ -60,7 +60,7 @@ def _write_pool(client: Mapping[str, Any], workload: Workload) -> None:
     assert producer.flush(60) == 0
 
 
-async def read_pool(cluster: Cluster, topic: str, most_bytes: int = 64 << 20) -> Pool:
+async def read_pool(cluster: KafkaCluster, topic: str, most_bytes: int = 64 << 20) -> Pool:
     known = (await cluster.topics([topic]))[topic]
     session = FetchSession(cluster, known.partitions[0].leader, FetchLimits(max_wait_ms=300))
     pool: Pool = [[] for _ in range(PARTITIONS)]
@@ -71,7 +71,7 @@ async def read_pool(cluster: Cluster, topic: str, most_bytes: int = 64 << 20) ->
         if not answers:
             break
         for answered in answers:
-            sets = walk(answered.records, Where(topic, answered.partition)).sets
+            sets = walk(answered.records, PartitionLocation(topic, answered.partition)).sets
             found = [one for one in sets if isinstance(one, Batch) and not one.control]
             pool[answered.partition] += found
             session.want(known.id, answered.partition, FetchFrom(found[-1].next_offset, max_bytes=4 << 20))
@@ -94,7 +94,7 @@ def raw(batch: Batch, now_ms: int | None = None) -> tuple[bytes, memoryview]:
 
 
 async def _multiply(bootstrap: str, topic: str, wanted: int) -> int:
-    async with await Cluster.open(wire_settings(bootstrap, {})) as cluster:
+    async with await KafkaCluster.open(wire_settings(bootstrap, {})) as cluster:
         pool = await read_pool(cluster, topic)
         leader = (await cluster.topics([topic]))[topic].partitions[0].leader
         written = sum(batch.records for batches in pool for batch in batches)

@@ -9,11 +9,11 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from runtime.batch.failure import Where
+from runtime.batch.failure import PartitionLocation
 from runtime.batch.layout import Batch
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
@@ -41,7 +41,7 @@ async def _measured(
     side: Side, run: Run, running: Running, pool_topic: str, rate: float, warm_s: float, window_s: float
 ) -> Latency:
     settings = [wire_settings(bootstrap, {}) for bootstrap in (run.source, run.destination)]
-    async with await Cluster.open(settings[0]) as source, await Cluster.open(settings[1]) as there:
+    async with await KafkaCluster.open(settings[0]) as source, await KafkaCluster.open(settings[1]) as there:
         pool = await read_pool(source, pool_topic, 16 << 20)
         writing = asyncio.create_task(_write(source, run.topic, pool, rate))
         with ends_of(run.destination, running.topic) as ends:
@@ -55,7 +55,7 @@ async def _measured(
     return summary(side.name, run, took, window_s, cpu[-1] - cpu[0], running.rss_mb())
 
 
-async def _write(cluster: Cluster, topic: str, pool: Pool, rate: float) -> None:
+async def _write(cluster: KafkaCluster, topic: str, pool: Pool, rate: float) -> None:
     leader = (await cluster.topics([topic]))[topic].partitions[0].leader
     connection = await cluster.connection(leader, "load")
     waves = _forever(pool)
@@ -78,7 +78,7 @@ def _forever(pool: Pool) -> Iterator[tuple[Batch, ...]]:
 
 
 async def _read(
-    cluster: Cluster, running: Running, warm_s: float, window_s: float, cpu: list[float]
+    cluster: KafkaCluster, running: Running, warm_s: float, window_s: float, cpu: list[float]
 ) -> list[tuple[float, int]]:
     """(milliseconds, records) of each batch that arrived in the window: its newest record's time counts."""
     known = (await cluster.topics([running.topic], fresh=True))[running.topic]
@@ -93,7 +93,7 @@ async def _read(
         running.require_alive()
         for answered in await session.fetch():
             now = time.time() * 1000
-            found = walk(answered.records, Where(running.topic, answered.partition)).sets
+            found = walk(answered.records, PartitionLocation(running.topic, answered.partition)).sets
             batches = [one for one in found if isinstance(one, Batch)]
             if batches:
                 start = FetchFrom(batches[-1].next_offset, max_bytes=4 << 20)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Side
 from tests.bench.offsets.count import Count, committed, counted
@@ -113,7 +113,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-offsets-") as home:
         lab = Lab(Path(home) / "lab")
         properties = {"log.cleaner.backoff.ms": "200"}
-        lab.up([ClusterSpec(name, prefix=WITH_PARENT, properties=properties) for name in ("dc1", "dc2")])
+        lab.up([LabClusterSpec(name, prefix=WITH_PARENT, properties=properties) for name in ("dc1", "dc2")])
         try:
             counts = measure(lab, Path(home))
         finally:

@@ -11,20 +11,20 @@ import sys
 from pathlib import Path
 
 from planner.cli.app import show
-from planner.cli.apply_view import View
-from planner.cli.applying import Applying, carry_out
+from planner.cli.apply_view import ApplyView
+from planner.cli.applying import ApplySession, carry_out
 from planner.cli.endpoints import endpoints_of
-from planner.cli.looking import Looking
+from planner.cli.looking import PlanRecheck
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.validate import checked
 from planner.model.diagnostic import Failure
-from planner.model.outcome import Ended
+from planner.model.outcome import StepsEnded
 from planner.store import planfile
 
 TIMEOUT_MS = 10_000
 
 
-class Signalling(View):
+class Signalling(ApplyView):
     """Sends the signal in the very moment between that step's end and the next one's beginning."""
 
     def __init__(self, number: signal.Signals | None, after: str) -> None:
@@ -33,7 +33,7 @@ class Signalling(View):
         self._after = after
         self._count = 0
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: StepsEnded) -> None:
         super().ended(event)
         self._count += len(event.outcomes)
         if self._number is None or not self._due(event):
@@ -41,7 +41,7 @@ class Signalling(View):
         number, self._number = self._number, None
         os.kill(os.getpid(), number)
 
-    def _due(self, event: Ended) -> bool:
+    def _due(self, event: StepsEnded) -> bool:
         if self._after.isdigit():
             return self._count >= int(self._after)
         return any(one.step.id.startswith(self._after) for one in event.outcomes)
@@ -51,9 +51,9 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
     known = planfile.is_plan_file(path)
     plan = planfile.read(path) if known else apply_plan(see(checked(path, ()).topology, TIMEOUT_MS))
     endpoints = endpoints_of(plan.connections.values())
-    applying = Applying(
+    applying = ApplySession(
         endpoints=endpoints,
-        look=Looking(endpoints, TIMEOUT_MS),
+        look=PlanRecheck(endpoints, TIMEOUT_MS),
         lock_timeout_ms=60_000,
         view=Signalling(number, after),
         finish_with=f"repl apply {path}",

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.validate import checked
 from planner.kafka import topic_id_text
-from planner.model.applied import Applied
-from planner.model.owned import Owned
+from planner.model.applied import ApplyRecord
+from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.store.history import read_history
 from planner.store.planfile import step_of
@@ -82,12 +82,12 @@ def topic_ids(lab: Lab, prefix: str, cluster: str = "dc1") -> dict[str, str]:
     return found
 
 
-def registry(lab: Lab, topology: Topology, cluster: str = "dc1") -> dict[str, Owned]:
+def registry(lab: Lab, topology: Topology, cluster: str = "dc1") -> dict[str, RegistryEntry]:
     entries = read_registry(endpoint(lab, cluster))
     return {entry.address.name: entry for entry in entries if entry.topology == topology.name}
 
 
-def history(lab: Lab, topology: Topology, cluster: str = "dc1") -> list[Applied]:
+def history(lab: Lab, topology: Topology, cluster: str = "dc1") -> list[ApplyRecord]:
     return [
         one for one in read_history(endpoint(lab, cluster), step_of, print) if one.topology == topology.name
     ]

@@ -4,12 +4,12 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException
 
-from planner.apply.attempt import Guard, attempt, refused
+from planner.apply.attempt import RequestGuard, attempt, refused
 from planner.model.address import topic_address
-from planner.model.outcome import DONE, Result, Verdict
+from planner.model.outcome import DONE, RequestResult, Result
 from planner.model.step import CreateTopic
 
-OPEN = Guard(barred=lambda: None)
+OPEN = RequestGuard(barred=lambda: None)
 
 
 def step(name: str) -> CreateTopic:
@@ -68,15 +68,15 @@ def test_throttling_is_waited_out():
 
 def test_a_barred_guard_lets_nothing_through():
     broker = Broker(a=[None])
-    verdicts = attempt([step("a")], broker.send, refused, Guard(lambda: "the lease is lost"))
-    assert verdicts == {"a": Verdict(Result.NOT_STARTED, "the lease is lost")}
+    verdicts = attempt([step("a")], broker.send, refused, RequestGuard(lambda: "the lease is lost"))
+    assert verdicts == {"a": RequestResult(Result.NOT_STARTED, "the lease is lost")}
     assert broker.asked == []
 
 
 def test_the_guard_is_asked_before_every_try():
     answers = iter([None, "interrupted"])
     broker = Broker(a=[KafkaError.NOT_CONTROLLER])
-    verdicts = attempt([step("a")], broker.send, refused, Guard(lambda: next(answers)))
+    verdicts = attempt([step("a")], broker.send, refused, RequestGuard(lambda: next(answers)))
     assert verdicts["a"].result is Result.NOT_STARTED
     assert broker.asked == [["a"]]
 

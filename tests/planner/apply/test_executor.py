@@ -6,35 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from planner.apply.attempt import Guard
+from planner.apply.attempt import RequestGuard
 from planner.apply.executor import Interruption, execute
-from planner.apply.hands import Hands
+from planner.apply.hands import ApplyContext
 from planner.cli.unexpected import reporting
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.model.address import Address, topic_address
-from planner.model.outcome import Ended, Event, Result, Summary
-from planner.model.owned import Owned
+from planner.model.outcome import ApplySummary, Event, Result, StepsEnded
+from planner.model.owned import RegistryEntry
 from planner.model.step import Disown, Own
 
 
 class BrokenRegistry:
     """Takes what is disowned; a defect hits every entry."""
 
-    def write(self, own: Sequence[Owned] = (), disown: Sequence[Address] = ()) -> None:
+    def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
         if own:
             raise ZeroDivisionError("a defect\nof two lines")
 
 
 A, B = topic_address("dc1", "a"), topic_address("dc1", "b")
 STEPS = (
-    Own("own", A, "dc1", Owned(A, "shop", {"id": "1"})),
+    Own("own", A, "dc1", RegistryEntry(A, "shop", {"id": "1"})),
     Disown("after", A, "dc1", "shop", needs=("own",)),
     Disown("disown", B, "dc1", "shop"),
 )
 
 
-def applied(folder: Path | None) -> tuple[Summary, list[Event]]:
-    hands = Hands(Endpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), Guard(lambda: None), "", lambda: 0)
+def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
+    hands = ApplyContext(
+        ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), RequestGuard(lambda: None), "", lambda: 0
+    )
     events: list[Event] = []
     summary = execute(STEPS, {"dc1": hands}, events.append, Interruption(), reporting(folder, "apply1"))
     return summary, events
@@ -55,7 +57,9 @@ def test_the_step_fails_with_one_line_and_the_rest_goes_on(tmp_path: Path) -> No
     assert "BrokenRegistry" not in summary.outcomes["own"].why
     assert 'raise ZeroDivisionError("a defect' in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    ended = [outcome.step.id for event in events if isinstance(event, Ended) for outcome in event.outcomes]
+    ended = [
+        outcome.step.id for event in events if isinstance(event, StepsEnded) for outcome in event.outcomes
+    ]
     assert sorted(ended) == ["after", "disown", "own"]  # the journal and the terminal are told of each
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.attempt import Guard
-from planner.apply.hands import Hands, Patience
-from planner.apply.orders import Standing, accept_loss
+from planner.apply.attempt import RequestGuard
+from planner.apply.hands import ApplyContext, JobTimeouts
+from planner.apply.orders import StoppedPartitions, accept_loss
 from planner.apply.steps import HANDLERS
-from planner.apply.watch import Watch
+from planner.apply.watch import JobWatch
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
-from planner.model.outcome import DONE, Result, Verdict
+from planner.model.outcome import DONE, RequestResult, Result
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from planner.observe.jobs import read_jobs
 from runtime.contract.records.status import PartitionState, PartitionStatus
@@ -28,8 +28,8 @@ from tests.records import wait_for
 
 pytestmark = pytest.mark.integration
 
-PATIENT = Patience(copies=120, heard=120, goodbye=60, grace=30, sign_of_life=10)
-HASTY = Patience(copies=120, heard=6, goodbye=2, grace=1, sign_of_life=2)  # for what is waited for in vain
+PATIENT = JobTimeouts(copies=120, heard=120, goodbye=60, grace=30, sign_of_life=10)
+HASTY = JobTimeouts(copies=120, heard=6, goodbye=2, grace=1, sign_of_life=2)  # for what is waited for in vain
 
 
 class Here:
@@ -52,11 +52,11 @@ class Here:
             flows=[flow],
         )
 
-    def hands(self, barred: str | None = None, *, wait: bool = True) -> Hands:
-        return Hands(
+    def hands(self, barred: str | None = None, *, wait: bool = True) -> ApplyContext:
+        return ApplyContext(
             self.endpoint,
             Notebook(),
-            Guard(lambda: barred),
+            RequestGuard(lambda: barred),
             "digest",
             lambda: 42,
             launchers=self.jobs,
@@ -64,7 +64,9 @@ class Here:
             patience=self.patience,
         )
 
-    def perform(self, step: LaunchJob | ReconfigureJob | StopJob, hands: Hands | None = None) -> Verdict:
+    def perform(
+        self, step: LaunchJob | ReconfigureJob | StopJob, hands: ApplyContext | None = None
+    ) -> RequestResult:
         return HANDLERS[type(step)](hands or self.hands(), [step])[step.id]
 
     def text(self, **changes: object) -> str:
@@ -183,7 +185,7 @@ def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here)
 
     assert here.perform(here.stop()) == DONE
     assert here.seen()[0] is False
-    with Watch(here.endpoint) as watch:
+    with JobWatch(here.endpoint) as watch:
         status = watch.job(here.name)
     assert status is not None
     assert (status.state, status.trouble) == ("stopped", "stopped by repl, after its end")
@@ -192,10 +194,10 @@ def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here)
 def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
     here.jobs.deaf = True
     here.perform(here.launch())
-    elsewhere = Hands(
+    elsewhere = ApplyContext(
         here.endpoint,
         Notebook(),
-        Guard(lambda: None),
+        RequestGuard(lambda: None),
         "digest",
         lambda: 42,
         launchers=FakeJobs(),
@@ -222,7 +224,7 @@ def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
     here.jobs.running[here.name].behind_ms = 3_600_000
 
     def an_hour_early() -> bool:
-        with Watch(here.endpoint) as watch:
+        with JobWatch(here.endpoint) as watch:
             watch.beats(here.name, 2)
         return next(one.live for one in read_jobs(here.endpoint, "shop") if one.name == here.name)
 
@@ -240,7 +242,7 @@ def test_no_loss_is_accepted_where_nothing_stands_still(here: Here) -> None:
 
     said = accept_loss(here.endpoint, here.name, here.name, refused, noticed_s=0.5)
 
-    assert said == Standing((), ())
+    assert said == StoppedPartitions((), ())
 
 
 def test_losses_are_accepted_and_nothing_else(here: Here) -> None:
@@ -257,5 +259,5 @@ def test_losses_are_accepted_and_nothing_else(here: Here) -> None:
     assert not job.accepted
     approved: list[PartitionStatus] = []
     said = accept_loss(here.endpoint, here.name, here.name, approved.extend)
-    assert (said, approved) == (Standing((lost,), (missing,)), [lost])
+    assert (said, approved) == (StoppedPartitions((lost,), (missing,)), [lost])
     assert job.accepted == [(here.name, "a", lost.partition)]

@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import PartitionMetadata, TopicMetadata
 
-from planner.apply.attempt import Guard
-from planner.apply.hands import Hands
+from planner.apply.attempt import RequestGuard
+from planner.apply.hands import ApplyContext
 from planner.apply.steps.reassign import await_moved, moving
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.model.address import topic_address
 from planner.model.outcome import DONE, Result
 from planner.model.step import Reassign, Step
@@ -53,10 +53,15 @@ class Listener:
         self.said.append(what)
 
 
-def hands(*script: Shown | KafkaException, barred: str | None = None) -> tuple[Hands, Listener]:
+def hands(*script: Shown | KafkaException, barred: str | None = None) -> tuple[ApplyContext, Listener]:
     listener = Listener()
-    made = Hands(
-        Endpoint("dc1", "127.0.0.1:1"), Notebook(), Guard(lambda: barred), "", lambda: 0, waits=listener.hear
+    made = ApplyContext(
+        ClusterEndpoint("dc1", "127.0.0.1:1"),
+        Notebook(),
+        RequestGuard(lambda: barred),
+        "",
+        lambda: 0,
+        waits=listener.hear,
     )
     made.client = Cluster(list(script))  # type: ignore[assignment]  # all that waiting asks of a client
     return made, listener

@@ -2,8 +2,8 @@
 
 from planner.apply.schedule import MAX_STEPS, Schedule, batches
 from planner.model.address import topic_address
-from planner.model.outcome import Outcome, Result
-from planner.model.owned import Owned
+from planner.model.outcome import Result, StepOutcome
+from planner.model.owned import RegistryEntry
 from planner.model.step import CreateTopic, GrowPartitions, Own, Step, describe
 
 
@@ -16,15 +16,15 @@ def create(
 
 def own(name: str, needs: tuple[str, ...] = ()) -> Own:
     address = topic_address("dc1", name)
-    return Own(f"own {name}", address, "dc1", Owned(address, "t"), needs)
+    return Own(f"own {name}", address, "dc1", RegistryEntry(address, "t"), needs)
 
 
 def ids(batched: list[list[Step]]) -> list[list[str]]:
     return [[step.id for step in batch] for batch in batched]
 
 
-def done(*steps: Step) -> list[Outcome]:
-    return [Outcome(step, Result.DONE) for step in steps]
+def done(*steps: Step) -> list[StepOutcome]:
+    return [StepOutcome(step, Result.DONE) for step in steps]
 
 
 def test_what_needs_nothing_goes_at_once_and_only_once():
@@ -47,7 +47,7 @@ def test_a_failure_skips_everything_behind_it_and_nothing_else():
     a, b = create("a"), create("b")
     schedule = Schedule([a, b, own("a", ("create a",)), own("a2", ("own a",)), own("b", ("create b",))])
     schedule.take()
-    lost = schedule.over([Outcome(a, Result.FAILED, "refused"), *done(b)])
+    lost = schedule.over([StepOutcome(a, Result.FAILED, "refused"), *done(b)])
     assert {outcome.step.id: outcome.why for outcome in lost} == {
         "own a": "because create topic.dc1.a was not done",
         "own a2": "because create topic.dc1.a was not done",

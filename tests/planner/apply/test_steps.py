@@ -4,13 +4,13 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AclBindingFilter, ConfigResource, ResourceType
 
-from planner.apply.attempt import Guard
-from planner.apply.hands import Hands
+from planner.apply.attempt import RequestGuard
+from planner.apply.hands import ApplyContext
 from planner.apply.steps import HANDLERS
 from planner.kafka import topic_id_text
 from planner.model.address import Address, Kind, topic_address
-from planner.model.outcome import DONE, Result, Verdict
-from planner.model.owned import Owned
+from planner.model.outcome import DONE, RequestResult, Result
+from planner.model.owned import RegistryEntry
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
@@ -34,7 +34,7 @@ class Notebook:
     """A registry that only remembers what it was told."""
 
     def __init__(self) -> None:
-        self.own: list[Owned] = []
+        self.own: list[RegistryEntry] = []
         self.disown: list[Address] = []
 
     def write(self, own=(), disown=()) -> None:
@@ -42,16 +42,18 @@ class Notebook:
         self.disown += disown
 
 
-def hands_of(lab, cluster: str = "dc1", barred: str | None = None) -> Hands:
-    return Hands(endpoint(lab, cluster), Notebook(), Guard(lambda: barred), "digest", lambda: 42)
+def hands_of(lab, cluster: str = "dc1", barred: str | None = None) -> ApplyContext:
+    return ApplyContext(
+        endpoint(lab, cluster), Notebook(), RequestGuard(lambda: barred), "digest", lambda: 42
+    )
 
 
 @pytest.fixture
-def hands(lab) -> Hands:
+def hands(lab) -> ApplyContext:
     return hands_of(lab)
 
 
-def perform(hands: Hands, *steps: Step) -> list[Verdict]:
+def perform(hands: ApplyContext, *steps: Step) -> list[RequestResult]:
     verdicts = HANDLERS[type(steps[0])](hands, steps)
     return [verdicts[step.id] for step in steps]
 
@@ -69,11 +71,11 @@ def delete(name: str, topic_id: str) -> DeleteTopic:
     return DeleteTopic(f"delete:{name}", topic_address("dc1", name), "dc1", name, topic_id)
 
 
-def id_of(hands: Hands, name: str) -> str:
+def id_of(hands: ApplyContext, name: str) -> str:
     return topic_id_text(hands.client.describe_topics(TopicCollection([name]))[name].result().topic_id)
 
 
-def value(hands: Hands, name: str, key: str) -> tuple[str, bool]:
+def value(hands: ApplyContext, name: str, key: str) -> tuple[str, bool]:
     resource = ConfigResource(ResourceType.TOPIC, name)
     entry = hands.client.describe_configs([resource])[resource].result()[key]
     return entry.value, entry.is_default
@@ -156,7 +158,7 @@ def test_a_topic_is_deleted_only_if_it_is_the_one_that_was_planned(hands, fresh)
 def test_nothing_is_sent_past_the_guard(lab, fresh):
     name = fresh("t")
     barred = hands_of(lab, barred="the lease is lost")
-    assert perform(barred, create(name)) == [Verdict(Result.NOT_STARTED, "the lease is lost")]
+    assert perform(barred, create(name)) == [RequestResult(Result.NOT_STARTED, "the lease is lost")]
     assert name not in barred.client.list_topics(timeout=60).topics
 
 
@@ -164,7 +166,9 @@ def test_the_registry_is_told_what_is_known_only_now(hands, fresh):
     name = fresh("t")
     perform(hands, create(name))
     address = topic_address("dc1", name)
-    assert perform(hands, Own("own", address, "dc1", Owned(address, "shop", {"partitions": "2"}))) == [DONE]
+    assert perform(
+        hands, Own("own", address, "dc1", RegistryEntry(address, "shop", {"partitions": "2"}))
+    ) == [DONE]
     [entry] = hands.registry.own
     assert entry.spec == {"partitions": "2", "id": id_of(hands, name)}
     assert (entry.plan, entry.at_ms) == ("digest", 42)

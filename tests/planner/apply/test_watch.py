@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from planner.apply.watch import not_copying
-from planner.kafka.jobs import Board
-from planner.kafka.log import Record
+from planner.kafka.jobs import JobStatusTable
+from planner.kafka.log import TopicRecord
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     FlowView,
@@ -47,16 +47,16 @@ def report(*partitions: PartitionStatus, driver: str = "new") -> SlotReport:
 
 def board(
     status: JobStatus | None = STATUS, spec: JobSpec | None = SPEC, slot: SlotReport | None = None
-) -> Board:
+) -> JobStatusTable:
     slot = slot if slot is not None else report(partition(0), partition(1))
     said: dict[StatusKey, JobStatus | JobSpec | SlotReport | None] = {
         JobKey("dc2"): status,
         SpecKey("dc2"): spec,
         SlotKey("dc2", 0): slot,
     }
-    made = Board()
+    made = JobStatusTable()
     made.take(
-        Record(job_status.encode_key(key), job_status.encode(value), 0, number)
+        TopicRecord(job_status.encode_key(key), job_status.encode(value), 0, number)
         for number, (key, value) in enumerate(said.items())
         if value is not None
     )
@@ -100,7 +100,7 @@ def test_it_copies() -> None:
         ),
     ],
 )
-def test_it_does_not_copy_yet(seen: Board, missing: str) -> None:
+def test_it_does_not_copy_yet(seen: JobStatusTable, missing: str) -> None:
     assert not_copying(SPEC, {"x": 1}, seen, "old") == missing
 
 
@@ -155,11 +155,15 @@ def test_what_is_not_copied_yet_is_counted_by_flow() -> None:
 
 
 def test_what_a_newer_release_says_is_not_guessed_at() -> None:
-    made = Board()
+    made = JobStatusTable()
     key = job_status.encode_key(SpecKey("dc2"))
 
     made.take(
-        [Record(key, b"\x63{}", 0, 0), Record(b'["job","dc2"]', b"\x63", 0, 1), Record(b"?", b"", 0, 2)]
+        [
+            TopicRecord(key, b"\x63{}", 0, 0),
+            TopicRecord(b'["job","dc2"]', b"\x63", 0, 1),
+            TopicRecord(b"?", b"", 0, 2),
+        ]
     )
 
     assert (made.jobs, made.specs) == ({}, {"dc2": None})

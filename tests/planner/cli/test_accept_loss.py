@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.apply.orders import Standing
+from planner.apply.orders import StoppedPartitions
 from planner.cli.accept_loss import told
 from planner.model.diagnostic import ExitCode, Failure
 from runtime.contract.records.status import PartitionState as State
@@ -20,7 +20,7 @@ LOST = partition(0, State.DATA_LOSS)
 
 
 def test_what_goes_on_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    told(Standing((LOST, partition(1, State.RECREATED)), ()), THERE)
+    told(StoppedPartitions((LOST, partition(1, State.RECREATED)), ()), THERE)
 
     assert capsys.readouterr().err == (
         "flow.there: goes on over what was lost: orders-0 (data_loss), orders-1 (recreated)\n"
@@ -39,7 +39,7 @@ def test_what_goes_on_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_is_no_loss_is_refused_with_its_way_out(state: State, says: str) -> None:
     with pytest.raises(Failure) as failure:
-        told(Standing((), (partition(7, state, "so it is"), partition(8, state))), THERE)
+        told(StoppedPartitions((), (partition(7, state, "so it is"), partition(8, state))), THERE)
 
     assert failure.value.exit_code == ExitCode.REFUSED
     (one,) = failure.value.diagnostics
@@ -50,7 +50,7 @@ def test_what_is_no_loss_is_refused_with_its_way_out(state: State, says: str) ->
 def test_each_state_is_told_of_beside_what_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     others = (partition(1, State.RECORD_CORRUPT), partition(2, State.LEDGER_MISSING))
 
-    told(Standing((LOST,), others), THERE)
+    told(StoppedPartitions((LOST,), others), THERE)
 
     first, *more = capsys.readouterr().err.splitlines()
     assert "goes on over what was lost: orders-0" in first
@@ -59,11 +59,11 @@ def test_each_state_is_told_of_beside_what_goes_on(capsys: pytest.CaptureFixture
 
 def test_where_nothing_stands_still_nothing_is_accepted() -> None:
     with pytest.raises(Failure, match="no partition of it stands still over lost records") as failure:
-        told(Standing((), ()), THERE)
+        told(StoppedPartitions((), ()), THERE)
 
     assert failure.value.exit_code == ExitCode.ERROR
 
 
 def test_a_job_that_did_not_hear_is_named() -> None:
     with pytest.raises(Failure, match="it has not taken over what it was told"):
-        told(Standing((LOST,), (), "it has not taken over what it was told"), THERE)
+        told(StoppedPartitions((LOST,), (), "it has not taken over what it was told"), THERE)

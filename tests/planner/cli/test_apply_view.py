@@ -5,20 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from planner.cli.apply_view import View
-from planner.model.outcome import DONE, NOTHING_DONE, Outcome, Summary
+from planner.cli.apply_view import ApplyView
+from planner.model.outcome import DONE, NOTHING_DONE, ApplySummary, StepOutcome
 from planner.model.plan import Plan
 from tests.planner.render.scenes import everything, nothing
 
 
-def ended(plan: Plan, capsys: pytest.CaptureFixture[str], summary: Summary, *, as_json: bool = False) -> str:
-    View(as_json=as_json).closing(plan, summary, None, "repl apply shop.yaml")
+def ended(
+    plan: Plan, capsys: pytest.CaptureFixture[str], summary: ApplySummary, *, as_json: bool = False
+) -> str:
+    ApplyView(as_json=as_json).closing(plan, summary, None, "repl apply shop.yaml")
     return capsys.readouterr().out.strip()
 
 
-def all_done(plan: Plan) -> Summary:
-    outcomes = {step.id: Outcome(step, DONE.result) for step in plan.steps}
-    return Summary(outcomes, interrupted=False, seconds=1.5, requests=2)
+def all_done(plan: Plan) -> ApplySummary:
+    outcomes = {step.id: StepOutcome(step, DONE.result) for step in plan.steps}
+    return ApplySummary(outcomes, interrupted=False, seconds=1.5, requests=2)
 
 
 def test_what_could_not_be_read_is_not_complete(capsys: pytest.CaptureFixture[str]) -> None:

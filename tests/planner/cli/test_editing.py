@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli.apply import execute
-from planner.cli.apply_view import View
+from planner.cli.apply_view import ApplyView
 from planner.cli.validate import checked
 from planner.declare.edit import with_state
 from planner.declare.files import topology_files, write_edited
@@ -92,7 +92,7 @@ def test_nothing_is_written_where_no_step_can_begin() -> None:
             auto_approve=True,
             lock_timeout=100,
             timeout=100,
-            view=View(as_json=False),
+            view=ApplyView(as_json=False),
             write=written,
         )
 
@@ -108,7 +108,7 @@ def test_an_edit_that_takes_no_step_is_written(capsys: pytest.CaptureFixture[str
         auto_approve=False,
         lock_timeout=100,
         timeout=100,
-        view=View(as_json=False),
+        view=ApplyView(as_json=False),
         write=written,
     )
 

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from planner.cli.app import root
 from planner.cli.lab_choices import specs
 from planner.cli.lab_view import show
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec, Security
-from runtime.lab.status import BrokerStatus, ClusterStatus, LabStatus, State
+from runtime.lab.spec import LabClusterSpec, Security
+from runtime.lab.status import BrokerStatus, ClusterStatus, LabState, LabStatus
 from tests.records import create_topic
 
 NOTHING: dict[str, Any] = {
@@ -28,12 +28,12 @@ NOTHING: dict[str, Any] = {
 }
 
 
-def existing(*wanted: ClusterSpec) -> dict[str, Cluster]:
-    return {one.name: Cluster(one, "an-id", (), Path("/lab") / one.name) for one in wanted}
+def existing(*wanted: LabClusterSpec) -> dict[str, LabKafkaCluster]:
+    return {one.name: LabKafkaCluster(one, "an-id", (), Path("/lab") / one.name) for one in wanted}
 
 
 def test_a_new_lab_is_dc1_and_dc2_on_their_ports() -> None:
-    assert specs({}, **NOTHING) == [ClusterSpec("dc1", port=19092), ClusterSpec("dc2", port=29092)]
+    assert specs({}, **NOTHING) == [LabClusterSpec("dc1", port=19092), LabClusterSpec("dc2", port=29092)]
 
 
 def test_free_ports_are_left_to_the_lab() -> None:
@@ -41,14 +41,14 @@ def test_free_ports_are_left_to_the_lab() -> None:
 
 
 def test_an_existing_lab_is_taken_as_it_is() -> None:
-    kept = ClusterSpec("x", brokers=3, security=Security.TLS, port=29092)
+    kept = LabClusterSpec("x", brokers=3, security=Security.TLS, port=29092)
     assert specs(existing(kept), **NOTHING) == [kept]
 
 
 def test_a_further_cluster_gets_the_next_free_ports() -> None:
-    kept = ClusterSpec("dc1", port=19092)
+    kept = LabClusterSpec("dc1", port=19092)
     _, new = specs(existing(kept), **NOTHING | {"clusters": "dc1,dc9"})
-    assert new == ClusterSpec("dc9", port=29092)
+    assert new == LabClusterSpec("dc9", port=29092)
 
 
 def test_properties_for_all_and_for_one() -> None:
@@ -71,11 +71,11 @@ def test_settings_that_make_no_sense(settings: tuple[str, ...]) -> None:
 
 @pytest.fixture
 def status() -> LabStatus:
-    def broker(node: int, state: State) -> BrokerStatus:
-        pid = None if state is State.DOWN else 100 + node
+    def broker(node: int, state: LabState) -> BrokerStatus:
+        pid = None if state is LabState.DOWN else 100 + node
         return BrokerStatus(node, f"127.0.0.1:{node}", state, pid, 240_000_000 if pid else 0, "/lab/log")
 
-    def cluster(name: str, state: State, *brokers: BrokerStatus) -> ClusterStatus:
+    def cluster(name: str, state: LabState, *brokers: BrokerStatus) -> ClusterStatus:
         memory = sum(one.memory_bytes for one in brokers)
         return ClusterStatus(name, f"id-{name}", "boot", Security.PLAIN, state, memory, "p", "y", brokers)
 
@@ -83,8 +83,8 @@ def status() -> LabStatus:
         "/lab",
         "/lab/topology.yaml",
         (
-            cluster("dc1", State.UP, broker(1, State.UP)),
-            cluster("dc2", State.PARTLY, broker(1, State.UP), broker(2, State.DOWN)),
+            cluster("dc1", LabState.UP, broker(1, LabState.UP)),
+            cluster("dc2", LabState.PARTLY, broker(1, LabState.UP), broker(2, LabState.DOWN)),
         ),
     )
 

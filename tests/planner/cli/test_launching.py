@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from planner.apply.launching import LaunchFailed
-from planner.cli.launching import Adapted, home_of
-from planner.model.diagnostic import Source
+from planner.cli.launching import LauncherAdapter, home_of
+from planner.model.diagnostic import SourceLocation
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Cluster
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.launch.launcher import Found, Handle, LaunchError, LaunchState
+from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 
 SPEC = JobSpec(job="dc2", topology="shop", destination="dc2", clusters={}, flows=[])
 
 
 def plan(file: str | None) -> Plan:
-    source = Source(file, 1, 1) if file is not None else None
+    source = SourceLocation(file, 1, 1) if file is not None else None
     clusters = {"dc1": Cluster("dc1", "a:1", source=source)}
     return Plan("shop", Mode.APPLY, "", "", {}, (), (), connections=clusters)
 
@@ -49,16 +49,16 @@ class Stage:
     state: LaunchState = LaunchState.RUNNING
     refuses: bool = False
 
-    def launch(self, _spec: JobSpec) -> Handle:
+    def launch(self, _spec: JobSpec) -> LaunchHandle:
         self._refuse()
-        return Handle("dc2", "pid 7 on host", "/log")
+        return LaunchHandle("dc2", "pid 7 on host", "/log")
 
     def update(self, _spec: JobSpec) -> None:
         self._refuse()
 
-    def find(self, _job: str) -> Found:
+    def find(self, _job: str) -> LaunchStatus:
         self._refuse()
-        return Found(self.state)
+        return LaunchStatus(self.state)
 
     def stop(self, _job: str, _grace_s: float) -> None:
         self._refuse()
@@ -82,18 +82,18 @@ class Stage:
     ],
 )
 def test_what_is_found_of_a_job(state: LaunchState, runs: bool | None) -> None:
-    assert Adapted(Stage(state)).runs("dc2") is runs
+    assert LauncherAdapter(Stage(state)).runs("dc2") is runs
 
 
 def test_where_it_runs_and_what_it_said_last() -> None:
-    adapted = Adapted(Stage())
+    adapted = LauncherAdapter(Stage())
 
     assert adapted.launch(SPEC) == "pid 7 on host, its log is /log"
     assert list(adapted.tail("dc2"))[:1] == ["a line"]
 
 
 def test_a_refusal_keeps_its_words() -> None:
-    adapted = Adapted(Stage(refuses=True))
+    adapted = LauncherAdapter(Stage(refuses=True))
     asked: Sequence[object] = (
         lambda: adapted.launch(SPEC),
         lambda: adapted.update(SPEC),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.cli.locate import Place, parse_place
+from planner.cli.locate import RecordPosition, parse_place
 from planner.model.diagnostic import Failure
 from tests.commands import repl
 
@@ -12,15 +12,15 @@ EXAMPLE = "plans/examples/active-active.yaml"
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("orders:0:42", Place("orders", 0, 42, None)),
-        ("a.b_c-d:12:0", Place("a.b_c-d", 12, 0, None)),
-        ("orders:1@1700000000000", Place("orders", 1, None, 1_700_000_000_000)),
-        ("orders:1@2023-11-14T22:13:20Z", Place("orders", 1, None, 1_700_000_000_000)),
-        ("orders:1@2023-11-14T23:13:20+01:00", Place("orders", 1, None, 1_700_000_000_000)),
-        ("orders:1@2023-11-14T22:13:20.5", Place("orders", 1, None, 1_700_000_000_500)),
+        ("orders:0:42", RecordPosition("orders", 0, 42, None)),
+        ("a.b_c-d:12:0", RecordPosition("a.b_c-d", 12, 0, None)),
+        ("orders:1@1700000000000", RecordPosition("orders", 1, None, 1_700_000_000_000)),
+        ("orders:1@2023-11-14T22:13:20Z", RecordPosition("orders", 1, None, 1_700_000_000_000)),
+        ("orders:1@2023-11-14T23:13:20+01:00", RecordPosition("orders", 1, None, 1_700_000_000_000)),
+        ("orders:1@2023-11-14T22:13:20.5", RecordPosition("orders", 1, None, 1_700_000_000_500)),
     ],
 )
-def test_places(text: str, place: Place) -> None:
+def test_places(text: str, place: RecordPosition) -> None:
     assert parse_place(text) == place
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from planner.cli.observing import request_for
 from planner.diff.differ import declaring_nothing
 from planner.model.address import Address, Kind, topic_address
-from planner.model.observed import ConfigsWanted
-from planner.model.owned import Owned
+from planner.model.observed import TopicConfigsRequest
+from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster, Flow, Selection, Topic, Topology
 from planner.observe import named_topics
 from tests.fakes.states import cluster, flow, live, observed
@@ -17,8 +17,8 @@ def topology(*topics: Topic, flows: Sequence[Flow] = ()) -> Topology:
     return Topology("shop", {}, topics, flows={one.name: one for one in flows})
 
 
-def owned(name: str, topology_name: str = "shop") -> Owned:
-    return Owned(topic_address("dc1", name), topology_name)
+def owned(name: str, topology_name: str = "shop") -> RegistryEntry:
+    return RegistryEntry(topic_address("dc1", name), topology_name)
 
 
 def test_a_declared_topic_is_read_whether_it_is_there_or_not() -> None:
@@ -34,7 +34,7 @@ def test_what_leaves_the_topology_is_read_with_what_goes_along() -> None:
     there = cluster(live("orders"), live("old"), owned=[owned("orders"), owned("old"), owned("x", "another")])
     wanted = request_for(_with(topology(Topic("orders", "dc1")), "dc1"), observed(there))["dc1"]
     assert set(wanted.configs) == {"orders", "old"}
-    assert isinstance(wanted.configs["old"], ConfigsWanted)
+    assert isinstance(wanted.configs["old"], TopicConfigsRequest)
     assert wanted.sizes == {"old"}
     assert wanted.every_group
 
@@ -54,7 +54,7 @@ def test_what_a_flow_reads_leaves_like_any_other_topic() -> None:
 
 
 def test_acls_that_we_own_are_read_though_none_is_declared() -> None:
-    entry = Owned(Address(Kind.ACL, "dc1", "allow.User:a.READ.topic.x"), "shop")
+    entry = RegistryEntry(Address(Kind.ACL, "dc1", "allow.User:a.READ.topic.x"), "shop")
     wanted = request_for(_with(topology(), "dc1"), observed(cluster(owned=[entry])))["dc1"]
     assert wanted.acls
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from planner.cli.pipeline import Seen, settled
+from planner.cli.pipeline import PlanningInput, settled
 from planner.expand import expand
 from planner.model.diagnostic import error
 from planner.model.plan import Plan
@@ -24,12 +24,12 @@ class Brokers:
     from_reading: int
     readings: list[int] = field(default_factory=lambda: [0])
 
-    def plan_of(self, seen: Seen) -> Plan:
+    def plan_of(self, seen: PlanningInput) -> Plan:
         made = plan(SHOP, seen.observed)
         behind = self.readings[-1] < self.from_reading
         return with_diagnostics(made, [error("it exists", code=BROKER_OUTDATED)]) if behind else made
 
-    def again(self, seen: Seen) -> Seen:
+    def again(self, seen: PlanningInput) -> PlanningInput:
         self.readings.append(self.readings[-1] + 1)
         return replace(seen)
 
@@ -38,7 +38,7 @@ class Brokers:
 def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
     brokers = Brokers(readings)
 
-    made = settled(Seen(SHOP, NOTHING, expand(SHOP, NOTHING), 1), brokers.plan_of, brokers.again)
+    made = settled(PlanningInput(SHOP, NOTHING, expand(SHOP, NOTHING), 1), brokers.plan_of, brokers.again)
 
     assert (made.errored, len(brokers.readings) - 1) == (False, readings)
 
@@ -47,7 +47,7 @@ def test_brokers_that_never_show_it_are_an_error_of_the_plan() -> None:
     brokers = Brokers(10**6)
 
     made = settled(
-        Seen(SHOP, NOTHING, expand(SHOP, NOTHING), 1), brokers.plan_of, brokers.again, within_s=0.5
+        PlanningInput(SHOP, NOTHING, expand(SHOP, NOTHING), 1), brokers.plan_of, brokers.again, within_s=0.5
     )
 
     assert [one.code for one in made.diagnostics] == [BROKER_OUTDATED]

@@ -6,7 +6,7 @@ import pytest
 
 from planner.cli.promote_topics import chosen_of
 from planner.model.diagnostic import ExitCode, Failure
-from runtime.contract.views.status_view import FlowSeen, TopicSeen
+from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
 from tests.planner.cli.shop import refused, shop
 
 FLOWS = """\
@@ -16,8 +16,8 @@ FLOWS = """\
 """
 
 
-def topic(name: str, state: str = "caught_up") -> TopicSeen:
-    return TopicSeen(
+def topic(name: str, state: str = "caught_up") -> TopicStatusView:
+    return TopicStatusView(
         topic=name,
         destination_topic=name,
         state=state,
@@ -29,9 +29,9 @@ def topic(name: str, state: str = "caught_up") -> TopicSeen:
     )
 
 
-def seen(*topics: TopicSeen) -> FlowSeen:
-    values: dict[str, object] = dict.fromkeys(FlowSeen.__struct_fields__)
-    return FlowSeen(**{**values, "name": "there", "topics": list(topics)})  # type: ignore[arg-type]
+def seen(*topics: TopicStatusView) -> FlowStatusView:
+    values: dict[str, object] = dict.fromkeys(FlowStatusView.__struct_fields__)
+    return FlowStatusView(**{**values, "name": "there", "topics": list(topics)})  # type: ignore[arg-type]
 
 
 FLOW = seen(topic("pay.eu"), topic("pay.us"), topic("orders"), topic("old", "promoted"))

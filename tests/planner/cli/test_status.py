@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from planner.cli.read import From
-from planner.cli.status_watch import Trails
-from runtime.audit.read.records import AtOffset, AtTime, Earliest, Newest, Start
+from planner.cli.read import StartParam
+from planner.cli.status_watch import FlowHistories
+from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFromTimestamp, ReadNewest, Start
 from runtime.audit.status.join import join
 from tests.commands import repl
 from tests.runtime.audit.given import NOW, asked, destination, ledger, look, progress, source
@@ -70,16 +70,16 @@ def test_a_cluster_that_does_not_answer(topology: Path, command: str):
 
 
 FROM: list[tuple[str, Start]] = [
-    ("earliest", Earliest()),
-    ("latest", Newest()),
-    ("3:4711", AtOffset(3, 4711)),
-    ("2026-01-31T12:00:00Z", AtTime(1_769_860_800_000)),
+    ("earliest", ReadFromEarliest()),
+    ("latest", ReadNewest()),
+    ("3:4711", ReadFromOffset(3, 4711)),
+    ("2026-01-31T12:00:00Z", ReadFromTimestamp(1_769_860_800_000)),
 ]
 
 
 @pytest.mark.parametrize(("text", "start"), FROM)
 def test_where_to_read_from(text: str, start: Start):
-    assert From().convert(text, None, None) == start
+    assert StartParam().convert(text, None, None) == start
 
 
 def test_a_place_that_can_not_be_read_is_an_error(topology: Path):
@@ -89,7 +89,7 @@ def test_a_place_that_can_not_be_read_is_an_error(topology: Path):
 
 
 def test_a_watch_remembers_the_last_rates_and_lags():
-    trails = Trails()
+    trails = FlowHistories()
     before = look(source(), destination(), ledger(progress(0)), NOW - 1_000)
     for position in range(10, 310, 10):
         now = look(source(end=500), destination(500), ledger(progress(position)))

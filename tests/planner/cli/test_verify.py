@@ -3,32 +3,32 @@
 import click
 import pytest
 
-from planner.cli.verify import Bounds, Pattern, Percent, Range, Rate
+from planner.cli.verify import OffsetBounds, PatternParam, PercentParam, RangeParam, RateParam
 
 
 @pytest.mark.parametrize(
     ("text", "bounds"),
     [
-        ("10:20", Bounds(10, 20)),
-        ("10:", Bounds(10)),
-        (":20", Bounds(None, 20)),
-        ("last:500", Bounds(None, None, 500)),
+        ("10:20", OffsetBounds(10, 20)),
+        ("10:", OffsetBounds(10)),
+        (":20", OffsetBounds(None, 20)),
+        ("last:500", OffsetBounds(None, None, 500)),
     ],
 )
-def test_ranges(text: str, bounds: Bounds) -> None:
-    assert Range().convert(text, None, None) == bounds
+def test_ranges(text: str, bounds: OffsetBounds) -> None:
+    assert RangeParam().convert(text, None, None) == bounds
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "why"),
     [
-        (Range(), "20:10", "is none of FROM:TO"),
-        (Range(), "last:", "is none of FROM:TO"),
-        (Percent(), "0%", "is no share"),
-        (Percent(), "many", "is no share"),
-        (Percent(), "101", "is no share"),
-        (Rate(), "20", "is no rate"),
-        (Pattern(), "a(", "is no regular expression"),
+        (RangeParam(), "20:10", "is none of FROM:TO"),
+        (RangeParam(), "last:", "is none of FROM:TO"),
+        (PercentParam(), "0%", "is no share"),
+        (PercentParam(), "many", "is no share"),
+        (PercentParam(), "101", "is no share"),
+        (RateParam(), "20", "is no rate"),
+        (PatternParam(), "a(", "is no regular expression"),
     ],
 )
 def test_what_makes_no_sense_is_refused(kind: click.ParamType[object], text: str, why: str) -> None:
@@ -37,5 +37,5 @@ def test_what_makes_no_sense_is_refused(kind: click.ParamType[object], text: str
 
 
 def test_shares_and_rates() -> None:
-    assert Percent().convert("2.5%", None, None) == 2.5
-    assert Rate().convert("20MB/s", None, None) == 20_000_000
+    assert PercentParam().convert("2.5%", None, None) == 2.5
+    assert RateParam().convert("20MB/s", None, None) == 20_000_000

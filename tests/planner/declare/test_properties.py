@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from planner.declare import load
 from planner.declare.language import TOPOLOGY
 from planner.declare.schema import starter
-from planner.declare.shapes import Key, Listing, OrOff, Record, Shape, Table
+from planner.declare.shapes import ListShape, MapShape, OffOrShape, RecordKeyShape, RecordShape, Shape
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
 
@@ -65,15 +65,15 @@ def test_any_damage_to_a_topology_is_a_failure_or_harmless(data: st.DataObject) 
 WORDS = sorted(set(TOPOLOGY.by_name) | {"{{ x }}", "off", "dc1", "dc2", "7d", "a(", "{topic}", "yes"})
 
 
-def keys_of(shape: Shape) -> list[Key]:
+def keys_of(shape: Shape) -> list[RecordKeyShape]:
     match shape:
-        case Record():
+        case RecordShape():
             return list(shape.keys)
-        case Listing():
+        case ListShape():
             return keys_of(shape.item)
-        case Table():
+        case MapShape():
             return keys_of(shape.value)
-        case OrOff():
+        case OffOrShape():
             return keys_of(shape.shape)
         case _:
             return []

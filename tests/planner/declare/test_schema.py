@@ -13,11 +13,11 @@ from planner.declare import load
 from planner.declare.inherit import default_value, plain_node
 from planner.declare.language import TOPOLOGY
 from planner.declare.parse import documents
-from planner.declare.read import Reader
+from planner.declare.read import ShapeReader
 from planner.declare.schema import json_schema, reference, starter
 from planner.declare.schema.json_schema import example_value
 from planner.declare.schema.reference import _records
-from planner.declare.shapes import ABSENT, Key, Record
+from planner.declare.shapes import ABSENT, RecordKeyShape, RecordShape
 from planner.declare.variables import python_value
 
 HERE = Path("planner/declare/schema")
@@ -36,7 +36,7 @@ def refusals(value: object) -> list[str]:
     return [one.message for one in Draft202012Validator(schema()).iter_errors(value)]
 
 
-def refusals_of(record: Record, key: Key, value: object) -> list[str]:
+def refusals_of(record: RecordShape, key: RecordKeyShape, value: object) -> list[str]:
     home = schema() if record is TOPOLOGY else schema()["$defs"][record.name]
     part = {**home["properties"][key.name], "$defs": schema()["$defs"]}
     return [one.message for one in Draft202012Validator(part).iter_errors(value)]
@@ -68,7 +68,7 @@ def test_every_example_and_default_is_right_in_all_three(name: str) -> None:
     assert key.doc.endswith(".")
     assert key.example
     assert refusals_of(record, key, example_value(key.example)) == []
-    reader = Reader()
+    reader = ShapeReader()
     (node,), _ = documents(key.example, "example")
     reader.read(key.shape, node, key.name)
     assert reader.diagnostics == []
@@ -129,7 +129,7 @@ def test_what_the_schema_refuses_the_loader_refuses(name: str) -> None:
     record, key = KEYS[name]
     for value in WRONG[name]:
         assert refusals_of(record, key, value), value
-        reader = Reader()
+        reader = ShapeReader()
         (node,), _ = documents(json.dumps(value), "t.yaml")
         reader.read(key.shape, node, key.name)
         assert reader.diagnostics, value

@@ -11,7 +11,7 @@ from planner.model.address import group_address
 from planner.model.change import SENSITIVE, Action
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.observed import ConfigValue, Unreachable
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import Topic
 from tests.fakes.states import (
     SHOP,
@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_not_drift() -> None:
 
 
 def test_nothing_of_others_and_nothing_at_silent_clusters() -> None:
-    others = [replace(APPLIED, topology="billing"), Owned(group_address("dc1", "app"), SHOP)]
+    others = [replace(APPLIED, topology="billing"), RegistryEntry(group_address("dc1", "app"), SHOP)]
 
     assert drifted(cluster(live("orders"), owned=others)) == []
     assert drift(desired(), observed(Unreachable("dc1", "no"))) == ()

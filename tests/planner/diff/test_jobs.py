@@ -12,7 +12,7 @@ from planner.model.address import Kind, flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.live import LiveJob
 from planner.model.observed import Observed, Unreachable
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob
 from planner.model.topology import Cluster, Flow, FlowState, Job, SecretRef, StartAt, StartAtOffsets, Topology
@@ -33,11 +33,11 @@ def spec(shop: Topology) -> JobSpec:
     return job.spec
 
 
-def entries(runs: JobSpec) -> list[Owned]:
+def entries(runs: JobSpec) -> list[RegistryEntry]:
     return [job_entry(runs, SHOP), *(flow_entry(one, runs.job, SHOP) for one in runs.flows)]
 
 
-def world(*jobs: LiveJob, owned: list[Owned] | None = None) -> Observed:
+def world(*jobs: LiveJob, owned: list[RegistryEntry] | None = None) -> Observed:
     return observed(
         cluster(live("a"), name="dc1"), replace(cluster(name="dc2", owned=owned or []), jobs=jobs)
     )

@@ -8,7 +8,7 @@ from planner.diff import diff, diff_destroy
 from planner.model.address import group_address
 from planner.model.change import Action
 from planner.model.observed import Unreachable
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import FlowState, OnRemove, OnSourceDelete
 from tests.fakes.states import (
     cluster,
@@ -71,7 +71,7 @@ def test_nothing_of_another_topology_and_nothing_unowned_is_seen() -> None:
 
 
 def test_an_entry_of_a_kind_that_is_not_removed_is_left_alone() -> None:
-    assert left(cluster(owned=[Owned(group_address("dc1", "app"), "shop")])) == []
+    assert left(cluster(owned=[RegistryEntry(group_address("dc1", "app"), "shop")])) == []
 
 
 def test_a_mirror_whose_flow_left_stays() -> None:

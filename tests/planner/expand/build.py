@@ -7,15 +7,15 @@ from planner.expand import expand
 from planner.model.address import Address, Kind, topic_address
 from planner.model.desired import Desired, DesiredTopic
 from planner.model.observed import (
-    Broker,
     ConfigSource,
     ConfigValue,
     Observed,
+    ObservedBroker,
     ObservedCluster,
     ObservedTopic,
     Unreachable,
 )
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import (
     Acl,
     AclRule,
@@ -90,7 +90,7 @@ def cluster(name: str, *topics: ObservedTopic | str, brokers: int = 3, **more: A
     return ObservedCluster(
         name,
         f"id-{name}",
-        tuple(Broker(at, name, 9092) for at in range(brokers)),
+        tuple(ObservedBroker(at, name, 9092) for at in range(brokers)),
         {one.name: one for one in known},
         **more,
     )
@@ -114,13 +114,15 @@ def rule(words: str, pattern: str = "LITERAL", kind: str = "TOPIC", host: str = 
     return AclRule(where, kind, resource, pattern, principal, host, operation, permission)  # type: ignore[arg-type]
 
 
-def mirror_entry(flow_name: str, place: str, topology: str = "t") -> Owned:
+def mirror_entry(flow_name: str, place: str, topology: str = "t") -> RegistryEntry:
     where, name = place.split("/")
-    return Owned(topic_address(where, name), topology, origin=f"flow.{flow_name}", created=True)
+    return RegistryEntry(topic_address(where, name), topology, origin=f"flow.{flow_name}", created=True)
 
 
-def acl_entry(flow_name: str, one: AclRule) -> Owned:
-    return Owned(Address(Kind.ACL, one.cluster, one.name), "t", origin=f"flow.{flow_name}", created=True)
+def acl_entry(flow_name: str, one: AclRule) -> RegistryEntry:
+    return RegistryEntry(
+        Address(Kind.ACL, one.cluster, one.name), "t", origin=f"flow.{flow_name}", created=True
+    )
 
 
 def wanted(desired: Desired) -> dict[str, DesiredTopic]:

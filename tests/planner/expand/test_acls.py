@@ -7,8 +7,8 @@ from planner.expand.prefix import prefix_there
 from planner.model.desired import Declared, Desired, MirroredBy
 from planner.model.topology import AclRule, Cluster, FlowState, Protect, SecretRef
 from runtime.contract.spec.rename import Match, Rename, Table, Template
-from runtime.contract.spec.route import Route, Way
-from runtime.contract.spec.selection import Rules
+from runtime.contract.spec.route import CompiledRoute, Route
+from runtime.contract.spec.selection import SelectionRules
 from tests.planner.expand.build import acl_entry, cluster, codes, flow, observed, rule, said, topology
 
 PREFIX = Template("{source}.{topic}")
@@ -174,12 +174,17 @@ def test_rules_that_cannot_be_read_are_held_as_they_are() -> None:
     ],
 )
 def test_a_prefix_at_the_other_side(rename: Rename, prefix: str, there: str | None) -> None:
-    assert prefix_there(Way(Route("f", "dc1", "dc2", Rules((".*",)), rename)), prefix) == there
+    assert (
+        prefix_there(CompiledRoute(Route("f", "dc1", "dc2", SelectionRules((".*",)), rename)), prefix)
+        == there
+    )
 
 
 @pytest.mark.parametrize(("rename", "there"), [(Template("{topic}"), "pay"), (PREFIX, None)])
 def test_a_prefix_on_the_way_back(rename: Rename, there: str | None) -> None:
-    way = Way(Route("back", "dc2", "dc1", Rules(()), rename, undoes=Rules((".*",))))
+    way = CompiledRoute(
+        Route("back", "dc2", "dc1", SelectionRules(()), rename, undoes=SelectionRules((".*",)))
+    )
     assert prefix_there(way, "pay") == there
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.expand.failback import Homecoming, came_home, homecomings, without_carried
+from planner.expand.failback import Failback, came_home, homecomings, without_carried
 from planner.model.topology import Flow, FlowState, Selection
 from runtime.contract.spec.rename import Template
 from tests.planner.expand.build import flow, topology
@@ -12,7 +12,7 @@ THERE = flow("f=dc1>dc2", "a")
 BACK = flow("f-back=dc2>dc1", reverse_of="f")
 
 
-def names(found: list[Homecoming]) -> list[tuple[str, str, bool]]:
+def names(found: list[Failback]) -> list[tuple[str, str, bool]]:
     return [(one.flow.name, one.name, one.back is not None) for one in found]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from planner.expand import expand
 from planner.model.desired import DesiredJob
-from planner.model.diagnostic import Source
+from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import (
     Cluster,
@@ -85,7 +85,7 @@ def test_secrets_stay_references_and_files_are_found_from_anywhere() -> None:
         "sasl.password": SecretRef("env", "DC1_PASSWORD"),
         "ssl.key.pem": SecretRef("file", "keys/dc1.pem"),
     }
-    secured = Cluster("dc1", "dc1:9092", client=client, source=Source("shop/clusters.yaml", 1, 1))
+    secured = Cluster("dc1", "dc1:9092", client=client, source=SourceLocation("shop/clusters.yaml", 1, 1))
     shop = topology(flow("dc1>dc2"), clusters={"dc1": secured, "dc2": Cluster("dc2", "dc2:9092")})
 
     assert spec(shop).clusters["dc1"].client == {

@@ -11,7 +11,7 @@ from planner.expand import expand
 from planner.model.change import Change
 from planner.model.desired import DesiredTopic
 from planner.model.observed import Observed, ObservedTopic
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.step import AlterConfigs, Own
 from planner.model.topology import FlowState, Topology
 from planner.plan import make_plan
@@ -39,7 +39,7 @@ def shop(back: FlowState = FlowState.ACTIVE, **settings: str) -> Topology:
     return topology(out, replace(BACK, state=back), declared)
 
 
-def both(orders: ObservedTopic, *owned: Owned, mirror: ObservedTopic | None = None) -> Observed:
+def both(orders: ObservedTopic, *owned: RegistryEntry, mirror: ObservedTopic | None = None) -> Observed:
     defaults = {"message.timestamp.type": "CreateTime", BEFORE: FOREVER_MS, AFTER: HOUR, LARGEST: "1000000"}
     there = mirror or live_with({key.replace(".", "_"): value for key, value in BOUNDS.items()})
     return observed(
@@ -47,7 +47,7 @@ def both(orders: ObservedTopic, *owned: Owned, mirror: ObservedTopic | None = No
     )
 
 
-def entry(made: DesiredTopic) -> Owned:
+def entry(made: DesiredTopic) -> RegistryEntry:
     return topic_entry(made, "t", f"id-{made.name}", created=False)
 
 

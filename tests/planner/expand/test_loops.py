@@ -3,7 +3,7 @@
 import pytest
 
 from planner.expand import expand
-from planner.expand.graph import Edge, Node, rounds
+from planner.expand.graph import CopyEdge, TopicNode, rounds
 from planner.expand.loops import rounds_of
 from planner.expand.sample import sample
 from planner.model.topology import Flow, FlowState, Provenance, Selection
@@ -90,11 +90,11 @@ def test_a_triangle_without_a_loop_needs_to_know_the_others_all_the_same() -> No
     ]
 
 
-def edges(*pairs: str) -> list[Edge]:
+def edges(*pairs: str) -> list[CopyEdge]:
     found = []
     for at, pair in enumerate(pairs):
         one, other = pair.split(">")
-        found.append(Edge(f"f{at}", Node(one, "t"), Node(other, "t")))
+        found.append(CopyEdge(f"f{at}", TopicNode(one, "t"), TopicNode(other, "t")))
     return found
 
 

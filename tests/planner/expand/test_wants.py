@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.expand import ClusterWants, wants
+from planner.expand import ClusterReadRequest, wants
 from planner.expand.wants import EFFECTIVE
 from planner.model.topology import Configs, ConfigSync, Flow, Groups, Protect, Selection, Topic
 from runtime.contract.spec.rename import Template
@@ -20,16 +20,16 @@ def test_both_ends_of_what_is_copied_and_what_is_declared_there_or_not() -> None
     parts = (flow("dc1>dc2", (r"[ab]", "later"), rename=PREFIX), topic("dc3/new", vendor_key="1"))
     details = wants(topology(*parts)).details(NAMES)
     assert details == {
-        "dc1": ClusterWants(frozenset({"a", "b", "later"}), denied_groups=True),
-        "dc2": ClusterWants(frozenset({"dc1.a", "dc1.b", "dc1.later"})),
-        "dc3": ClusterWants(frozenset({"new"}), keys=EFFECTIVE | {"vendor.key"}),
+        "dc1": ClusterReadRequest(frozenset({"a", "b", "later"}), denied_groups=True),
+        "dc2": ClusterReadRequest(frozenset({"dc1.a", "dc1.b", "dc1.later"})),
+        "dc3": ClusterReadRequest(frozenset({"new"}), keys=EFFECTIVE | {"vendor.key"}),
     }
 
 
 def test_what_could_not_be_listed_is_not_asked_again_and_strangers_are_not_asked_at_all() -> None:
     of = topology(flow("dc1>dc2", "a"), flow("dc2>dc3", "a"))
     found = wants(of).details({"dc1": ["a"], "elsewhere": ["a"]})
-    assert found == {"dc1": ClusterWants(frozenset({"a"}), denied_groups=True)}
+    assert found == {"dc1": ClusterReadRequest(frozenset({"a"}), denied_groups=True)}
 
 
 def test_all_values_where_all_are_mirrored() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.kafka import Endpoint, ReassignmentFailure, move_replicas
+from planner.kafka import ClusterEndpoint, ReassignmentFailure, move_replicas
 from tests.fakes.hostile_broker import ALTER_REASSIGNMENTS, Asked, Fault, HostileBroker, framed, uvarint
 
 WANTED = {("orders", 0): [2, 1], ("orders", 1): [1, 2]}
@@ -29,7 +29,7 @@ def text(words: str) -> bytes:
 
 
 def moved(port: int) -> None:
-    move_replicas(Endpoint("dc1", f"127.0.0.1:{port}"), WANTED, timeout_s=20.0)
+    move_replicas(ClusterEndpoint("dc1", f"127.0.0.1:{port}"), WANTED, timeout_s=20.0)
 
 
 def test_what_the_controller_takes_is_done() -> None:
@@ -66,7 +66,7 @@ def test_a_cluster_that_does_not_answer_may_come_back() -> None:
 
 
 def test_a_setting_that_is_not_allowed_stays_refused() -> None:
-    wrong = Endpoint("dc1", "127.0.0.1:1", {"security.protocol": "NONE"})
+    wrong = ClusterEndpoint("dc1", "127.0.0.1:1", {"security.protocol": "NONE"})
     with pytest.raises(ReassignmentFailure, match=r"security\.protocol") as failure:
         move_replicas(wrong, WANTED)
     assert not failure.value.transient

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from planner.kafka import Endpoint
-from planner.model.observed import ConfigsWanted, ObservedCluster, Unreachable, Wanted
+from planner.kafka import ClusterEndpoint
+from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest, Unreachable
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from planner.observe.observer import NO_LIMITS
 from runtime.lab.lab import Lab
-from runtime.lab.status import State
+from runtime.lab.status import LabState
 from tests.conftest import MakeLab
 from tests.endpoints import endpoint
 from tests.labs import spec
@@ -23,14 +23,14 @@ from tests.records import create_topic, wait_for
 
 
 def observer(
-    *endpoints: Endpoint, timeout_s: float = 10.0, sooner_s: Mapping[str, float] = NO_LIMITS
+    *endpoints: ClusterEndpoint, timeout_s: float = 10.0, sooner_s: Mapping[str, float] = NO_LIMITS
 ) -> Observer:
     clusters = {one.cluster: Cluster(one.cluster, one.bootstrap) for one in endpoints}
     known = {one.cluster: one for one in endpoints}
     return Observer(clusters, known, timeout_s=timeout_s, sooner_s=sooner_s)
 
 
-def unreachable(one: Endpoint, timeout_s: float = 10.0) -> Unreachable:
+def unreachable(one: ClusterEndpoint, timeout_s: float = 10.0) -> Unreachable:
     with observer(one, timeout_s=timeout_s) as reading:
         found = reading.names().clusters[one.cluster]
     assert isinstance(found, Unreachable), found
@@ -42,7 +42,7 @@ def listener() -> Iterator["Listen"]:
     """listener(what a port does with each connection) → the endpoint of that port."""
     opened: list[socket.socket] = []
 
-    def listen(behave: Callable[[socket.socket], object]) -> Endpoint:
+    def listen(behave: Callable[[socket.socket], object]) -> ClusterEndpoint:
         server = socket.create_server(("127.0.0.1", 0))
         opened.append(server)
 
@@ -57,7 +57,7 @@ def listener() -> Iterator["Listen"]:
                     connection.close()
 
         threading.Thread(target=serve, daemon=True).start()
-        return Endpoint("dc1", f"127.0.0.1:{server.getsockname()[1]}")
+        return ClusterEndpoint("dc1", f"127.0.0.1:{server.getsockname()[1]}")
 
     yield listen
     for one in opened:
@@ -66,18 +66,18 @@ def listener() -> Iterator["Listen"]:
         one.close()
 
 
-Listen = Callable[[Callable[[socket.socket], object]], Endpoint]
+Listen = Callable[[Callable[[socket.socket], object]], ClusterEndpoint]
 KEEP = "keep the connection open, and say nothing"
 
 
 def test_a_host_that_nobody_knows() -> None:
-    found = unreachable(Endpoint("dc1", "no-such-host.invalid:9092"))
+    found = unreachable(ClusterEndpoint("dc1", "no-such-host.invalid:9092"))
     assert found.why.startswith("the host name no-such-host.invalid is not known")
     assert found.way_out == "look at the cluster's bootstrap"
 
 
 def test_a_bootstrap_that_is_none() -> None:
-    assert "is not host:port" in unreachable(Endpoint("dc1", "broker")).why
+    assert "is not host:port" in unreachable(ClusterEndpoint("dc1", "broker")).why
 
 
 def test_a_port_that_hangs_up_is_no_broker(listener: Listen) -> None:
@@ -153,7 +153,7 @@ def broken(lab: Lab, how: str) -> Iterator[None]:
         yield
     finally:
         MEND[how](lab, "dc1")
-        wait_for(lambda: lab.status().clusters[0].state is State.UP)
+        wait_for(lambda: lab.status().clusters[0].state is LabState.UP)
 
 
 @pytest.mark.integration
@@ -170,7 +170,7 @@ def test_a_paused_cluster_is_unreachable_and_the_other_is_read(breakable: Lab) -
 @pytest.mark.integration
 @pytest.mark.parametrize("end", ["kill", "pause"])
 def test_a_cluster_that_dies_between_names_and_details(breakable: Lab, end: str) -> None:
-    wanted = Wanted({"orders": ConfigsWanted(explicit=True)})
+    wanted = ClusterDetailsRequest({"orders": TopicConfigsRequest(explicit=True)})
     dc1, dc2 = endpoint(breakable, "dc1"), endpoint(breakable, "dc2")
     with observer(dc1, dc2, timeout_s=5) as reading:
         names = reading.names()
@@ -190,7 +190,9 @@ def test_the_death_of_one_broker_of_three_is_not_the_clusters(own_lab: MakeLab) 
     with observer(endpoint(lab, "dc1")) as reading:
         names = reading.names()
         lab.kill("dc1:1")  # the one that we talk to
-        observed = reading.details(names, {"dc1": Wanted({"orders": ConfigsWanted(effective=True)})})
+        observed = reading.details(
+            names, {"dc1": ClusterDetailsRequest({"orders": TopicConfigsRequest(effective=True)})}
+        )
     cluster = observed.reachable("dc1")
     assert cluster is not None, observed.clusters["dc1"]
     assert cluster.topics["orders"].config

@@ -6,20 +6,20 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import Endpoint, topic_id_text
+from planner.kafka import ClusterEndpoint, topic_id_text
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.observed import (
     FEATURE_TOPIC_IDS,
     FEATURE_TRANSACTIONS,
+    ClusterDetailsRequest,
     ConfigSource,
-    ConfigsWanted,
     Observed,
     ObservedCluster,
     Request,
+    TopicConfigsRequest,
     Unreachable,
-    Wanted,
 )
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from runtime.contract.spec.naming import REGISTRY
@@ -31,12 +31,14 @@ pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
 
 
-def observer(endpoints: Mapping[str, Endpoint], pins: Mapping[str, str] | None = None, **more) -> Observer:
+def observer(
+    endpoints: Mapping[str, ClusterEndpoint], pins: Mapping[str, str] | None = None, **more
+) -> Observer:
     clusters = {name: Cluster(name, one.bootstrap, (pins or {}).get(name)) for name, one in endpoints.items()}
     return Observer(clusters, endpoints, **more)
 
 
-def both(lab: Lab) -> dict[str, Endpoint]:
+def both(lab: Lab) -> dict[str, ClusterEndpoint]:
     return {name: endpoint(lab, name) for name in ("dc1", "dc2")}
 
 
@@ -83,11 +85,11 @@ def test_details_are_what_was_asked_for_and_no_more(lab: Lab, fresh: Fresh) -> N
     for name in (explicit, keys, every):
         create(lab, "dc1", name, retention_ms="1000", segment_bytes="1048576")
     wanted = {
-        explicit: ConfigsWanted(frozenset({"cleanup.policy"}), explicit=True),
-        keys: ConfigsWanted(frozenset({"retention.ms", "cleanup.policy"})),
-        every: ConfigsWanted(effective=True),
+        explicit: TopicConfigsRequest(frozenset({"cleanup.policy"}), explicit=True),
+        keys: TopicConfigsRequest(frozenset({"retention.ms", "cleanup.policy"})),
+        every: TopicConfigsRequest(effective=True),
     }
-    topics = dc1(read(lab, {"dc1": Wanted(wanted)})).topics
+    topics = dc1(read(lab, {"dc1": ClusterDetailsRequest(wanted)})).topics
     assert {key: value.source for key, value in topics[explicit].config.items()} == {
         "cleanup.policy": ConfigSource.DEFAULT,
         "retention.ms": ConfigSource.TOPIC,
@@ -104,7 +106,7 @@ def test_sizes_groups_and_acls_are_read_only_when_wanted(lab: Lab, fresh: Fresh)
     write(lab.clusters["dc1"].client, full, [b"x" * 1000] * 10)
     nothing = dc1(read(lab, {}))
     assert (nothing.sizes, nothing.group_topics, nothing.acls) == (None, None, None)
-    wanted = Wanted(sizes=frozenset({full, empty}), acls=True, every_group=True)
+    wanted = ClusterDetailsRequest(sizes=frozenset({full, empty}), acls=True, every_group=True)
     cluster = dc1(read(lab, {"dc1": wanted}))
     assert cluster.sizes is not None
     assert cluster.sizes[full] > 5_000
@@ -117,7 +119,7 @@ def test_sizes_groups_and_acls_are_read_only_when_wanted(lab: Lab, fresh: Fresh)
 def test_the_registry_is_read_where_there_is_one(lab: Lab) -> None:
     asked: list[str] = []
 
-    def registry(of: Endpoint) -> tuple[Owned, ...]:
+    def registry(of: ClusterEndpoint) -> tuple[RegistryEntry, ...]:
         asked.append(of.cluster)
         return ()
 
@@ -148,7 +150,7 @@ def test_another_cluster_than_the_pinned_one_is_refused_before_anything_else(lab
 
 
 def test_a_cluster_that_is_down_is_named_and_the_other_is_read(lab: Lab) -> None:
-    endpoints = {"dc1": Endpoint("dc1", "127.0.0.1:1"), "dc2": endpoint(lab, "dc2")}
+    endpoints = {"dc1": ClusterEndpoint("dc1", "127.0.0.1:1"), "dc2": endpoint(lab, "dc2")}
     with observer(endpoints) as reading:
         observed = reading.details(reading.names(), {})
     assert observed.clusters["dc1"] == Unreachable(
@@ -160,14 +162,14 @@ def test_a_cluster_that_is_down_is_named_and_the_other_is_read(lab: Lab) -> None
 def test_one_of_several_bootstrap_servers_is_enough(lab: Lab) -> None:
     real = endpoint(lab, "dc1")
     with observer(
-        {"dc1": Endpoint("dc1", f"127.0.0.1:1,no-such-host.invalid:9092,{real.bootstrap}")}
+        {"dc1": ClusterEndpoint("dc1", f"127.0.0.1:1,no-such-host.invalid:9092,{real.bootstrap}")}
     ) as reading:
         assert dc1(reading.names()).id == lab.clusters["dc1"].cluster_id
 
 
 def test_two_names_for_one_cluster_are_said_aloud(lab: Lab) -> None:
     same = endpoint(lab, "dc1").bootstrap
-    with observer({"dc1": Endpoint("dc1", same), "dc2": Endpoint("dc2", same)}) as reading:
+    with observer({"dc1": ClusterEndpoint("dc1", same), "dc2": ClusterEndpoint("dc2", same)}) as reading:
         (only,) = reading.names().diagnostics
     assert only.code == "same-cluster"
 
@@ -180,6 +182,10 @@ def test_a_topic_that_vanishes_between_names_and_details_is_gone(lab: Lab, fresh
         admin = AdminClient(lab.clusters["dc1"].client)
         admin.delete_topics([name])[name].result(60)
         wait_for(lambda: name not in admin.list_topics(timeout=60).topics)
-        after = dc1(reading.details(observed, {"dc1": Wanted({name: ConfigsWanted(explicit=True)})}))
+        after = dc1(
+            reading.details(
+                observed, {"dc1": ClusterDetailsRequest({name: TopicConfigsRequest(explicit=True)})}
+            )
+        )
     assert name not in after.topics
     assert name not in after.hidden

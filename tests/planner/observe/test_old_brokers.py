@@ -1,17 +1,17 @@
 """Brokers of other ages are read as far as they can be, and named where they are too old."""
 
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import (
     FEATURE_INCREMENTAL,
     FEATURE_TRANSACTIONS,
+    ClusterDetailsRequest,
     ConfigSource,
-    ConfigsWanted,
     Observed,
+    TopicConfigsRequest,
     Unreachable,
-    Wanted,
 )
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from runtime.contract.spec.naming import REGISTRY
@@ -23,9 +23,9 @@ KAFKA_0_10 = {0: 2, 1: 3, METADATA: 2, API_VERSIONS: 0}
 
 
 def observe(broker: OldBroker) -> Observed:
-    there = Endpoint("dc1", f"127.0.0.1:{broker.port}")
+    there = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}")
     with Observer({"dc1": Cluster("dc1", there.bootstrap)}, {"dc1": there}) as reading:
-        wanted = Wanted({"orders": ConfigsWanted(explicit=True)})
+        wanted = ClusterDetailsRequest({"orders": TopicConfigsRequest(explicit=True)})
         return reading.details(reading.names(), {"dc1": wanted})
 
 
@@ -58,7 +58,7 @@ def test_a_broker_without_incremental_changes_is_read_and_named() -> None:
 
 def test_a_broker_from_before_transactions_is_named_with_all_that_it_lacks() -> None:
     with OldBroker(KAFKA_0_10) as broker:
-        here = Endpoint("dc1", f"127.0.0.1:{broker.port}")
+        here = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}")
         with Observer({"dc1": Cluster("dc1", here.bootstrap)}, {"dc1": here}) as reading:
             observed = reading.names()
     (only,) = observed.diagnostics
@@ -69,11 +69,11 @@ def test_a_broker_from_before_transactions_is_named_with_all_that_it_lacks() -> 
 
 
 def test_a_registry_that_can_not_be_read_makes_its_cluster_unknown_not_unowned() -> None:
-    def broken(of: Endpoint) -> tuple[Owned, ...]:
+    def broken(of: ClusterEndpoint) -> tuple[RegistryEntry, ...]:
         raise Failure(error(f"{REGISTRY} at {of.cluster} cannot be used", "look at it"))
 
     with OldBroker(KAFKA_2_3, REGISTRY) as broker:
-        here = Endpoint("dc1", f"127.0.0.1:{broker.port}")
+        here = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}")
         with Observer(
             {"dc1": Cluster("dc1", here.bootstrap)}, {"dc1": here}, read_registry=broken
         ) as reading:

@@ -13,8 +13,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from planner.kafka import Endpoint
-from planner.model.observed import ConfigsWanted, Observed, ObservedCluster, Unreachable, Wanted
+from planner.kafka import ClusterEndpoint
+from planner.model.observed import (
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    TopicConfigsRequest,
+    Unreachable,
+)
 from planner.model.topology import AclRule, Cluster
 from planner.observe import Observer
 from runtime.lab.lab import Lab
@@ -25,10 +31,12 @@ pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
 
 
-def observe(one: Endpoint, wanted: Wanted | None = None, named: frozenset[str] = frozenset()) -> Observed:
+def observe(
+    one: ClusterEndpoint, wanted: ClusterDetailsRequest | None = None, named: frozenset[str] = frozenset()
+) -> Observed:
     with Observer({"dc1": Cluster("dc1", one.bootstrap)}, {"dc1": one}) as reading:
         observed = reading.names({"dc1": named})
-        return reading.details(observed, {"dc1": wanted or Wanted()})
+        return reading.details(observed, {"dc1": wanted or ClusterDetailsRequest()})
 
 
 def cluster(observed: Observed) -> ObservedCluster:
@@ -37,22 +45,22 @@ def cluster(observed: Observed) -> ObservedCluster:
     return found
 
 
-def unreachable(one: Endpoint) -> Unreachable:
+def unreachable(one: ClusterEndpoint) -> Unreachable:
     found = observe(one).clusters["dc1"]
     assert isinstance(found, Unreachable), found
     return found
 
 
-def changed(one: Endpoint, *without: str, **settings: str) -> Endpoint:
+def changed(one: ClusterEndpoint, *without: str, **settings: str) -> ClusterEndpoint:
     named = {key.replace("_", "."): value for key, value in settings.items()}
     kept = {key: value for key, value in one.settings.items() if key not in without}
     return replace(one, settings={**kept, **named})
 
 
-def as_user(lab: Lab, user: str) -> Endpoint:
+def as_user(lab: Lab, user: str) -> ClusterEndpoint:
     found = lab.clusters["dc1"]
     settings = {key: str(value) for key, value in found.client_of(user).items() if key != "bootstrap.servers"}
-    return Endpoint("dc1", found.bootstrap, settings)
+    return ClusterEndpoint("dc1", found.bootstrap, settings)
 
 
 def allow(lab: Lab, user: str, topic: str, *operations: AclOperation) -> None:
@@ -79,7 +87,9 @@ def test_scram_logs_in_and_the_acls_are_read(lab_sasl: Lab, fresh: Fresh) -> Non
     rule = AclRule("dc1", "TOPIC", name, "LITERAL", "User:app", "*", "READ", "ALLOW")
 
     def known() -> bool:  # a broker learns of a change a moment after the answer
-        return rule in (cluster(observe(endpoint(lab_sasl, "dc1"), Wanted(acls=True))).acls or ())
+        return rule in (
+            cluster(observe(endpoint(lab_sasl, "dc1"), ClusterDetailsRequest(acls=True))).acls or ()
+        )
 
     wait_for(known)
 
@@ -151,7 +161,7 @@ def test_a_broker_that_wants_a_client_certificate(lab_tls: Lab) -> None:
 
 
 def test_plaintext_against_a_tls_port(lab_tls: Lab) -> None:
-    found = unreachable(Endpoint("dc1", lab_tls.clusters["dc1"].bootstrap))
+    found = unreachable(ClusterEndpoint("dc1", lab_tls.clusters["dc1"].bootstrap))
     assert "speaks TLS, and the client plaintext" in found.why
     assert "SSL" in found.way_out
 
@@ -175,12 +185,14 @@ def test_topics_that_an_acl_hides_are_hidden_and_never_absent(lab_sasl: Lab, fre
         create_topic(lab_sasl.clusters["dc1"].client, name)
     allow(lab_sasl, "app", seen, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
     allow(lab_sasl, "app", blind, AclOperation.DESCRIBE)
-    wanted = {name: ConfigsWanted(explicit=True) for name in (seen, secret, blind)}
+    wanted = {name: TopicConfigsRequest(explicit=True) for name in (seen, secret, blind)}
     found: list[ObservedCluster] = []
 
     def known() -> bool:  # as above
         as_app = as_user(lab_sasl, "app")
-        found[:] = [cluster(observe(as_app, Wanted(wanted, acls=True), frozenset({secret, absent})))]
+        found[:] = [
+            cluster(observe(as_app, ClusterDetailsRequest(wanted, acls=True), frozenset({secret, absent})))
+        ]
         return seen in found[0].topics and f"topic.{blind}" in found[0].unreadable
 
     wait_for(known, about=lambda: found)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import Endpoint
+from planner.kafka import ClusterEndpoint
 from planner.model.address import topic_address
 from planner.model.diagnostic import Severity
 from planner.model.step import AlterConfigs, CreateTopic, Disown, GrowPartitions, Step
@@ -44,7 +44,7 @@ def grow(name: str, old: int, new: int) -> GrowPartitions:
     return GrowPartitions(f"grow:{name}", topic_address("dc1", name), "dc1", name, old, new)
 
 
-def said(steps: list[Step], *endpoints: Endpoint) -> list[tuple[str | None, Severity, str]]:
+def said(steps: list[Step], *endpoints: ClusterEndpoint) -> list[tuple[str | None, Severity, str]]:
     found = verify_on_broker(steps, {one.cluster: one for one in endpoints}, 60.0)
     return [(one.address, one.severity, one.summary) for one in found]
 

@@ -2,7 +2,7 @@
 
 from planner.model.address import topic_address
 from planner.model.change import Action, Change
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, Own
 from planner.plan.adoption import adoption
@@ -11,7 +11,7 @@ ALIKE, OTHER, FAR = topic_address("dc1", "a"), topic_address("dc1", "b"), topic_
 
 
 def own(address, needs=()):
-    return Own(f"own:{address}", address, address.cluster, Owned(address, "shop", {}), needs)
+    return Own(f"own:{address}", address, address.cluster, RegistryEntry(address, "shop", {}), needs)
 
 
 PLAN = Plan(

@@ -7,7 +7,7 @@ import pytest
 from planner.diff import diff
 from planner.diff.record import acl_entry
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
-from planner.model.diagnostic import Severity, Source, error, warning
+from planner.model.diagnostic import Severity, SourceLocation, error, warning
 from planner.model.observed import Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
 from planner.model.topology import FlowState, OnRemove
@@ -101,7 +101,7 @@ def test_a_silent_cluster_leaves_the_rest_plannable() -> None:
 
 def test_a_cluster_that_could_not_be_read_is_named_with_its_place_in_the_file() -> None:
     shop = topology(FLOW)
-    place = Source("shop.yaml", 4, 3)
+    place = SourceLocation("shop.yaml", 4, 3)
     clusters = {**shop.clusters, "dc1": replace(shop.clusters["dc1"], source=place)}
 
     made = plan(desired(wanted("orders")), SILENT, cluster(name="dc2"), shop=replace(shop, clusters=clusters))

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.model.observed import Broker
+from planner.model.observed import ObservedBroker
 from planner.plan.reassign import wanted_replicas
 
 
-def brokers(*racks: str | None) -> list[Broker]:
-    return [Broker(number, "host", 9092, rack) for number, rack in enumerate(racks, start=1)]
+def brokers(*racks: str | None) -> list[ObservedBroker]:
+    return [ObservedBroker(number, "host", 9092, rack) for number, rack in enumerate(racks, start=1)]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from planner.model.address import Address, Kind, topic_address
-from planner.model.applied import Applied, StepResult
+from planner.model.applied import ApplyRecord, StepResult
 from planner.model.change import SENSITIVE, Action
 from planner.model.observed import (
     ConfigSource,
@@ -13,7 +13,7 @@ from planner.model.observed import (
     ObservedTopic,
     Unreachable,
 )
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.step import (
     AlterConfigs,
     CreateAcl,
@@ -37,7 +37,7 @@ RULE = AclRule("dc1", "TOPIC", "a", "LITERAL", "User:app", "*", "READ", "ALLOW")
 ACL = Address(Kind.ACL, "dc1", RULE.name)
 
 create = CreateTopic("create", A, "dc1", "a", 3, 1, {"retention.ms": "1"})
-own_created = Own("own", A, "dc1", Owned(A, "shop", {"partitions": "3"}), ("create",))
+own_created = Own("own", A, "dc1", RegistryEntry(A, "shop", {"partitions": "3"}), ("create",))
 alter = AlterConfigs(
     "alter", A, "dc1", "a", {"retention.ms": "2"}, ("segment.ms",), {"retention.ms": "1", "segment.ms": "9"}
 )
@@ -51,7 +51,7 @@ def topic(
     return ObservedTopic("a", topic_id, replicas, values)
 
 
-def world(*topics: ObservedTopic, owned: Owned | None = None, acls=()) -> Observed:
+def world(*topics: ObservedTopic, owned: RegistryEntry | None = None, acls=()) -> Observed:
     cluster = ObservedCluster(
         "dc1", "C", (), {one.name: one for one in topics}, acls=tuple(acls), owned=(owned,) if owned else ()
     )
@@ -60,7 +60,7 @@ def world(*topics: ObservedTopic, owned: Owned | None = None, acls=()) -> Observ
 
 def undo(observed: Observed, *steps: Step, failed: tuple[str, ...] = ()) -> Rollback:
     told = {step.id: StepResult("failed" if step.id in failed else "done") for step in steps}
-    applied = Applied(
+    applied = ApplyRecord(
         "X1", "shop", "apply", "p", "u", "h", 1, None, {"dc1": "C"}, len(steps), 0, steps=steps, outcomes=told
     )
     return roll_back(applied, observed)
@@ -70,8 +70,8 @@ def said(result: Rollback) -> list[str]:
     return [one.summary for one in result.diagnostics]
 
 
-def entry(topic_id: str = "ID", **spec: str) -> Owned:
-    return Owned(A, "shop", {"id": topic_id, **spec}, created=True)
+def entry(topic_id: str = "ID", **spec: str) -> RegistryEntry:
+    return RegistryEntry(A, "shop", {"id": topic_id, **spec}, created=True)
 
 
 def test_a_created_topic_is_deleted_and_forgotten():
@@ -97,7 +97,7 @@ def test_a_created_topic_that_is_gone_needs_nothing():
 
 def test_configs_go_back_to_what_they_were_and_the_registry_with_them():
     spec = {"config.retention.ms": "2"}
-    result = undo(world(topic(retention_ms="2"), owned=Owned(A, "shop", {"id": "ID", **spec})), alter)
+    result = undo(world(topic(retention_ms="2"), owned=RegistryEntry(A, "shop", {"id": "ID", **spec})), alter)
     back, own = result.steps
     assert isinstance(back, AlterConfigs)
     assert (back.set, back.unset) == ({"retention.ms": "1", "segment.ms": "9"}, ())
@@ -168,15 +168,15 @@ def test_acls_both_ways():
 
 
 def test_an_adopted_object_is_forgotten_again():
-    own = Own("own", A, "dc1", Owned(A, "shop", {"partitions": "3"}))
+    own = Own("own", A, "dc1", RegistryEntry(A, "shop", {"partitions": "3"}))
     result = undo(world(topic(), owned=own.entry), own)
     assert [one.action for one in result.changes] == [Action.FORGET]
     assert [type(one) for one in result.steps] == [Disown]
 
 
 def test_an_entry_that_was_written_again_since_stays():
-    own = Own("own", A, "dc1", Owned(A, "shop", {"partitions": "3"}))
-    assert undo(world(topic(), owned=Owned(A, "shop", {"partitions": "6"})), own).steps == ()
+    own = Own("own", A, "dc1", RegistryEntry(A, "shop", {"partitions": "3"}))
+    assert undo(world(topic(), owned=RegistryEntry(A, "shop", {"partitions": "6"})), own).steps == ()
 
 
 def test_only_what_was_done_is_undone():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.cli.apply_view import View
+from planner.cli.apply_view import ApplyView
 from planner.cli.waiting import waiting, waits_of
 from planner.model.diagnostic import Failure, Severity, error
 from planner.model.outcome import NOTHING_DONE
@@ -18,7 +18,7 @@ from planner.render.words import summary_line
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.status import PartitionState as S
-from runtime.contract.views.status_view import PartitionWaits, StatusSeen
+from runtime.contract.views.status_view import PartitionWaits, StatusView
 from tests.planner.render.scenes import nothing
 from tests.runtime.audit.given import (
     TOPIC,
@@ -41,7 +41,7 @@ def waits(partition: int = 0) -> PartitionWaits:
     return PartitionWaits(flow="one", topic=TOPIC, partition=partition, state="recreated", why=WHY, next=NEXT)
 
 
-def seen(state: S, there: bytes | None = None, **here: Any) -> StatusSeen:
+def seen(state: S, there: bytes | None = None, **here: Any) -> StatusView:
     made = destination(topics={TOPIC: TopicFacts(there, 1)}) if there is not None else destination()
     written = ledger(progress(), job(), report(said(state, why="so it is")))
     return join(asked(), look(source(**here), made, written))
@@ -99,7 +99,7 @@ def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
 ) -> None:
     plan = replace(nothing(), unknown={})
 
-    View(as_json=False).closing(plan, NOTHING_DONE, None, "repl apply", [waits(0), waits(1)])
+    ApplyView(as_json=False).closing(plan, NOTHING_DONE, None, "repl apply", [waits(0), waits(1)])
 
     assert [one.strip() for one in capsys.readouterr().out.strip().splitlines()] == [
         "Apply not complete.",
@@ -113,7 +113,9 @@ def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
 
 
 def test_programs_are_told_what_waits(capsys: pytest.CaptureFixture[str]) -> None:
-    View(as_json=True).closing(replace(nothing(), unknown={}), NOTHING_DONE, None, "repl apply", [waits()])
+    ApplyView(as_json=True).closing(
+        replace(nothing(), unknown={}), NOTHING_DONE, None, "repl apply", [waits()]
+    )
 
     told = json.loads(capsys.readouterr().out)
     assert told["complete"] is False

@@ -6,7 +6,7 @@ from functools import cache
 from planner.diff import diff, drift
 from planner.diff.record import acl_entry
 from planner.model.desired import Declared, DesiredAcl
-from planner.model.diagnostic import Source, error, warning
+from planner.model.diagnostic import SourceLocation, error, warning
 from planner.model.observed import ConfigValue, Observed, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.topology import FlowState, Job, OnRemove, Provenance, Selection
@@ -128,11 +128,11 @@ def silent() -> Plan:
 
 
 def errored() -> Plan:
-    want = desired(replace(wanted("orders", 3), source=Source("shop.yaml", 7, 5)))
+    want = desired(replace(wanted("orders", 3), source=SourceLocation("shop.yaml", 7, 5)))
     plan = planned(want, cluster(live("orders", 6)), shop=topology())
     said = [
         error("the broker refuses it: policy", "ask its owner", address="topic.dc1.orders", code="broker"),
-        warning("clocks differ by 5 s", source=Source("shop.yaml", 1, 1)),
+        warning("clocks differ by 5 s", source=SourceLocation("shop.yaml", 1, 1)),
     ]
     return with_diagnostics(plan, said)
 

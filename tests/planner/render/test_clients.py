@@ -2,11 +2,11 @@
 
 from planner.render.clients import LIMITS, as_json, screen
 from runtime.contract.views.clients_view import (
-    ClientsSeen,
-    CommittedSeen,
-    ConsumerSeen,
-    MemberSeen,
-    ProducerSeen,
+    ClientsView,
+    CommittedOffsetView,
+    ConsumerGroupView,
+    GroupMemberView,
+    ProducerView,
     TopicClients,
 )
 
@@ -15,8 +15,8 @@ NOW = 1_800_000_000_000
 
 def producer(
     producer_id: int, flow: str | None = None, name: str | None = None, ago_ms: int = 0
-) -> ProducerSeen:
-    return ProducerSeen(
+) -> ProducerView:
+    return ProducerView(
         producer_id=producer_id,
         epoch=0,
         transactional_id=name,
@@ -27,17 +27,17 @@ def producer(
     )
 
 
-def seen(*topics: TopicClients) -> ClientsSeen:
-    return ClientsSeen(
+def seen(*topics: TopicClients) -> ClientsView:
+    return ClientsView(
         cluster="dc1", cluster_id="id-1", at_ms=NOW, over_ms=0, topics=list(topics), notes=["a note"]
     )
 
 
-def orders(*producers: ProducerSeen) -> TopicClients:
-    member = MemberSeen(client_id="app-1", host="10.0.0.3", member_id="m", partitions=[0, 2])
-    committed = CommittedSeen(partition=0, offset=60, end=100, lag=40, records_per_s=None)
+def orders(*producers: ProducerView) -> TopicClients:
+    member = GroupMemberView(client_id="app-1", host="10.0.0.3", member_id="m", partitions=[0, 2])
+    committed = CommittedOffsetView(partition=0, offset=60, end=100, lag=40, records_per_s=None)
     consumers = [
-        ConsumerSeen(
+        ConsumerGroupView(
             group="billing",
             state="Stable",
             members=[member],
@@ -45,12 +45,14 @@ def orders(*producers: ProducerSeen) -> TopicClients:
             records_per_s=2.5,
             partitions=[committed],
         ),
-        ConsumerSeen(group="old", state="Empty", members=[], lag=None, records_per_s=None, partitions=[]),
+        ConsumerGroupView(
+            group="old", state="Empty", members=[], lag=None, records_per_s=None, partitions=[]
+        ),
     ]
     return TopicClients(topic="orders", partitions=3, producers=list(producers), consumers=consumers)
 
 
-def lines(found: ClientsSeen, width: int | None = 120) -> list[str]:
+def lines(found: ClientsView, width: int | None = 120) -> list[str]:
     return [line.plain.rstrip() for line in screen(found, width)]
 
 

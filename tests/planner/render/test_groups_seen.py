@@ -3,12 +3,12 @@
 import pytest
 
 from planner.render import locate, offsets
-from runtime.contract.views.groups_view import Found, GroupSeen, Located, OffsetSeen
+from runtime.contract.views.groups_view import GroupOffsetsView, GroupOffsetView, LocatedRecord, LocateResult
 
 WHY = "the flow has not come that far; as of 1970-01-01T00:00:00Z"
 AGAIN = "by the time of its record: some may be read again, none is skipped"
 ROWS = [
-    OffsetSeen(
+    GroupOffsetView(
         topic="orders",
         partition=0,
         destination_topic="dc1.orders",
@@ -19,7 +19,7 @@ ROWS = [
         exact=False,
         by="time",
     ),
-    OffsetSeen(
+    GroupOffsetView(
         topic="orders",
         partition=1,
         destination_topic="dc1.orders",
@@ -33,8 +33,8 @@ ROWS = [
 ]
 
 
-def seen(rows: list[OffsetSeen], *, answers: bool = True, unsynced: str = "") -> GroupSeen:
-    return GroupSeen(
+def seen(rows: list[GroupOffsetView], *, answers: bool = True, unsynced: str = "") -> GroupOffsetsView:
+    return GroupOffsetsView(
         flow="dc1-to-dc2",
         group="billing",
         source_cluster="dc1",
@@ -79,8 +79,8 @@ def test_json_has_every_field() -> None:
     assert document["source_answers"] is True
 
 
-def located(found: Found, *, reverse: bool = False) -> Located:
-    return Located(
+def located(found: LocateResult, *, reverse: bool = False) -> LocatedRecord:
+    return LocatedRecord(
         flow="f",
         reverse=reverse,
         cluster="dc1",
@@ -100,21 +100,29 @@ def located(found: Found, *, reverse: bool = False) -> Located:
 @pytest.mark.parametrize(
     ("found", "reverse", "text"),
     [
-        (Found.EXACT, False, "offset 42 of orders-3 at dc1 is offset 40 of dc1.orders-3 at dc2."),
-        (Found.EXACT, True, "offset 42 of orders-3 at dc1 is offset 40 of dc1.orders-3 at dc2."),
-        (Found.REPLAYED, True, "was replayed by salvage from offset 40 of dc1.orders-3 at dc2."),
-        (Found.REPLAYED, False, "was replayed by salvage to offset 40 of dc1.orders-3 at dc2."),
+        (LocateResult.EXACT, False, "offset 42 of orders-3 at dc1 is offset 40 of dc1.orders-3 at dc2."),
+        (LocateResult.EXACT, True, "offset 42 of orders-3 at dc1 is offset 40 of dc1.orders-3 at dc2."),
+        (LocateResult.REPLAYED, True, "was replayed by salvage from offset 40 of dc1.orders-3 at dc2."),
+        (LocateResult.REPLAYED, False, "was replayed by salvage to offset 40 of dc1.orders-3 at dc2."),
         (
-            Found.NEXT,
+            LocateResult.NEXT,
             False,
             "was not copied (it is no record, was aborted,",
         ),
-        (Found.NEXT, True, "did not come over f; the first one behind it that did came from offset 40"),
-        (Found.END, False, "what comes next will be at offset 40 of dc1.orders-3 at dc2 or behind"),
-        (Found.NOT_YET, False, "not yet: offset 42 of orders-3 at dc1 is not copied; f has replicated up to"),
-        (Found.UNMAPPED, False, "is below what f keeps a map of, which begins at 50."),
-        (Found.NO_RECORD, False, "No record of orders-3 at dc1 is as late as that."),
+        (
+            LocateResult.NEXT,
+            True,
+            "did not come over f; the first one behind it that did came from offset 40",
+        ),
+        (LocateResult.END, False, "what comes next will be at offset 40 of dc1.orders-3 at dc2 or behind"),
+        (
+            LocateResult.NOT_YET,
+            False,
+            "not yet: offset 42 of orders-3 at dc1 is not copied; f has replicated up to",
+        ),
+        (LocateResult.UNMAPPED, False, "is below what f keeps a map of, which begins at 50."),
+        (LocateResult.NO_RECORD, False, "No record of orders-3 at dc1 is as late as that."),
     ],
 )
-def test_a_record_in_a_sentence(found: Found, reverse: bool, text: str) -> None:
+def test_a_record_in_a_sentence(found: LocateResult, reverse: bool, text: str) -> None:
     assert text in locate.as_text(located(found, reverse=reverse))

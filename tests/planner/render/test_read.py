@@ -6,12 +6,12 @@ import pytest
 
 from planner.render.read import cluster_screen, records_json, records_screen, shown
 from runtime.contract.views.records_view import (
-    ClusterHeld,
-    Copied,
-    HopSeen,
-    RecordSeen,
-    RecordsSeen,
-    TopicHeld,
+    ClusterContentView,
+    CopiedPartitionView,
+    ProvenanceHopView,
+    RecordsView,
+    RecordView,
+    TopicContentView,
 )
 
 SHOWN = [
@@ -39,13 +39,13 @@ def test_in_full_nothing_is_cut():
     assert shown(b"\xff" * 100, None) == "0x" + "ff" * 100
 
 
-def hop(cluster: str | None, topic: str, offset: int | None) -> HopSeen:
-    return HopSeen(
+def hop(cluster: str | None, topic: str, offset: int | None) -> ProvenanceHopView:
+    return ProvenanceHopView(
         cluster_id="id-9", cluster=cluster, topic=topic, partition=0, offset=offset, copied_at_ms=None
     )
 
 
-def seen(**changes: Any) -> RecordsSeen:
+def seen(**changes: Any) -> RecordsView:
     facts: dict[str, Any] = {
         "partition": 0,
         "offset": 42,
@@ -58,12 +58,12 @@ def seen(**changes: Any) -> RecordsSeen:
         "hops": [],
         **changes,
     }
-    return RecordsSeen(
+    return RecordsView(
         cluster="dc2",
         cluster_id="id-2",
         topic="orders",
         partitions=1,
-        records=[RecordSeen(**facts)],
+        records=[RecordView(**facts)],
         notes=["the ledger can't be read"],
     )
 
@@ -113,17 +113,17 @@ def test_json_keeps_every_byte():
 
 
 def test_a_cluster_with_what_it_holds():
-    held = ClusterHeld(
+    held = ClusterContentView(
         cluster="dc2",
         cluster_id="id-2",
         brokers=3,
         topics=[
-            TopicHeld(topic="own", partitions=1, offsets=None, flows=[]),
-            TopicHeld(topic="orders", partitions=12, offsets=12_345, flows=["one"]),
+            TopicContentView(topic="own", partitions=1, offsets=None, flows=[]),
+            TopicContentView(topic="orders", partitions=12, offsets=12_345, flows=["one"]),
         ],
         hidden=9,
         copied=[
-            Copied(
+            CopiedPartitionView(
                 flow="one",
                 source="dc1",
                 topic="orders",

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from planner.render.salvage import as_json, line, screen
-from runtime.contract.views.salvage_view import PartitionSalvaged, Salvaged, SalvageSeen
+from runtime.contract.views.salvage_view import SalvagedPartition, SalvagedRecord, SalvageView
 
 
-def record(**changes: Any) -> Salvaged:
+def record(**changes: Any) -> SalvagedRecord:
     facts: dict[str, Any] = {
         "cluster": "dc1",
         "cluster_id": "id-1",
@@ -24,10 +24,10 @@ def record(**changes: Any) -> Salvaged:
         "headers": [],
         "came_from": [],
     }
-    return Salvaged(**{**facts, **changes})
+    return SalvagedRecord(**{**facts, **changes})
 
 
-def partition(*first: Salvaged, **changes: Any) -> PartitionSalvaged:
+def partition(*first: SalvagedRecord, **changes: Any) -> SalvagedPartition:
     facts: dict[str, Any] = {
         "topic": "orders",
         "partition": 0,
@@ -44,11 +44,11 @@ def partition(*first: Salvaged, **changes: Any) -> PartitionSalvaged:
         "last_timestamp_ms": None,
         "first": list(first),
     }
-    return PartitionSalvaged(**{**facts, **changes})
+    return SalvagedPartition(**{**facts, **changes})
 
 
-def seen(*partitions: PartitionSalvaged, state: str = "failed_over") -> SalvageSeen:
-    return SalvageSeen(
+def seen(*partitions: SalvagedPartition, state: str = "failed_over") -> SalvageView:
+    return SalvageView(
         flow="one",
         state=state,
         source="dc1",
@@ -58,7 +58,7 @@ def seen(*partitions: PartitionSalvaged, state: str = "failed_over") -> SalvageS
     )
 
 
-def text(found: SalvageSeen) -> str:
+def text(found: SalvageView) -> str:
     return "\n".join(one.plain for one in screen(found, None))
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from planner.render.salvage_replay import as_json, done, planned
-from runtime.contract.views.salvage_view import ReplayedPart, SalvageSeen
+from runtime.contract.views.salvage_view import ReplayedPartition, SalvageView
 from tests.planner.render.test_salvage import partition, record, seen
 
 
-def before(found: SalvageSeen, to: str | None = None) -> str:
+def before(found: SalvageView, to: str | None = None) -> str:
     return "\n".join(one.plain for one in planned(found, to, None))
 
 
-def after(*parts: ReplayedPart) -> str:
+def after(*parts: ReplayedPartition) -> str:
     return "\n".join(one.plain for one in done(parts, None))
 
 
@@ -40,18 +40,18 @@ def test_nothing_is_left_but_what_is_lost_is_said() -> None:
 
 
 def test_what_was_done() -> None:
-    shown = after(ReplayedPart("orders", 0, "orders", 31), ReplayedPart("orders", 1, "orders", 1))
+    shown = after(ReplayedPartition("orders", 0, "orders", 31), ReplayedPartition("orders", 1, "orders", 1))
     assert shown.endswith("32 records replayed.")
 
 
 def test_what_was_not_done_to_the_end() -> None:
-    shown = after(ReplayedPart("orders", 0, "orders", 31, "no leader"))
+    shown = after(ReplayedPartition("orders", 0, "orders", 31, "no leader"))
     assert "no leader" in shown
     assert shown.endswith("31 records replayed; 1 partition not to the end.")
 
 
 def test_json() -> None:
-    found = as_json(seen(partition(record())), "aside", [ReplayedPart("orders", 0, "aside", 1)])
+    found = as_json(seen(partition(record())), "aside", [ReplayedPartition("orders", 0, "aside", 1)])
     (one,) = found["planned"]
     assert (one["into"], one["records"], one["first_offset"]) == ("aside", 1, 1_311)
     assert found["replayed"] == [

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from planner.cli.status import document
-from planner.render.status import Depth, screen
-from planner.render.status_rows import Trail
+from planner.render.status import DetailLevel, screen
+from planner.render.status_rows import FlowHistory
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import SlotView
 from runtime.contract.records.status import OpenTransaction
 from runtime.contract.records.status import PartitionState as S
-from runtime.contract.views.status_view import StatusSeen
+from runtime.contract.views.status_view import StatusView
 from runtime.slot.health.open_transactions import explain
 from tests.runtime.audit.given import (
     KEY,
@@ -40,7 +40,7 @@ GOLDEN = Path(__file__).parent / "golden"
 COUNTS = [0, 10, 60, 25, 5, *([0] * 13)]
 
 
-def copying() -> StatusSeen:
+def copying() -> StatusView:
     word = report(said(S.COPYING, 12_000, 12_400), counts=COUNTS)
     first = ledger(progress(10_000), job(1_400), word)
     here = source(end=12_400, first_missing={KEY: NOW - 320})
@@ -50,11 +50,11 @@ def copying() -> StatusSeen:
     )
 
 
-def caught_up() -> StatusSeen:
+def caught_up() -> StatusView:
     return join(asked(), look(source(), destination(), ledger(progress(), job(), report(said(S.CAUGHT_UP)))))
 
 
-def needs_someone() -> StatusSeen:
+def needs_someone() -> StatusView:
     word = report(
         said(S.RECORD_TOO_LARGE, 90, why="the record at offset 90 has 2,000,000 bytes, dc2 takes 1,048,588")
     )
@@ -62,32 +62,32 @@ def needs_someone() -> StatusSeen:
     return join(asked(rpo_ms=5_000), look(here, destination(), ledger(progress(90), job(), word)))
 
 
-def mirror_made_again() -> StatusSeen:
+def mirror_made_again() -> StatusView:
     written = ledger(progress(100), job(), report(said(S.CAUGHT_UP)))
     there = destination(0, topics={TOPIC: TopicFacts(b"o" * 16, 1)})
     return join(asked(), look(source(), there, written))
 
 
-def job_down() -> StatusSeen:
+def job_down() -> StatusView:
     written = ledger(progress(90), job(60_000), report(said(S.COPYING, 90)))
     return join(asked(), look(source(first_missing={KEY: NOW - 58_000}), destination(), written))
 
 
-def source_down() -> StatusSeen:
+def source_down() -> StatusView:
     written = ledger(progress(90), job(), report(said(S.RETRYING, 90, 95, why="dc1: disconnected")))
     return join(asked(), look(SILENT, destination(), written))
 
 
-def destination_down() -> StatusSeen:
+def destination_down() -> StatusView:
     return join(asked(), look(source(), ClusterFacts("dc2", answers=False, why="no broker answers"), None))
 
 
-def foreign_writes() -> StatusSeen:
+def foreign_writes() -> StatusView:
     word = report(said(S.CAUGHT_UP, foreign_writes=True))
     return join(asked(), look(source(), destination(140), ledger(progress(), job(), word)))
 
 
-def blocked() -> StatusSeen:
+def blocked() -> StatusView:
     by = OpenTransaction(
         producer_id=4003,
         start_offset=90,
@@ -102,16 +102,16 @@ def blocked() -> StatusSeen:
     return join(asked(), look(source(end=90), destination(), ledger(progress(90), job(), word)))
 
 
-def stopped() -> StatusSeen:
+def stopped() -> StatusView:
     written = ledger(progress(90), job(60_000, state="stopped"), who=generation("stopped"))
     return join(asked(), look(source(first_missing={KEY: NOW - 3_000}), destination(), written))
 
 
-def never_ran() -> StatusSeen:
+def never_ran() -> StatusView:
     return join(asked(), look(source(), destination(topics={}), LedgerFacts()))
 
 
-def waits_for_a_core() -> StatusSeen:
+def waits_for_a_core() -> StatusView:
     slots = [
         SlotView(0, "running", NOW, 1, 1),
         SlotView(1, "unscheduled", NOW, 1, 1, "no free core"),
@@ -120,7 +120,7 @@ def waits_for_a_core() -> StatusSeen:
     return join(asked(), look(source(), destination(), ledger(progress(), made, report(said(S.CAUGHT_UP)))))
 
 
-SCENES: dict[str, Callable[[], StatusSeen]] = {
+SCENES: dict[str, Callable[[], StatusView]] = {
     one.__name__: one
     for one in (
         copying,
@@ -137,17 +137,17 @@ SCENES: dict[str, Callable[[], StatusSeen]] = {
         waits_for_a_core,
     )
 }
-TRAILS = {"one": Trail((None, 0.0, 500.0, 2_000.0), (0, 100, 400, 400))}
-SHAPES: dict[str, Callable[[StatusSeen], str]] = {
+TRAILS = {"one": FlowHistory((None, 0.0, 500.0, 2_000.0), (0, 100, 400, 400))}
+SHAPES: dict[str, Callable[[StatusView], str]] = {
     "txt": lambda status: printed(status, None),
     "80.txt": lambda status: printed(status, 80),
     "40.txt": lambda status: printed(status, 40),
-    "all.txt": lambda status: printed(status, 160, Depth.PARTITIONS, trails=True),
+    "all.txt": lambda status: printed(status, 160, DetailLevel.PARTITIONS, trails=True),
 }
 
 
 def printed(
-    status: StatusSeen, width: int | None, depth: Depth = Depth.TOPICS, *, trails: bool = False
+    status: StatusView, width: int | None, depth: DetailLevel = DetailLevel.TOPICS, *, trails: bool = False
 ) -> str:
     console = Console(width=width or 1_000, color_system=None, highlight=False)
     with console.capture() as captured:

@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 from planner.render.verify import as_json, screen, sentence
-from runtime.contract.views.verify_view import Difference, NotComparable, PartitionVerified, Verified
+from runtime.contract.views.verify_view import (
+    Difference,
+    UncomparableRange,
+    VerificationReport,
+    VerifiedPartition,
+)
 
 
-def partition(**changes: Any) -> PartitionVerified:
+def partition(**changes: Any) -> VerifiedPartition:
     facts: dict[str, Any] = {
         "topic": "orders",
         "partition": 1,
@@ -27,11 +32,11 @@ def partition(**changes: Any) -> PartitionVerified:
         "more": False,
         "not_comparable": [],
     }
-    return PartitionVerified(**{**facts, **changes})
+    return VerifiedPartition(**{**facts, **changes})
 
 
-def seen(*partitions: PartitionVerified, sample: float = 100.0) -> Verified:
-    return Verified(
+def seen(*partitions: VerifiedPartition, sample: float = 100.0) -> VerificationReport:
+    return VerificationReport(
         flow="one",
         source="dc1",
         destination="dc2",
@@ -53,7 +58,7 @@ def difference(**changes: Any) -> Difference:
     return Difference(**{**facts, **changes})
 
 
-def text(found: Verified, width: int | None = None) -> str:
+def text(found: VerificationReport, width: int | None = None) -> str:
     return "\n".join(line.plain for line in screen(found, width))
 
 
@@ -68,7 +73,7 @@ def test_a_sample_says_its_share() -> None:
 
 
 def test_what_is_not_comparable_is_never_called_equal_alone() -> None:
-    gone = NotComparable(low=0, end=50, why="retention passed at dc1")
+    gone = UncomparableRange(low=0, end=50, why="retention passed at dc1")
     shown = text(seen(partition(not_comparable=[gone])))
     assert "orders-1 is not comparable from 0 to 49: retention passed at dc1" in shown
     assert "Equal, as far as comparable" in shown

@@ -11,7 +11,7 @@ from planner.model.plan import Mode
 from planner.render.groups import grouped
 from planner.render.json import failure_tree, json_tree
 from planner.render.text import text
-from planner.render.words import Summary, has, summary_line, will
+from planner.render.words import ChangeSummary, has, summary_line, will
 from tests.fakes.states import cluster, desired
 from tests.planner.render.scenes import drifted, nothing, planned, silent
 
@@ -37,8 +37,10 @@ def test_verbs(action, to_be, was) -> None:
 def test_a_replacement_is_added_and_destroyed_and_what_stays_is_not_counted() -> None:
     changes = [Change(ADDRESS, action, "") for action in Action]
 
-    assert Summary.of(changes) == Summary(add=2, change=1, destroy=2, adopt=0, forget=1, unknown=1)
-    assert Summary.of([Change(ADDRESS, Action.NO_OP, "", adopted=True)]).adopt == 1
+    assert ChangeSummary.of(changes) == ChangeSummary(
+        add=2, change=1, destroy=2, adopt=0, forget=1, unknown=1
+    )
+    assert ChangeSummary.of([Change(ADDRESS, Action.NO_OP, "", adopted=True)]).adopt == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from planner.model.diagnostic import Failure
 from planner.model.topology import Internal
 from planner.store import log
 from planner.store.lease import Lease, current
-from planner.store.lease_log import Held, Holder
+from planner.store.lease_log import LeaseHolder, LeaseState
 from runtime.contract.spec.naming import LEASE
 from tests.endpoints import endpoint
 
@@ -26,8 +26,8 @@ def place(lab):
     return where
 
 
-def holder(user: str) -> Holder:
-    return Holder(id=uuid.uuid4().hex, user=user, host="ops1", pid=7, topology="shop", plan="abc")
+def holder(user: str) -> LeaseHolder:
+    return LeaseHolder(id=uuid.uuid4().hex, user=user, host="ops1", pid=7, topology="shop", plan="abc")
 
 
 def nobody(_held):
@@ -44,7 +44,7 @@ def test_held_then_free(place):
 
 
 def test_a_second_one_is_refused_and_told_who_holds_it(place):
-    seen: list[Held] = []
+    seen: list[LeaseState] = []
     with Lease(place, holder("ada")).acquire(60, nobody), pytest.raises(Failure) as refused:
         Lease(place, holder("bob")).acquire(1, seen.append)
     assert "ada@ops1 (pid 7, topology shop, since 20" in str(refused.value)

@@ -2,20 +2,20 @@
 
 import pytest
 
-from planner.store.lease_log import Entry, Holder, Verb, fold
+from planner.store.lease_log import LeaseEntry, LeaseHolder, LeaseVerb, fold
 
 TTL = 30_000
 
 
-def holder(who: str) -> Holder:
-    return Holder(id=who, user=who, host="h", pid=1, topology="t", plan="p")
+def holder(who: str) -> LeaseHolder:
+    return LeaseHolder(id=who, user=who, host="h", pid=1, topology="t", plan="p")
 
 
-def log(*lines: tuple[int, str, Verb]) -> list[Entry]:
-    return [Entry(verb, holder(who), at_ms, TTL) for at_ms, who, verb in lines]
+def log(*lines: tuple[int, str, LeaseVerb]) -> list[LeaseEntry]:
+    return [LeaseEntry(verb, holder(who), at_ms, TTL) for at_ms, who, verb in lines]
 
 
-C, R, X = Verb.CLAIM, Verb.RENEW, Verb.RELEASE
+C, R, X = LeaseVerb.CLAIM, LeaseVerb.RENEW, LeaseVerb.RELEASE
 
 CASES = {
     "an empty log: free": ([], None),

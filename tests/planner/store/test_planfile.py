@@ -8,7 +8,7 @@ import pytest
 
 from planner.diff import diff
 from planner.model.desired import Declared, DesiredAcl
-from planner.model.diagnostic import Failure, Source, warning
+from planner.model.diagnostic import Failure, SourceLocation, warning
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, StopJob
 from planner.model.topology import Cluster, OnRemove, SecretRef, Setting
@@ -40,7 +40,7 @@ def plan() -> Plan:
     shop = topology(
         flow(),
         clusters=[
-            Cluster("dc1", "dc1:9092", client=CLIENT, source=Source("a.yaml", 3, 3)),
+            Cluster("dc1", "dc1:9092", client=CLIENT, source=SourceLocation("a.yaml", 3, 3)),
             Cluster("dc2", "dc2:9092"),
         ],
     )
@@ -71,7 +71,7 @@ def plan() -> Plan:
         StopJob("stop", address, "dc2", "dc2"),
     )
     return with_diagnostics(
-        replace(made, steps=made.steps + jobs), [warning("w", source=Source("f", 1, 2), address="x")]
+        replace(made, steps=made.steps + jobs), [warning("w", source=SourceLocation("f", 1, 2), address="x")]
     )
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from planner.kafka import producer
 from planner.model.address import topic_address
-from planner.model.applied import Applied, StepResult
+from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import Failure
-from planner.model.owned import Owned
+from planner.model.owned import RegistryEntry
 from planner.model.topology import Internal, OnRemove
 from planner.store import log
 from planner.store.codec import UnknownVersion, decode_owned, encode_owned, registry_key
@@ -18,8 +18,8 @@ from tests.endpoints import endpoint
 from tests.labs import spec
 
 
-def owned(name: str, **more) -> Owned:
-    return Owned(topic_address("dc1", name), "shop", {"config.retention.ms": "1"}, at_ms=5, **more)
+def owned(name: str, **more) -> RegistryEntry:
+    return RegistryEntry(topic_address("dc1", name), "shop", {"config.retention.ms": "1"}, at_ms=5, **more)
 
 
 def test_an_entry_survives_its_bytes():
@@ -56,7 +56,7 @@ def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
     places = {name: endpoint(lab, name) for name in ("dc1", "dc2")}
     for place in places.values():
         log.ensure(place, [HISTORY], Internal())
-    applied = Applied(
+    applied = ApplyRecord(
         fresh("apply"), "shop", "apply", "d1", "ada", "ops1", 7, "abc123", {"dc1": "x"}, 2, 1_000
     )
     journal = Journal(applied, {name: producer(place) for name, place in places.items()}, lambda _step: {})

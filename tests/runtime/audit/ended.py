@@ -11,7 +11,7 @@ from runtime.contract.records.ledger import GenerationKey
 from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.ledger_writer import LedgerWriter, fence
-from runtime.ledger.orphans import Marks, leave_orphans
+from runtime.ledger.orphans import OrphanMarks, leave_orphans
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Driver, Side
 
@@ -33,8 +33,8 @@ def end_flow(driver: Driver, flow: str) -> None:
     asyncio.run(end())
 
 
-def leave(sides: Mapping[str, Side], flow: str, source: str = "dc1", destination: str = "dc2") -> Marks:
-    async def left() -> Marks:
+def leave(sides: Mapping[str, Side], flow: str, source: str = "dc1", destination: str = "dc2") -> OrphanMarks:
+    async def left() -> OrphanMarks:
         async with await sides[source].open() as here, await sides[destination].open() as there:
             return await leave_orphans(flow, here, there, "failback")
 

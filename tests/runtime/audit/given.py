@@ -7,14 +7,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import Reach
-from runtime.audit.status.facts import ClusterFacts, FlowAsked, LedgerFacts, Look, StatusAsked, TopicFacts
+from runtime.audit.ledger import ClusterAccess
+from runtime.audit.status.facts import (
+    ClusterFacts,
+    FlowStatusRequest,
+    LedgerFacts,
+    StatusRequest,
+    StatusSnapshot,
+    TopicFacts,
+)
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport, SlotView
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.records.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import Rules
+from runtime.contract.spec.selection import SelectionRules
 from runtime.kafka.protocol.offsets import TopicPartition
 
 NOW = 1_800_000_000_000
@@ -24,10 +31,10 @@ KEY = PartitionKey(FLOW, TOPIC, 0)
 AT = TopicPartition(TOPIC, 0)
 
 
-def asked(**changes: Any) -> StatusAsked:
-    flow = FlowAsked(FLOW, "dc1", "dc2", JOB, **changes)
-    router = Router([Route(FLOW, "dc1", "dc2", Rules((TOPIC, "payments")))])
-    return StatusAsked("shop", {name: Reach(name, "") for name in ("dc1", "dc2")}, [flow], router)
+def asked(**changes: Any) -> StatusRequest:
+    flow = FlowStatusRequest(FLOW, "dc1", "dc2", JOB, **changes)
+    router = Router([Route(FLOW, "dc1", "dc2", SelectionRules((TOPIC, "payments")))])
+    return StatusRequest("shop", {name: ClusterAccess(name, "") for name in ("dc1", "dc2")}, [flow], router)
 
 
 def source(start: int = 0, end: int = 100, **changes: Any) -> ClusterFacts:
@@ -123,5 +130,7 @@ def ledger(
     )
 
 
-def look(here: ClusterFacts, there: ClusterFacts, written: LedgerFacts | None, at_ms: int = NOW) -> Look:
-    return Look(at_ms, {"dc1": here, "dc2": there}, {"dc2": written} if written is not None else {})
+def look(
+    here: ClusterFacts, there: ClusterFacts, written: LedgerFacts | None, at_ms: int = NOW
+) -> StatusSnapshot:
+    return StatusSnapshot(at_ms, {"dc1": here, "dc2": there}, {"dc2": written} if written is not None else {})

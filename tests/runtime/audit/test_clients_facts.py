@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runtime.audit.read.clients_facts import ClientFacts, topics_seen
-from runtime.audit.read.clients_members import Described, Member
+from runtime.audit.read.clients_members import GroupDescription, GroupMember
 from runtime.contract.views.clients_view import TopicClients
 from runtime.kafka.protocol.hanging import ActiveProducer
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -17,7 +17,9 @@ def seen(**changes: Any) -> TopicClients:
     facts: dict[str, Any] = {
         "topics": {"orders": 2},
         "ends": dict.fromkeys(ORDERS, 100),
-        "groups": {"billing": Described("Stable", (Member("app-1", "/10.0.0.3", "m", {"orders": (0,)}),))},
+        "groups": {
+            "billing": GroupDescription("Stable", (GroupMember("app-1", "/10.0.0.3", "m", {"orders": (0,)}),))
+        },
         "offsets": {"billing": {ORDERS[0]: 70, ORDERS[1]: 90}},
         **changes,
     }
@@ -38,7 +40,7 @@ def test_members_that_committed_nothing_yet_are_consumers_too():
 
 
 def test_a_group_that_is_not_connected_is_known_by_its_commits():
-    (group,) = seen(groups={"billing": Described("Empty")}).consumers
+    (group,) = seen(groups={"billing": GroupDescription("Empty")}).consumers
     assert (group.state, group.members, group.lag) == ("Empty", [], 40)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.audit.ledger import Reach
-from runtime.audit.offsets.locate import LocateAsked, not_copied
+from runtime.audit.ledger import ClusterAccess
+from runtime.audit.offsets.locate import LocateRequest, not_copied
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
@@ -32,8 +32,8 @@ PROGRESS = first_progress(
     ],
 )
 def test_a_wrong_name_gets_a_way_out(topic: str, partition: int, reverse: bool, hint: str) -> None:
-    sides = Reach("dc1", "a:1"), Reach("dc2", "b:1")
-    asked = LocateAsked("there", topic, partition, 5, None, reverse, *sides)
+    sides = ClusterAccess("dc1", "a:1"), ClusterAccess("dc2", "b:1")
+    asked = LocateRequest("there", topic, partition, 5, None, reverse, *sides)
     failure = not_copied(asked, {PartitionKey("there", "orders", 0): PROGRESS})
     assert hint in failure.way_out
 

@@ -6,36 +6,38 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.audit.read.records_fetch import Found
-from runtime.audit.read.records_origin import Origins, Trail, Written
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.read.records_origin import MirrorPartitionOrigin, RecordOrigins, Trail
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
-from runtime.contract.records.producers import Producer
+from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.contract.spec.jobspec import TemplateRule
-from runtime.contract.views.records_view import HopSeen
+from runtime.contract.views.records_view import ProvenanceHopView
 
 # Source offsets 10…14 lie at 100…104 here, 20…24 at 110…114; a client wrote in between.
 RUNS = (Run(10, 100, 5), Run(20, 110, 5))
 MAP = OffsetMap([Span(10, 25, 100, 115, encode_runs(RUNS, 10, 100))])
-AT = HopSeen(cluster_id="id-2", cluster="dc2", topic="dc1.orders", partition=0, offset=0, copied_at_ms=None)
-FLOW = Producer("one", "dc1", "id-1", TemplateRule(text="dc1.{topic}"))
-ORIGINS = Origins(
+AT = ProvenanceHopView(
+    cluster_id="id-2", cluster="dc2", topic="dc1.orders", partition=0, offset=0, copied_at_ms=None
+)
+FLOW = FlowProducer("one", "dc1", "id-1", TemplateRule(text="dc1.{topic}"))
+ORIGINS = RecordOrigins(
     topic="dc1.orders",
-    written={0: [Written("one", "id-1", "orders", 0, MAP)]},
-    producers={7: FLOW, 8: Producer("other", "dc3", "id-3", TemplateRule(text="dc1.{topic}"))},
+    written={0: [MirrorPartitionOrigin("one", "id-1", "orders", 0, MAP)]},
+    producers={7: FLOW, 8: FlowProducer("other", "dc3", "id-3", TemplateRule(text="dc1.{topic}"))},
     names={"id-1": "dc1", "id-2": "dc2"},
 )
 
 
-def record(offset: int, producer_id: int = -1, *origins: Origin, partition: int = 0) -> Found:
+def record(offset: int, producer_id: int = -1, *origins: Origin, partition: int = 0) -> FetchedRecord:
     headers = tuple((HEADER, encode(origin)) for origin in origins)
-    return Found(partition, offset, 1_000, b"k", b"v", headers, producer_id)
+    return FetchedRecord(partition, offset, 1_000, b"k", b"v", headers, producer_id)
 
 
 def hop(
     cluster: str | None, cluster_id: str, topic: str, offset: int | None, at: int | None = None
-) -> HopSeen:
-    return HopSeen(
+) -> ProvenanceHopView:
+    return ProvenanceHopView(
         cluster_id=cluster_id, cluster=cluster, topic=topic, partition=0, offset=offset, copied_at_ms=at
     )
 
@@ -66,7 +68,9 @@ ROWS = [
 @pytest.mark.parametrize(
     ("found", "provenance", "flow", "hops"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
-def test_where_it_came_from(found: Found, provenance: str, flow: str | None, hops: list[HopSeen]):
+def test_where_it_came_from(
+    found: FetchedRecord, provenance: str, flow: str | None, hops: list[ProvenanceHopView]
+):
     seen = Trail(found, AT, ORIGINS.told(found)).seen()
     assert (seen.provenance, seen.flow, seen.hops) == (provenance, flow, hops)
     assert [one.offset for one in seen.claimed] == ([4] if flow is None and found.headers else [])

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.audit.read.records_fetch import Found
-from runtime.audit.read.records_origin import Origins, Trail, Written
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.read.records_origin import MirrorPartitionOrigin, RecordOrigins, Trail
 from runtime.contract.records.advance import Advance, advance, first_progress
-from runtime.contract.records.failback import Here, begin
+from runtime.contract.records.failback import PartitionBounds, begin
 from runtime.contract.records.ledger import PartitionKey, Progress, Segment
 from runtime.contract.records.offset_map import OffsetMap, Run
 from runtime.contract.records.orphans import ORPHANED, orphan
-from runtime.contract.records.producers import Producer
-from runtime.contract.records.provenance import HEADER, Home, Origin, encode, origins
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import HEADER, ClusterTopic, Origin, encode, origins
 from runtime.contract.spec.jobspec import TableRule, TemplateRule
-from runtime.contract.views.records_view import HopSeen, RecordSeen
+from runtime.contract.views.records_view import ProvenanceHopView, RecordView
 
 THERE, BACK = "dc1-to-dc2", "dc1-to-dc2-back"
 RENAME = TemplateRule(text="dc1.{topic}")
@@ -44,15 +44,15 @@ class Cluster:
     id: str
     topic: str
     topic_id: bytes
-    log: list[Found | None] = field(default_factory=list)
-    producers: dict[int, Producer] = field(default_factory=dict)
+    log: list[FetchedRecord | None] = field(default_factory=list)
+    producers: dict[int, FlowProducer] = field(default_factory=dict)
 
     def append(self, value: bytes, producer: int, headers: tuple[tuple[str, bytes | None], ...] = ()) -> int:
         offset = len(self.log)
-        self.log.append(Found(0, offset, 1_000, None, value, headers, producer))
+        self.log.append(FetchedRecord(0, offset, 1_000, None, value, headers, producer))
         return offset
 
-    def records(self, low: int, end: int) -> list[Found]:
+    def records(self, low: int, end: int) -> list[FetchedRecord]:
         return [one for one in self.log[low:end] if one is not None]
 
 
@@ -100,7 +100,7 @@ class Model:
         assert flow.progress is not None
         end = min(flow.progress.position + most, len(flow.source.log))
         producer = self._register(flow)
-        home = Home(flow.destination.id, flow.destination.topic)
+        home = ClusterTopic(flow.destination.id, flow.destination.topic)
         runs = []
         for one in flow.source.records(flow.progress.position, end):
             owner = flow.source.producers.get(one.producer_id)
@@ -129,7 +129,7 @@ class Model:
         """The flow begins where its opposite ended."""
         self._orphan(ended)
         assert ended.progress is not None
-        here = Here(
+        here = PartitionBounds(
             flow.source.topic_id,
             0,
             flow.destination.topic,
@@ -139,7 +139,7 @@ class Model:
         begun = begin(flow.progress, ended.progress, ended.map, here, generation=1, now_ms=0)
         flow.progress, flow.segments = begun.progress, list(begun.segments)
 
-    def read(self, cluster: Cluster, record: Found) -> RecordSeen:
+    def read(self, cluster: Cluster, record: FetchedRecord) -> RecordView:
         """`repl read`, followed over both clusters."""
         trail = Trail(record, _hop(cluster, record.offset), self._origins(cluster).told(record))
         while trail.look_at is not None:
@@ -157,33 +157,33 @@ class Model:
         flow.progress = next((one for one in marked.values() if isinstance(one, Progress)), flow.progress)
         return low
 
-    def _stamped(self, source: Cluster, one: Found) -> tuple[tuple[str, bytes | None], ...]:
+    def _stamped(self, source: Cluster, one: FetchedRecord) -> tuple[tuple[str, bytes | None], ...]:
         return _with(one, source) if self.provenance == "headers" else one.headers
 
     def _register(self, flow: Flow) -> int:
         source = NAMES[flow.source.id]
         undoes = "dc1" if flow is self.back else None
         self._ids += 1
-        flow.destination.producers[self._ids] = Producer(
+        flow.destination.producers[self._ids] = FlowProducer(
             flow.name, source, flow.source.id, RENAME, undoes=undoes
         )
         return self._ids
 
     def _next(self, at: Cluster, rename: TableRule, only: str) -> int:
         self._ids += 1
-        at.producers[self._ids] = Producer(THERE, "dc1", "id-1", rename, only=only)
+        at.producers[self._ids] = FlowProducer(THERE, "dc1", "id-1", rename, only=only)
         return self._ids
 
-    def _origins(self, at: Cluster) -> Origins:
+    def _origins(self, at: Cluster) -> RecordOrigins:
         into = (one for one in (self.there, self.back) if one.destination is at and one.progress is not None)
         written = [
-            Written(one.name, one.source.id, one.source.topic, 0, one.map, one.source.topic_id)
+            MirrorPartitionOrigin(one.name, one.source.id, one.source.topic, 0, one.map, one.source.topic_id)
             for one in into
         ]
-        return Origins(at.topic, {0: written}, at.producers, NAMES)
+        return RecordOrigins(at.topic, {0: written}, at.producers, NAMES)
 
 
-def _with(one: Found, source: Cluster) -> tuple[tuple[str, bytes | None], ...]:
+def _with(one: FetchedRecord, source: Cluster) -> tuple[tuple[str, bytes | None], ...]:
     return (*one.headers, (HEADER, encode(Origin(source.id, source.topic, 0, one.offset, 9))))
 
 
@@ -197,9 +197,9 @@ def _joined(runs: list[Run]) -> list[Run]:
     return found
 
 
-def _hop(at: Cluster, offset: int) -> HopSeen:
+def _hop(at: Cluster, offset: int) -> ProvenanceHopView:
     place = (at.id, NAMES[at.id], at.topic)
-    return HopSeen(
+    return ProvenanceHopView(
         cluster_id=place[0], cluster=place[1], topic=place[2], partition=0, offset=offset, copied_at_ms=None
     )
 
@@ -270,7 +270,7 @@ def test_every_birth_is_told(provenance: str, told: list[dict[str, int]], header
 
 def test_a_record_from_further_away_is_followed_over_the_cluster_between() -> None:
     """dc0 → dc1 → dc2 by batch: the map at dc2 names dc1, and the one at dc1 names dc0."""
-    far = Producer("dc0-to-dc1", "dc0", "id-0", TemplateRule(text="{topic}"))
+    far = FlowProducer("dc0-to-dc1", "dc0", "id-0", TemplateRule(text="{topic}"))
     model = Model("batch")
     model.dc1.producers[500] = far
     model.dc1.append(b"far", 500)
@@ -286,9 +286,9 @@ def test_a_record_from_further_away_is_followed_over_the_cluster_between() -> No
         now_ms=0,
     )
     run, _ = advance(run, Advance(71, 0, (Run(70, 0, 1),)), 1, 0)
-    at_dc1 = Origins(
+    at_dc1 = RecordOrigins(
         "orders",
-        {0: [Written("dc0-to-dc1", "id-0", "orders", 0, OffsetMap([run.open_span()]))]},
+        {0: [MirrorPartitionOrigin("dc0-to-dc1", "id-0", "orders", 0, OffsetMap([run.open_span()]))]},
         model.dc1.producers,
         NAMES,
     )
@@ -305,6 +305,6 @@ def test_other_content_at_the_place_proves_nothing() -> None:
     model.copy(model.there)
     (copied,) = model.dc2.records(0, 9)
     trail = Trail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).told(copied))
-    other = Found(0, 0, 0, None, b"other", (), CLIENT)
-    trail.looked(other, Origins("orders", {}, {}, NAMES).told(other))
+    other = FetchedRecord(0, 0, 0, None, b"other", (), CLIENT)
+    trail.looked(other, RecordOrigins("orders", {}, {}, NAMES).told(other))
     assert [one.offset for one in trail.seen().hops] == [0]

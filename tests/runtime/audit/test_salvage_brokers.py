@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runtime.ledger.orphans import NotEnded
+from runtime.ledger.orphans import FlowNotEnded
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
@@ -108,7 +108,7 @@ def test_what_came_home_is_not_counted_and_what_was_orphaned_is(
     copy_through(forward, flow_spec(flow, provenance="batch", shared=True), assigned(flow, orders))
     here.write(orders, [{"value": b"orphan %d" % one} for one in range(4)])
     (_, end) = here.ends(orders)[0]
-    with pytest.raises(NotEnded, match="is active"):
+    with pytest.raises(FlowNotEnded, match="is active"):
         leave(sides, flow)
     end_flow(forward, flow)
     assert [(key.low, one.end) for key, one in leave(sides, flow).orphaned.items()] == [(5, end)]

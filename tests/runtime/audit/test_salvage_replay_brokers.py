@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from runtime.contract.records.provenance import HEADER, decode
-from runtime.contract.views.salvage_view import ReplayedPart
+from runtime.contract.views.salvage_view import ReplayedPartition
 from runtime.replay.request import (
-    Part,
+    ReplayPartition,
     ReplayRequest,
     decode_replayed,
     encode_part,
@@ -127,7 +127,7 @@ def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> 
     here.write(orders, [{"value": b"%d" % at + bytes(2_000)} for at in range(1_000)], batch_size=20_000)
     end_flow(job, flow)
     leave(sides, flow)
-    part = Part(orders, 0, orders, orders, 1_000_000, begun=True)
+    part = ReplayPartition(orders, 0, orders, orders, 1_000_000, begun=True)
     request = encode_request(
         ReplayRequest(
             flow=flow_spec(flow),
@@ -138,7 +138,7 @@ def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> 
         )
     )
 
-    def one() -> ReplayedPart:
+    def one() -> ReplayedPartition:
         (told,) = run_task(request, [encode_part(part)])
         return decode_replayed(told)
 

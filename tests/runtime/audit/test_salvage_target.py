@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.records.provenance import Home, Place
-from runtime.contract.views.salvage_view import PartitionSalvaged
-from runtime.replay.request import Part
-from runtime.replay.target import Target, parts, unfit
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
+from runtime.contract.views.salvage_view import SalvagedPartition
+from runtime.replay.request import ReplayPartition
+from runtime.replay.target import ReplayTarget, parts, unfit
 from runtime.replay.task import rewrite_spec
 from tests.runtime.slot.world import flow_spec
 
-ROOMY = Target(4, 1_000, appends=False)
+ROOMY = ReplayTarget(4, 1_000, appends=False)
 
 
-def found(partition: int = 1, *, begun: bool = True) -> PartitionSalvaged:
+def found(partition: int = 1, *, begun: bool = True) -> SalvagedPartition:
     facts: dict[str, Any] = dict.fromkeys(
         ("first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms")
     )
-    return PartitionSalvaged(
+    return SalvagedPartition(
         topic="orders",
         partition=partition,
         destination_topic="dc1.orders",
@@ -52,7 +52,7 @@ def found(partition: int = 1, *, begun: bool = True) -> PartitionSalvaged:
         (
             found(),
             "aside",
-            {"aside": Target(4, 1_000, appends=True)},
+            {"aside": ReplayTarget(4, 1_000, appends=True)},
             "aside would take the time of the replay for the records' own",
         ),
         (found(), "__repl.ledger", {"__repl.ledger": ROOMY}, "__repl.ledger is not for records of a flow"),
@@ -69,19 +69,19 @@ def found(partition: int = 1, *, begun: bool = True) -> PartitionSalvaged:
     ],
 )
 def test_what_does_not_fit_is_said(
-    one: PartitionSalvaged, to: str | None, known: dict[str, Target], problem: str | None
+    one: SalvagedPartition, to: str | None, known: dict[str, ReplayTarget], problem: str | None
 ) -> None:
     assert list(unfit([one], to, known)) == ([problem] if problem else [])
 
 
 def test_a_part_knows_its_mirror_and_where_it_goes() -> None:
     (part,) = parts([found()], "aside", {"aside": ROOMY})
-    assert part == Part("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
+    assert part == ReplayPartition("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
 
 
 def test_the_header_is_added_and_what_came_from_there_stays_away_whatever_the_flow_s_provenance() -> None:
-    part = Part("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
+    part = ReplayPartition("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
     spec = rewrite_spec(flow_spec("one", provenance="off"), part, "id-1", "id-2")
-    assert spec.provenance == Place("id-1", "orders", 1)
-    assert spec.home == Home("id-2", "dc1.orders")
+    assert spec.provenance == ClusterPartition("id-1", "orders", 1)
+    assert spec.home == ClusterTopic("id-2", "dc1.orders")
     assert not spec.native_only

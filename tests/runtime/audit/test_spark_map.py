@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.offset_map import Mapped
+from runtime.contract.records.offset_map import MappedOffset
 from runtime.contract.spec.jobspec import SelectionSpec, TemplateRule
 from runtime.lab.lab import Lab
 from runtime.ledger.maps import read_map
@@ -62,7 +62,7 @@ def test_the_offset_map_is_a_data_frame(lab: Lab, fresh: Callable[[str], str], t
             return (await read_map(cluster, flow.name))[PartitionKey(flow.name, topic, 0)].translate(offset)
 
     answer = asyncio.run(mapped())
-    assert isinstance(answer, Mapped)
+    assert isinstance(answer, MappedOffset)
     assert answer.exact
     (row,) = re.findall(r"^\|(copy\..*?) *\|(\d+) *\|(\d+) *\|$", told.stdout, re.MULTILINE)
     assert row == (f"copy.{topic}", "0", str(answer.offset))

@@ -11,7 +11,7 @@ from runtime.audit.status.join import join
 from runtime.contract.records.job_status import SourceEnds
 from runtime.contract.records.ledger import Gap, PartitionKey
 from runtime.contract.records.status import PartitionState as S
-from runtime.contract.views.status_view import FlowSeen, PartitionSeen, StatusSeen
+from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView, StatusView
 from tests.runtime.audit.given import (
     AT,
     FLOW,
@@ -39,16 +39,16 @@ def seen(
     there: ClusterFacts | None = None,
     written: LedgerFacts | None = None,
     **declared: Any,
-) -> StatusSeen:
+) -> StatusView:
     return join(asked(**declared), look(here or source(), there or destination(), written))
 
 
-def flow_of(status: StatusSeen) -> FlowSeen:
+def flow_of(status: StatusView) -> FlowStatusView:
     (flow,) = status.flows
     return flow
 
 
-def partition_of(status: StatusSeen) -> PartitionSeen:
+def partition_of(status: StatusView) -> PartitionStatusView:
     (partition,) = flow_of(status).partitions
     return partition
 

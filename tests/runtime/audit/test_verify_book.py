@@ -4,37 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.audit.verify.book import Book, left
-from runtime.audit.verify.compare import Edit, Print
-from runtime.audit.verify.plan import Planned
-from runtime.audit.verify.request import Piece, PieceVerified
+from runtime.audit.verify.book import VerificationFile, left
+from runtime.audit.verify.compare import RecordContent, RecordDifference
+from runtime.audit.verify.plan import PlannedPartition
+from runtime.audit.verify.request import VerificationPiece, VerifiedPiece
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.views.verify_view import NotComparable
+from runtime.contract.views.verify_view import UncomparableRange
 
-SECRET = Print(0, b"key", None, (("name", b"\x00"),))
-
-
-def piece(low: int) -> Piece:
-    return Piece(0, "t", 0, b"\x01", "t", b"\x02", low, low + 10, low, low + 10, 99, b"\x00", (), False)
+SECRET = RecordContent(0, b"key", None, (("name", b"\x00"),))
 
 
-def verified(low: int, why: str = "", *, passed: bool = False) -> PieceVerified:
-    edits = [Edit("missing", low, low, None, None, SECRET, None)]
-    return PieceVerified(0, low, low + 10, 9, 0, 0, 0, 0, edits, False, why, passed)
+def piece(low: int) -> VerificationPiece:
+    return VerificationPiece(
+        0, "t", 0, b"\x01", "t", b"\x02", low, low + 10, low, low + 10, 99, b"\x00", (), False
+    )
 
 
-PLANNED = Planned(
+def verified(low: int, why: str = "", *, passed: bool = False) -> VerifiedPiece:
+    edits = [RecordDifference("missing", low, low, None, None, SECRET, None)]
+    return VerifiedPiece(0, low, low + 10, 9, 0, 0, 0, 0, edits, False, why, passed)
+
+
+PLANNED = PlannedPartition(
     PartitionKey("f", "t", 0),
     "t",
     0,
     30,
     [piece(0), piece(10), piece(20)],
-    [NotComparable(low=0, end=5, why="")],
+    [UncomparableRange(low=0, end=5, why="")],
 )
 
 
-def begun(folder: Path) -> Book:
-    book = Book(folder / "book.jsonl")
+def begun(folder: Path) -> VerificationFile:
+    book = VerificationFile(folder / "book.jsonl")
     book.begin(7, [PLANNED])
     return book
 
@@ -43,7 +45,7 @@ def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
     book = begun(tmp_path)
     book.add([verified(0)])
     book.add([verified(10, "dc1 does not answer"), verified(20, "retention took it", passed=True)])
-    kept = Book(tmp_path / "book.jsonl").kept()
+    kept = VerificationFile(tmp_path / "book.jsonl").kept()
     assert kept is not None
     assert (kept.at_ms, kept.planned) == (7, [PLANNED])
     assert kept.pieces == [verified(0), verified(20, "retention took it", passed=True)]
@@ -76,5 +78,5 @@ def test_it_begins_anew_and_is_gone_at_the_end(tmp_path: Path) -> None:
 def test_what_is_no_book_of_this_release_is_nothing(tmp_path: Path) -> None:
     file = tmp_path / "book.jsonl"
     file.write_text('{"version": 0}\n')
-    assert Book(file).kept() is None
-    assert Book(None).kept() is None
+    assert VerificationFile(file).kept() is None
+    assert VerificationFile(None).kept() is None

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.audit.verify.compare import Comparer, Line, Print, condensed
+from runtime.audit.verify.compare import ComparedRecord, RecordComparer, RecordContent, condensed
 from runtime.audit.verify.name import named
 from runtime.contract.views.verify_view import Difference
 
 
-def print_(letter: str) -> Print:
+def print_(letter: str) -> RecordContent:
     """`a'` has the key of `a` and another value."""
-    return Print(0, letter[0].encode(), letter.encode(), ())
+    return RecordContent(0, letter[0].encode(), letter.encode(), ())
 
 
 def compare(
@@ -26,12 +26,12 @@ def compare(
     at: Iterable[int | None] | None = None,
     foreign: Iterable[int] = (),
     limit: int = 100,
-) -> tuple[Comparer, list[Difference]]:
+) -> tuple[RecordComparer, list[Difference]]:
     places = list(at) if at is not None else list(range(len(source)))
-    comparer = Comparer(0, compacted=compacted, limit=limit, window=8)
-    here = [Line(offset, places[offset], print_(one)) for offset, one in enumerate(source)]
+    comparer = RecordComparer(0, compacted=compacted, limit=limit, window=8)
+    here = [ComparedRecord(offset, places[offset], print_(one)) for offset, one in enumerate(source)]
     others = set(foreign)
-    there = [Line(at, None if at in others else at, print_(one)) for at, one in destination]
+    there = [ComparedRecord(at, None if at in others else at, print_(one)) for at, one in destination]
     while not comparer.done:
         if comparer.wants_here:
             comparer.here(here[:3])
@@ -107,9 +107,9 @@ def test_after_enough_it_stops() -> None:
 
 
 def test_null_and_empty_differ() -> None:
-    comparer = Comparer(0, compacted=False)
-    comparer.here([Line(0, 0, Print(1, None, b"", ()))])
-    comparer.there([Line(0, 0, Print(2, b"", None, ()))])
+    comparer = RecordComparer(0, compacted=False)
+    comparer.here([ComparedRecord(0, 0, RecordContent(1, None, b"", ()))])
+    comparer.there([ComparedRecord(0, 0, RecordContent(2, b"", None, ()))])
     comparer.here_ended()
     comparer.there_ended()
     comparer.advance()

@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.read.records_fetch import Found
-from runtime.audit.verify.compare import Edit, Print
-from runtime.audit.verify.origin import Filter, own_headers
-from runtime.audit.verify.plan import Planned, grouped
-from runtime.audit.verify.request import Piece, PieceVerified
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.verify.compare import RecordContent, RecordDifference
+from runtime.audit.verify.origin import ProvenanceFilter, own_headers
+from runtime.audit.verify.plan import PlannedPartition, grouped
+from runtime.audit.verify.request import VerificationPiece, VerifiedPiece
 from runtime.audit.verify.result import results
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.producers import Producer
-from runtime.contract.records.provenance import HEADER, Home, Origin, encode
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import HEADER, ClusterTopic, Origin, encode
 from runtime.contract.spec.jobspec import FlowSpec, ProvenanceMode, SelectionSpec, TemplateRule
 
-BACK = Producer("back", "dc2", "id-2", TemplateRule(text="{topic}"))
-FAR = Producer("far", "dc3", "id-3", TemplateRule(text="{topic}"))
+BACK = FlowProducer("back", "dc2", "id-2", TemplateRule(text="{topic}"))
+FAR = FlowProducer("far", "dc3", "id-3", TemplateRule(text="{topic}"))
 
 
-def found(producer: int = -1, headers: tuple[tuple[str, bytes | None], ...] = ()) -> Found:
-    return Found(0, 0, 0, None, None, headers, producer)
+def found(producer: int = -1, headers: tuple[tuple[str, bytes | None], ...] = ()) -> FetchedRecord:
+    return FetchedRecord(0, 0, 0, None, None, headers, producer)
 
 
 def came_from(cluster: str) -> tuple[tuple[str, bytes | None], ...]:
@@ -44,7 +44,7 @@ def came_from(cluster: str) -> tuple[tuple[str, bytes | None], ...]:
         ("headers", True, found(headers=came_from("id-3")), True),
     ],
 )
-def test_kept_back(mode: ProvenanceMode, native_only: bool, record: Found, kept_back: bool) -> None:
+def test_kept_back(mode: ProvenanceMode, native_only: bool, record: FetchedRecord, kept_back: bool) -> None:
     flow = FlowSpec(
         name="there",
         source="dc1",
@@ -53,25 +53,28 @@ def test_kept_back(mode: ProvenanceMode, native_only: bool, record: Found, kept_
         provenance=mode,
         native_only=native_only,
     )
-    assert Filter(flow, "orders", Home("id-2", "orders"), {7: BACK, 8: FAR}).keeps_back(record) == kept_back
+    assert (
+        ProvenanceFilter(flow, "orders", ClusterTopic("id-2", "orders"), {7: BACK, 8: FAR}).keeps_back(record)
+        == kept_back
+    )
 
 
 def test_only_our_own_header_is_left_out() -> None:
     assert own_headers(found(headers=came_from("id-3"))) == (("n", b"1"), (HEADER, b"someone else's"))
 
 
-def piece(low: int, high: int) -> Piece:
-    return Piece(0, "t", 0, b"", "t", b"", low, high, low, high, high, b"", (), False)
+def piece(low: int, high: int) -> VerificationPiece:
+    return VerificationPiece(0, "t", 0, b"", "t", b"", low, high, low, high, high, b"", (), False)
 
 
-def verified(low: int, end: int, **changes: Any) -> PieceVerified:
+def verified(low: int, end: int, **changes: Any) -> VerifiedPiece:
     facts: dict[str, Any] = {"edits": [], "more": False, **changes}
-    return PieceVerified(0, low, end, end - low, 0, 0, 0, 0, **facts)
+    return VerifiedPiece(0, low, end, end - low, 0, 0, 0, 0, **facts)
 
 
-def planned() -> Planned:
+def planned() -> PlannedPartition:
     pieces = [piece(0, 100), piece(100, 200)]
-    return Planned(PartitionKey("one", "t", 0), "t", 0, 200, pieces)
+    return PlannedPartition(PartitionKey("one", "t", 0), "t", 0, 200, pieces)
 
 
 def test_pieces_come_together() -> None:
@@ -80,7 +83,7 @@ def test_pieces_come_together() -> None:
 
 
 def test_equal_up_to_the_first_difference_of_any_piece() -> None:
-    lost = Edit("missing", 150, 150, 150, None, Print(0, b"k", b"v", ()), None)
+    lost = RecordDifference("missing", 150, 150, 150, None, RecordContent(0, b"k", b"v", ()), None)
     (one,) = results([planned()], [verified(0, 100), verified(100, 200, edits=[lost])])
     assert (one.equal_up_to, [each.kind for each in one.differences]) == (150, ["missing"])
 
@@ -93,8 +96,10 @@ def test_what_was_not_read_is_said_and_what_retention_took_is_not_comparable() -
 
 
 def test_small_stretches_share_a_task() -> None:
-    many = Planned(PartitionKey("one", "t", 0), "t", 0, 9, [piece(at, at + 1_000) for at in range(150)])
-    large = Planned(PartitionKey("one", "t", 1), "t", 0, 9, [piece(0, 5_000)])
+    many = PlannedPartition(
+        PartitionKey("one", "t", 0), "t", 0, 9, [piece(at, at + 1_000) for at in range(150)]
+    )
+    large = PlannedPartition(PartitionKey("one", "t", 1), "t", 0, 9, [piece(0, 5_000)])
     assert [len(group) for group in grouped([many, large])] == [1, 100, 50]
 
 
@@ -110,8 +115,8 @@ def test_replayed_records_that_are_not_there_are_missing(
     found: dict[int, int], more: bool, why: list[str]
 ) -> None:
     pieces = [
-        PieceVerified(0, 0, 100, 90, 0, 0, 0, 0, [], False),
-        PieceVerified(0, 100, 200, 90, 0, 0, 0, 0, [], more, replayed=found),
+        VerifiedPiece(0, 0, 100, 90, 0, 0, 0, 0, [], False),
+        VerifiedPiece(0, 100, 200, 90, 0, 0, 0, 0, [], more, replayed=found),
     ]
     made = replace(planned(), replayed=[(50, 60, 3)])
     (one,) = results([made], pieces)

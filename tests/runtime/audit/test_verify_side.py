@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from runtime.audit.verify.side import Side, Stalled
+from runtime.audit.verify.side import CommittedRecordReader, OpenTransactionTimeout
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.fetch import FetchResponse
 from runtime.slot.read.budget import TokenBucket
@@ -18,7 +18,7 @@ OPEN = answered(stable=3)
 def read(broker: OneBroker) -> None:
     async def side() -> None:
         bucket = TokenBucket(None, asyncio.get_running_loop().time)
-        one = Side(broker, AT, ID, 3, END, bucket, PATIENCE_S)  # type: ignore[arg-type]
+        one = CommittedRecordReader(broker, AT, ID, 3, END, bucket, PATIENCE_S)  # type: ignore[arg-type]
         assert await one.next() == []
         assert one.ended
 
@@ -30,7 +30,7 @@ def test_the_time_that_a_quota_took_leaves_its_patience(first: FetchResponse | E
     read(OneBroker([first, answered()], takes_s=LONG_S))
 
 
-@pytest.mark.parametrize(("what", "raised"), [(GONE, Disconnected), (OPEN, Stalled)])
+@pytest.mark.parametrize(("what", "raised"), [(GONE, Disconnected), (OPEN, OpenTransactionTimeout)])
 def test_patience_ends(what: FetchResponse | Exception, raised: type[Exception]) -> None:
     with pytest.raises(raised):
         read(OneBroker([what] * 3))

@@ -6,43 +6,49 @@ from typing import Any
 
 import pytest
 
-from runtime.audit.read.records_fetch import Found
-from runtime.audit.verify.origin import Filter
+from runtime.audit.read.records_fetch import FetchedRecord
+from runtime.audit.verify.origin import ProvenanceFilter
 from runtime.audit.verify.replayed import ReplayedRecords
-from runtime.audit.verify.request import Piece, PieceVerified, VerifyRequest
-from runtime.audit.verify.task import Pair, Way
+from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator
 from runtime.contract.records.offset_map import Run, encode_runs
-from runtime.contract.records.producers import Producer
-from runtime.contract.records.provenance import HEADER, Home, Origin, encode
+from runtime.contract.records.producers import FlowProducer
+from runtime.contract.records.provenance import HEADER, ClusterTopic, Origin, encode
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec, TableRule, TemplateRule
 
 OWN, OTHER, REPLAYER, ASIDE, NOBODY = 1, 2, 3, 4, -1
 PRODUCERS = {
-    OWN: Producer("one", "dc1", "id-1", TemplateRule(text="{topic}")),
-    OTHER: Producer("other", "dc3", "id-3", TemplateRule(text="{topic}")),
-    REPLAYER: Producer("one", "dc1", "id-1", TableRule(names={"t": "t"}), only="t"),
-    ASIDE: Producer("one", "dc1", "id-1", TableRule(names={"t": "aside"}), only="aside"),
+    OWN: FlowProducer("one", "dc1", "id-1", TemplateRule(text="{topic}")),
+    OTHER: FlowProducer("other", "dc3", "id-3", TemplateRule(text="{topic}")),
+    REPLAYER: FlowProducer("one", "dc1", "id-1", TableRule(names={"t": "t"}), only="t"),
+    ASIDE: FlowProducer("one", "dc1", "id-1", TableRule(names={"t": "aside"}), only="aside"),
 }
 RUNS = (Run(0, 0, 2), Run(5, 4, 2))  # nothing of the source offsets 2, 3, 4; others at 2 and 3
 
 
-def pair(*, shared: bool = False, gaps: tuple[tuple[int, int, str], ...] = (), **more: Any) -> Pair:
+def pair(
+    *, shared: bool = False, gaps: tuple[tuple[int, int, str], ...] = (), **more: Any
+) -> PieceComparison:
     flow = FlowSpec(
         name="one", source="dc1", destination="dc2", topics=SelectionSpec(include=["t"]), shared=shared
     )
     asked = VerifyRequest(
         flow=flow, source=ClusterSpec(bootstrap="a:1"), destination=ClusterSpec(bootstrap="b:1")
     )
-    piece = Piece(0, "t", 0, b"", "t", b"", 0, 7, 0, 8, 6, encode_runs(RUNS, 0, 0), gaps, False, **more)
+    piece = VerificationPiece(
+        0, "t", 0, b"", "t", b"", 0, 7, 0, 8, 6, encode_runs(RUNS, 0, 0), gaps, False, **more
+    )
     replayed = ReplayedRecords(piece, "one", "id-1", PRODUCERS)
-    return Pair(piece, Filter(flow, "t", Home("id-2", "t"), {}), asked, PRODUCERS, replayed)
+    return PieceComparison(
+        piece, ProvenanceFilter(flow, "t", ClusterTopic("id-2", "t"), {}), asked, PRODUCERS, replayed
+    )
 
 
-def found(offset: int, value: bytes, producer: int = OWN) -> Found:
-    return Found(0, offset, 0, None, value, (), producer)
+def found(offset: int, value: bytes, producer: int = OWN) -> FetchedRecord:
+    return FetchedRecord(0, offset, 0, None, value, (), producer)
 
 
-def compared(made: Pair, here: list[Found], there: list[Found]) -> PieceVerified:
+def compared(made: PieceComparison, here: list[FetchedRecord], there: list[FetchedRecord]) -> VerifiedPiece:
     made.here(here)
     made.there(there)
     made.compare(made.replays(), {one.offset: one for one in here})
@@ -56,7 +62,7 @@ COPIED = [found(at, b"%d" % at) for at in (0, 1, 5, 6)]
 COPIES = [found(at, value) for at, value in ((0, b"0"), (1, b"1"), (4, b"5"), (5, b"6"))]
 
 
-def with_(extra: Found) -> list[Found]:
+def with_(extra: FetchedRecord) -> list[FetchedRecord]:
     return sorted([*COPIES, extra], key=lambda one: one.offset)
 
 
@@ -82,7 +88,7 @@ def test_what_was_copied_is_equal() -> None:
         ({"alone": False}, found(3, b"x", NOBODY), True),
     ],
 )
-def test_what_others_wrote(changes: dict[str, Any], extra: Found, differs: bool) -> None:
+def test_what_others_wrote(changes: dict[str, Any], extra: FetchedRecord, differs: bool) -> None:
     seen = compared(pair(**changes), COPIED, with_(extra))
     wanted = (["extra"], 0) if differs else ([], 1)
     assert ([edit.what for edit in seen.edits], seen.others) == wanted
@@ -97,7 +103,7 @@ def test_a_record_in_a_gap_was_given_up_another_is_missing() -> None:
 
 
 def test_offsets_by_runs() -> None:
-    way = Way([(0, 0, 2), (4, 5, 2)])
+    way = RunOffsetTranslator([(0, 0, 2), (4, 5, 2)])
     assert [way.other(at) for at in (0, 1, 2, 3, 4, 5, 6)] == [0, 1, None, None, 5, 6, None]
 
 
@@ -109,9 +115,9 @@ LEFT = sorted([*COPIED, *ORPHANS], key=lambda one: one.offset)
 
 def replay(
     offset: int, of: int, producer: int = REPLAYER, value: bytes = b"", cluster: str = "id-1"
-) -> Found:
+) -> FetchedRecord:
     header = (HEADER, encode(Origin(cluster, "t", 0, of, 9)))
-    return Found(0, offset, 0, None, value or b"%d" % of, (header,), producer)
+    return FetchedRecord(0, offset, 0, None, value or b"%d" % of, (header,), producer)
 
 
 def test_replayed_records_are_compared_and_counted_on_their_own() -> None:
@@ -138,7 +144,7 @@ def test_a_foreign_record_between_replayed_ones_is_found() -> None:
         found(2, b"2", REPLAYER),
     ],
 )
-def test_what_only_looks_replayed_is_foreign(forged: Found) -> None:
+def test_what_only_looks_replayed_is_foreign(forged: FetchedRecord) -> None:
     seen = compared(pair(**ORPHANED), LEFT, with_(forged))
     assert [(edit.what, edit.destination_offset) for edit in seen.edits] == [("extra", 2)]
     assert seen.replayed == {}

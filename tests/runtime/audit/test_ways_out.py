@@ -2,8 +2,8 @@
 
 import pytest
 
-from runtime.audit.ledger import AuditFailure, Reach, telling
-from runtime.audit.offsets.locate import LocateAsked, not_copied
+from runtime.audit.ledger import AuditFailure, ClusterAccess, telling
+from runtime.audit.offsets.locate import LocateRequest, not_copied
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records.ledger import PartitionKey
 from runtime.kafka.codes import ErrorCode
@@ -38,8 +38,8 @@ def test_each_failure_has_its_own(error: Exception, way_out: str) -> None:
     ],
 )
 def test_a_record_of_what_was_never_copied(topic: str, partition: int, said: str, way_out: str) -> None:
-    sides = Reach("dc1", ""), Reach("dc2", "")
-    asked = LocateAsked("one", topic, partition, 1, None, False, *sides)
+    sides = ClusterAccess("dc1", ""), ClusterAccess("dc2", "")
+    asked = LocateRequest("one", topic, partition, 1, None, False, *sides)
     failure = not_copied(asked, {PartitionKey("one", "orders", 0): progress()})
     assert (failure.cluster, failure.why) == ("dc2", said)
     assert failure.way_out.startswith(way_out)
@@ -47,6 +47,7 @@ def test_a_record_of_what_was_never_copied(topic: str, partition: int, said: str
 
 def test_a_flow_that_copied_nothing_yet() -> None:
     failure = not_copied(
-        LocateAsked("one", "orders", 0, 1, None, False, Reach("dc1", ""), Reach("dc2", "")), {}
+        LocateRequest("one", "orders", 0, 1, None, False, ClusterAccess("dc1", ""), ClusterAccess("dc2", "")),
+        {},
     )
     assert (failure.why, failure.way_out) == ("one copied nothing yet", "repl status shows how far it is")

@@ -10,9 +10,9 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
-from runtime.batch import Batch, Codec, Prepared, Record, RecordSet, Where, stamp, walk
+from runtime.batch import Batch, Codec, PartitionLocation, PreparedBatches, Record, RecordSet, stamp, walk
 
-HERE = Where("orders", 3)
+HERE = PartitionLocation("orders", 3)
 START = 1_700_000_000_000
 
 
@@ -107,7 +107,7 @@ def read_back(data: bytes) -> list[Record]:
     return [Record(one.offset, one.timestamp, one.key, one.value, tuple(one.headers)) for one in batch]
 
 
-def arrived(prepared: Prepared) -> list[Record]:
+def arrived(prepared: PreparedBatches) -> list[Record]:
     """What another's reader finds at the destination, under the source offsets that the segments say."""
     found: list[Record] = []
     for out in prepared.outgoing:

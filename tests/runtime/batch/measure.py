@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from runtime.batch import Codec, Merge, Record, RewriteSpec, Where, prepare, stamp, walk
-from runtime.contract.records.provenance import Home, Place
+from runtime.batch import Codec, Merge, PartitionLocation, Record, RewriteSpec, prepare, stamp, walk
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from tests.runtime.batch.forge import START, batch_bytes
 
-WHERE = Where("orders", 0)
+WHERE = PartitionLocation("orders", 0)
 PASSED = RewriteSpec(WHERE, max_batch=8 << 20)
 HEADED = replace(
-    PASSED, provenance=Place("4L6g3nShT-eMCtK--X86sw", "orders", 0), home=Home("x" * 22, "orders")
+    PASSED,
+    provenance=ClusterPartition("4L6g3nShT-eMCtK--X86sw", "orders", 0),
+    home=ClusterTopic("x" * 22, "orders"),
 )
 SPECS = {
     "passed": PASSED,

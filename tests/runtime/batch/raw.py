@@ -17,7 +17,7 @@ from aiokafka.protocol.transaction import (
 )
 from aiokafka.structs import TopicPartition
 
-from runtime.batch import AbortedTransactions, Outgoing, RewriteSpec, next_sequence, prepare, stamp, walk
+from runtime.batch import AbortedTransactions, OutgoingBatch, RewriteSpec, next_sequence, prepare, stamp, walk
 
 NOT_YET = {
     3,
@@ -69,7 +69,9 @@ class Raw:
         assert partition[1] == 0, f"error {partition[1]}"
         return Fetched(bytes(partition[-1]), [tuple(one) for one in partition[5] or ()], partition[3])
 
-    async def send_in_transaction(self, topic: str, outgoing: Sequence[Outgoing], name: str) -> list[int]:
+    async def send_in_transaction(
+        self, topic: str, outgoing: Sequence[OutgoingBatch], name: str
+    ) -> list[int]:
         """One committed transaction; the base offset of each batch."""
         coordinator = await self._coordinator(name)
         begun = await self._asked(coordinator, InitProducerIdRequest(name, 60_000), lambda a: a.error_code)
@@ -104,7 +106,7 @@ class Raw:
 
 
 class Copied(NamedTuple):
-    outgoing: list[Outgoing]
+    outgoing: list[OutgoingBatch]
     offsets: dict[int, int]  # source to destination, as the segments and the acknowledged base offsets say
     position: int
 

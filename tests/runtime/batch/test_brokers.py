@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from runtime.batch import Codec, Merge, Outgoing, Reason, RewriteSpec, Where, prepare
-from runtime.contract.records.provenance import Origin, Place, origins
+from runtime.batch import Codec, Merge, OutgoingBatch, PartitionLocation, RewriteReason, RewriteSpec, prepare
+from runtime.contract.records.provenance import ClusterPartition, Origin, origins
 from runtime.lab.lab import Lab
 from tests.records import create_topic, settled, wait_for
 from tests.runtime.batch.forge import legacy_bytes, record, sets
@@ -35,7 +35,7 @@ class Pair:
             create_topic(client, name, config={"retention.ms": "-1", **settings})
 
     def copy(self, topic: str, **fields: Any) -> Copied:
-        wanted = RewriteSpec(Where(topic, 0), **{"max_batch": 1_048_588, **fields})
+        wanted = RewriteSpec(PartitionLocation(topic, 0), **{"max_batch": 1_048_588, **fields})
 
         async def run() -> Copied:
             source = await Raw.connect(self.source["bootstrap.servers"])
@@ -48,7 +48,7 @@ class Pair:
 
         return asyncio.run(run())
 
-    async def send(self, topic: str, outgoing: Sequence[Outgoing]) -> None:
+    async def send(self, topic: str, outgoing: Sequence[OutgoingBatch]) -> None:
         there = await Raw.connect(self.there["bootstrap.servers"])
         try:
             await there.send_in_transaction(topic, outgoing, f"copy-of-{topic}")
@@ -124,7 +124,7 @@ def test_whole_batches_of_every_codec_pass_untouched(
     for codec in CODECS:
         write(pair.source, topic, 40, **{"compression.type": codec, "enable.idempotence": idempotent})
     copied = pair.copy(topic)
-    assert {out.reason for out in copied.outgoing} == {Reason.NONE}
+    assert {out.reason for out in copied.outgoing} == {RewriteReason.NONE}
     assert {out.batch.codec for out in copied.outgoing} == set(Codec)
     assert len(pair.same(topic, copied)) == 200
 
@@ -158,7 +158,7 @@ def test_transactions_arrive_committed_and_without_what_was_aborted(pair: Pair, 
     settled(pair.source, topic)
     whole = pair.copy(topic)
     assert len(pair.same(topic, whole)) == 3 * 5 + 4 * 5 + 6 * 2
-    assert {out.reason for out in whole.outgoing} == {Reason.NONE}
+    assert {out.reason for out in whole.outgoing} == {RewriteReason.NONE}
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -179,7 +179,7 @@ def test_headers_are_added_and_too_large_batches_split(pair: Pair, fresh: Callab
     topic = fresh("headers")
     pair.topics(topic, **{"max.message.bytes": "1000000"})
     write(pair.source, topic, 60, **{"compression.type": codec})
-    place = Place("dc1-id", topic, 0)
+    place = ClusterPartition("dc1-id", topic, 0)
     copied = pair.copy(topic, provenance=place, max_batch=3000)
     assert all(out.batch.size <= 3000 for out in copied.outgoing)
     left, right = read(pair.source, topic), read(pair.there, topic)
@@ -193,7 +193,7 @@ def test_a_start_inside_a_batch(pair: Pair, fresh: Callable[[str], str]):
     pair.topics(topic)
     write(pair.source, topic, 40, **{"compression.type": "zstd"})
     copied = pair.copy(topic, start=13)
-    assert copied.outgoing[0].reason == Reason.START
+    assert copied.outgoing[0].reason == RewriteReason.START
     assert [one[1:] for one in read(pair.there, topic)] == [one[1:] for one in read(pair.source, topic)[13:]]
 
 
@@ -203,7 +203,7 @@ def test_the_brokers_time_becomes_each_records_own(pair: Pair, fresh: Callable[[
     pair.topics(topic, **{"message.timestamp.type": "LogAppendTime"})
     write(pair.source, topic, 40, **{"compression.type": codec})
     copied = pair.copy(topic)
-    assert all(Reason.APPEND_TIME in out.reason for out in copied.outgoing)
+    assert all(RewriteReason.APPEND_TIME in out.reason for out in copied.outgoing)
     assert min(one[1] for one in pair.same(topic, copied)) > PAST + 10**9
 
 
@@ -225,7 +225,7 @@ def test_compacted_topics_arrive_without_their_holes(pair: Pair, fresh: Callable
     kept = len({key_of(at) for at in (*range(len(CODECS) * 60), LAST)})
     wait_for(lambda: len(read(pair.source, topic)) == kept)
     copied = pair.copy(topic)
-    assert {out.batch.codec for out in copied.outgoing if Reason.HOLES in out.reason} == set(Codec)
+    assert {out.batch.codec for out in copied.outgoing if RewriteReason.HOLES in out.reason} == set(Codec)
     pair.same(topic, copied)
 
 
@@ -256,7 +256,7 @@ def test_what_was_written_in_old_formats_is_accepted(pair: Pair, fresh: Callable
         if codec != Codec.NONE:
             data[:8] = (5).to_bytes(8, "big")
         parts.append(bytes(data))
-    spec = RewriteSpec(Where(topic, 0), 1_000_000)
+    spec = RewriteSpec(PartitionLocation(topic, 0), 1_000_000)
     outgoing = [out for part in parts for out in prepare(sets(part), spec, NOW).outgoing]
     asyncio.run(pair.send(topic, outgoing))
     expected: list[Any] = [(one.timestamp if magic else -1, 0, one.key, one.value, []) for one in old]

@@ -19,7 +19,7 @@ from runtime.batch import (
     stamp,
     walk,
 )
-from runtime.contract.records.provenance import HEADER, Home, Origin, Place, encode
+from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, Origin, encode
 from tests.runtime.batch.forge import HERE, START, batch_bytes, control_batch, legacy_bytes, record, summed
 
 ROUNDS = 400
@@ -35,11 +35,17 @@ SPECS = [
     RewriteSpec(
         HERE,
         400,
-        provenance=Place("dc1-id", "orders", 3),
-        home=Home("dc2-id", "orders"),
+        provenance=ClusterPartition("dc1-id", "orders", 3),
+        home=ClusterTopic("dc2-id", "orders"),
         max_unpacked=1_000_000,
     ),
-    RewriteSpec(HERE, 10_000, merge=Merge(), provenance=Place("dc1-id", "orders", 3), max_unpacked=1_000_000),
+    RewriteSpec(
+        HERE,
+        10_000,
+        merge=Merge(),
+        provenance=ClusterPartition("dc1-id", "orders", 3),
+        max_unpacked=1_000_000,
+    ),
 ]
 
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.batch import Codec, Merge, Reason, Record, RewriteSpec, prepare
-from runtime.contract.records.provenance import HEADER, Home, Origin, Place, encode
+from runtime.batch import Codec, Merge, Record, RewriteReason, RewriteSpec, prepare
+from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, Origin, encode
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, record, sets
 
-PLACE = Place("dc1-id", "orders", 3)
+PLACE = ClusterPartition("dc1-id", "orders", 3)
 NOW = START + 77
-SPEC = RewriteSpec(HERE, max_batch=1_000_000, provenance=PLACE, home=Home("dc2-id", "orders"))
+SPEC = RewriteSpec(HERE, max_batch=1_000_000, provenance=PLACE, home=ClusterTopic("dc2-id", "orders"))
 FROM_DC2 = (HEADER, encode(Origin("dc2-id", "orders", 1, 5, NOW)))
 FROM_DC3 = (HEADER, encode(Origin("dc3-id", "orders", 1, 5, NOW)))
 FROM_DC2_RENAMED = (HEADER, encode(Origin("dc2-id", "invoices", 1, 5, NOW)))
@@ -37,7 +37,7 @@ SHAPES = [
 def test_every_record_gets_one_header_more(codec: Codec):
     prepared = prepare(sets(batch_bytes(SHAPES, codec)), SPEC, NOW)
     assert arrived(prepared) == [stamped(one) for one in SHAPES]
-    assert [out.reason for out in prepared.outgoing] == [Reason.RECORDS]
+    assert [out.reason for out in prepared.outgoing] == [RewriteReason.RECORDS]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from runtime.batch import (
     Codec,
     CorruptBatch,
     Merge,
-    Reason,
+    OffsetDeltaRun,
+    RewriteReason,
     RewriteSpec,
-    Segment,
     TooLarge,
     needs_rewrite,
     prepare,
@@ -43,20 +43,34 @@ def test_a_whole_batch_passes_as_it_came():
     assert prepared.position == 104
     (out,) = prepared.outgoing
     assert out.batch is source
-    assert out[1:] == ((Segment(0, 100, 4),), 104, Reason.NONE)
+    assert out[1:] == ((OffsetDeltaRun(0, 100, 4),), 104, RewriteReason.NONE)
 
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize(
     ("data", "start", "reason", "expected", "segments", "position"),
     [
-        (lambda c: batch_bytes(SOME, c), 102, Reason.START, SOME[2:], [(0, 102, 2)], 104),
-        (lambda c: batch_bytes(HOLED, c, last=107), 0, Reason.HOLES, HOLED, [(0, 100, 1), (1, 103, 2)], 108),
-        (lambda c: batch_bytes(HOLED, c, base=98), 0, Reason.HOLES, HOLED, [(0, 100, 1), (1, 103, 2)], 105),
+        (lambda c: batch_bytes(SOME, c), 102, RewriteReason.START, SOME[2:], [(0, 102, 2)], 104),
+        (
+            lambda c: batch_bytes(HOLED, c, last=107),
+            0,
+            RewriteReason.HOLES,
+            HOLED,
+            [(0, 100, 1), (1, 103, 2)],
+            108,
+        ),
+        (
+            lambda c: batch_bytes(HOLED, c, base=98),
+            0,
+            RewriteReason.HOLES,
+            HOLED,
+            [(0, 100, 1), (1, 103, 2)],
+            105,
+        ),
         (
             lambda c: batch_bytes(SOME, c, more=0x08, max_timestamp=NOW),
             0,
-            Reason.APPEND_TIME,
+            RewriteReason.APPEND_TIME,
             [one._replace(timestamp=NOW) for one in SOME],
             [(0, 100, 4)],
             104,
@@ -64,7 +78,7 @@ def test_a_whole_batch_passes_as_it_came():
         (
             lambda c: batch_bytes(HOLED, c, more=0x58, max_timestamp=NOW),
             101,
-            Reason.HOLES | Reason.START | Reason.APPEND_TIME,
+            RewriteReason.HOLES | RewriteReason.START | RewriteReason.APPEND_TIME,
             [one._replace(timestamp=NOW) for one in HOLED[1:]],
             [(0, 103, 2)],
             105,
@@ -124,7 +138,11 @@ class TestJoining:
         parts = [batch_bytes([record(at, b"%d" % at)], Codec.LZ4) for at in range(5, 9)]
         prepared = prepare(sets(*parts), MERGING, NOW)
         (out,) = prepared.outgoing
-        assert (out.segments, out.position, out.reason) == ((Segment(0, 5, 4),), 9, Reason.MERGE)
+        assert (out.segments, out.position, out.reason) == (
+            (OffsetDeltaRun(0, 5, 4),),
+            9,
+            RewriteReason.MERGE,
+        )
         assert out.batch.codec == Codec.LZ4
         assert arrived(prepared) == [record(at, b"%d" % at) for at in range(5, 9)]
 
@@ -138,12 +156,14 @@ class TestJoining:
         )
         prepared = prepare(fetched, replace(MERGING, start=1), NOW, AbortedTransactions([(6, 3)]))
         (out,) = prepared.outgoing
-        assert out.segments == (Segment(0, 1, 1), Segment(1, 100, 1), Segment(2, 103, 2))
+        assert out.segments == (OffsetDeltaRun(0, 1, 1), OffsetDeltaRun(1, 100, 1), OffsetDeltaRun(2, 103, 2))
         assert arrived(prepared) == [record(1), *HOLED]
 
     def test_a_large_one_passes_between_them(self):
         parts = [batch_bytes([record(0)]), batch_bytes([record(1, b"x" * 5000)]), batch_bytes([record(2)])]
-        assert [out.reason for out in prepare(sets(*parts), MERGING, NOW).outgoing] == [Reason.NONE] * 3
+        assert [out.reason for out in prepare(sets(*parts), MERGING, NOW).outgoing] == [
+            RewriteReason.NONE
+        ] * 3
 
     def test_other_compression_ends_a_group_and_plain_ones_take_that_of_their_neighbours(self):
         codecs = [Codec.NONE, Codec.LZ4, Codec.NONE, Codec.GZIP, Codec.GZIP, Codec.LZ4]
@@ -188,7 +208,7 @@ class TestSize:
         assert [out.position for out in prepared.outgoing] == [
             out.segments[-1].source + out.segments[-1].records for out in prepared.outgoing
         ]
-        assert all(Reason.TOO_LARGE in out.reason for out in prepared.outgoing)
+        assert all(RewriteReason.TOO_LARGE in out.reason for out in prepared.outgoing)
 
     def test_a_record_over_the_limit_stops_there_and_not_before(self):
         many = [record(0), record(1), record(2, b"x" * 3000), record(3)]
@@ -237,8 +257,8 @@ class TestOldFormats:
         expected = [one._replace(timestamp=at) for one, at in zip(OLD[1:], times, strict=True)]
         assert arrived(prepared) == expected
         (out,) = prepared.outgoing
-        assert (out.batch.codec, out.position, out.reason) == (codec, 56, Reason.FORMAT)
-        assert out.segments == (Segment(0, 51, 2), Segment(2, 55, 1))
+        assert (out.batch.codec, out.position, out.reason) == (codec, 56, RewriteReason.FORMAT)
+        assert out.segments == (OffsetDeltaRun(0, 51, 2), OffsetDeltaRun(2, 55, 1))
 
 
 @pytest.mark.parametrize("magic", [0, 1])

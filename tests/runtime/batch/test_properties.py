@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.batch import Codec, Merge, Prepared, Record, RewriteSpec, prepare, records, walk
-from runtime.contract.records.provenance import HEADER, Home, Origin, Place, encode
+from runtime.batch import Codec, Merge, PreparedBatches, Record, RewriteSpec, prepare, records, walk
+from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, Origin, encode
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, batches, legacy_bytes, sets
 
 content = st.none() | st.binary(max_size=300) | st.integers(0, 40_000).map(lambda size: b"abc" * (size // 3))
@@ -39,8 +39,8 @@ specs = st.builds(
     max_batch=st.sampled_from([45_000, 200_000, 1_000_000]),
     codec=st.none() | codecs,
     merge=st.none() | st.builds(Merge, st.integers(0, 10), st.integers(0, 5000), st.integers(500, 100_000)),
-    provenance=st.none() | st.just(Place("dc1-id", "orders", 3)),
-    home=st.none() | st.just(Home("dc2-id", "orders")),
+    provenance=st.none() | st.just(ClusterPartition("dc1-id", "orders", 3)),
+    home=st.none() | st.just(ClusterTopic("dc2-id", "orders")),
 )
 
 
@@ -69,7 +69,7 @@ def test_every_wanted_record_arrives_once_in_order_unchanged_and_mapped(
     positions_ascend_and_follow_their_batches(prepared)
 
 
-def positions_ascend_and_follow_their_batches(prepared: Prepared) -> None:
+def positions_ascend_and_follow_their_batches(prepared: PreparedBatches) -> None:
     before = -1
     for out in prepared.outgoing:
         assert before < out.segments[0].source or before == out.segments[0].source

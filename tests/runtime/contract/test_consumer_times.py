@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from runtime.contract.groups.consumer_times import (
     ConsumerTimes,
-    Moment,
+    OffsetTimestamp,
     TimesKey,
     UnreadableTimes,
     decode,
@@ -17,7 +17,7 @@ from runtime.contract.groups.consumer_times import (
 )
 
 KEY = TimesKey("dc1-to-dc2", "billing", "orders", 3)
-TIMES = ConsumerTimes((Moment(30, 300), Moment(10, 100), Moment(20, 250)), 5)
+TIMES = ConsumerTimes((OffsetTimestamp(30, 300), OffsetTimestamp(10, 100), OffsetTimestamp(20, 250)), 5)
 
 
 def test_round_trip() -> None:
@@ -50,7 +50,7 @@ def test_the_nearest_commit_that_is_not_later(offset: int, timestamp: int | None
 def test_no_more_than_so_many_and_each_commit_once(commits: list[tuple[int, int]], most: int) -> None:
     times = ConsumerTimes((), 0)
     for offset, timestamp in commits:
-        times = times.later(Moment(offset, timestamp), most, 7)
+        times = times.later(OffsetTimestamp(offset, timestamp), most, 7)
         assert times.has(offset)
         assert times.time_of(offset) == timestamp
     offsets = [moment.offset for moment in times.moments]

@@ -3,16 +3,21 @@
 import pytest
 
 from runtime.contract.groups.decisions import (
+    CommitDecision,
     Decision,
-    Keep,
-    Seen,
-    Write,
+    GroupOffsetState,
+    NoCommitDecision,
     decide,
     group_selector,
     is_ours,
     own_groups,
 )
-from runtime.contract.groups.translate import At, Nowhere, Pending, Position
+from runtime.contract.groups.translate import (
+    PendingTranslation,
+    Position,
+    TranslatedOffset,
+    UntranslatableOffset,
+)
 from runtime.contract.records.checkpoint import Checkpoint, CheckpointState
 from runtime.contract.spec.jobspec import (
     FlowSpec,
@@ -44,35 +49,65 @@ def wrote(destination: int, source: int, *, ms: int = NOW, before: int = -1) -> 
 @pytest.mark.parametrize(
     ("found", "seen", "decision"),
     [
-        pytest.param(At(5), Seen(5, None), Write(5), id="nobody was here"),
-        pytest.param(At(5), Seen(5, 3), Write(5), id="forward"),
-        pytest.param(At(5, clamped=True), Seen(5, 3), Write(5, clamped=True), id="forward, clamped"),
-        pytest.param(At(5), Seen(5, 5), Keep(STATE.TRANSLATED, 5), id="done"),
+        pytest.param(TranslatedOffset(5), GroupOffsetState(5, None), CommitDecision(5), id="nobody was here"),
+        pytest.param(TranslatedOffset(5), GroupOffsetState(5, 3), CommitDecision(5), id="forward"),
         pytest.param(
-            At(5), Seen(5, 9), Keep(STATE.AHEAD, 5, why="it stands at 9 already"), id="further by itself"
+            TranslatedOffset(5, clamped=True),
+            GroupOffsetState(5, 3),
+            CommitDecision(5, clamped=True),
+            id="forward, clamped",
         ),
-        pytest.param(At(5), Seen(105, 9, {9}, wrote(9, 109)), Write(5), id="rewound"),
         pytest.param(
-            At(5),
-            Seen(105, 8, {9}, wrote(9, 109)),
-            Keep(STATE.AHEAD, 5, why="it stands at 8 already"),
+            TranslatedOffset(5), GroupOffsetState(5, 5), NoCommitDecision(STATE.TRANSLATED, 5), id="done"
+        ),
+        pytest.param(
+            TranslatedOffset(5),
+            GroupOffsetState(5, 9),
+            NoCommitDecision(STATE.AHEAD, 5, why="it stands at 9 already"),
+            id="further by itself",
+        ),
+        pytest.param(
+            TranslatedOffset(5), GroupOffsetState(105, 9, {9}, wrote(9, 109)), CommitDecision(5), id="rewound"
+        ),
+        pytest.param(
+            TranslatedOffset(5),
+            GroupOffsetState(105, 8, {9}, wrote(9, 109)),
+            NoCommitDecision(STATE.AHEAD, 5, why="it stands at 8 already"),
             id="rewound, but read on here since",
         ),
         pytest.param(
-            At(5),
-            Seen(109, 9, {9}, wrote(9, 109)),
-            Keep(STATE.AHEAD, 5, why="it stands at 9 already"),
+            TranslatedOffset(5),
+            GroupOffsetState(109, 9, {9}, wrote(9, 109)),
+            NoCommitDecision(STATE.AHEAD, 5, why="it stands at 9 already"),
             id="not rewound",
         ),
-        pytest.param(At(5), Seen(5, 5, {5}, wrote(5, 5, ms=0)), Write(5), id="said again before it expires"),
         pytest.param(
-            At(5), Seen(5, 5, (), wrote(4, 4, ms=0)), Keep(STATE.TRANSLATED, 5), id="a member's own"
+            TranslatedOffset(5),
+            GroupOffsetState(5, 5, {5}, wrote(5, 5, ms=0)),
+            CommitDecision(5),
+            id="said again before it expires",
         ),
-        pytest.param(Pending("w"), Seen(5, None), Keep(STATE.PENDING, why="w"), id="pending"),
-        pytest.param(Nowhere("w"), Seen(5, None), Keep(STATE.UNMAPPED, why="w"), id="unmapped"),
+        pytest.param(
+            TranslatedOffset(5),
+            GroupOffsetState(5, 5, (), wrote(4, 4, ms=0)),
+            NoCommitDecision(STATE.TRANSLATED, 5),
+            id="a member's own",
+        ),
+        pytest.param(
+            PendingTranslation("w"),
+            GroupOffsetState(5, None),
+            NoCommitDecision(STATE.PENDING, why="w"),
+            id="pending",
+        ),
+        pytest.param(
+            UntranslatableOffset("w"),
+            GroupOffsetState(5, None),
+            NoCommitDecision(STATE.UNMAPPED, why="w"),
+            id="unmapped",
+        ),
     ],
 )
-def test_decisions(found: Position, seen: Seen, decision: Decision) -> None:
+def test_decisions(found: Position, seen: GroupOffsetState, decision: Decision) -> None:
     assert decide(found, seen, NOW) == decision
 
 

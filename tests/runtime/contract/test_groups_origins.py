@@ -2,15 +2,15 @@
 
 import pytest
 
-from runtime.contract.groups.origins import Origin, origins_of
+from runtime.contract.groups.origins import SourceTopicWriter, origins_of
 from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import Rules
+from runtime.contract.spec.selection import SelectionRules
 
 
 def way(name: str, rename: Template = SAME_NAME, *, include: str = ".*") -> Route:
     source, destination = name.split(">")
-    return Route(name, source, destination, Rules((include,)), rename)
+    return Route(name, source, destination, SelectionRules((include,)), rename)
 
 
 PREFIX = Template("{source}.{topic}")
@@ -20,16 +20,18 @@ PREFIX = Template("{source}.{topic}")
     ("routes", "origins"),
     [
         pytest.param([way("a>b")], (), id="one way"),
-        pytest.param([way("a>b"), way("b>a")], (Origin("b>a", "t", None),), id="one topic at both"),
+        pytest.param(
+            [way("a>b"), way("b>a")], (SourceTopicWriter("b>a", "t", None),), id="one topic at both"
+        ),
         pytest.param([way("a>b", PREFIX), way("b>a", PREFIX)], (), id="names that tell"),
         pytest.param([way("a>b"), way("b>a", include="other")], (), id="another topic comes back"),
         pytest.param([way("a>b"), way("c>a")], (), id="passed on: it is in our own map"),
         pytest.param(
             [way("a>b"), way("b>a"), way("c>a"), way("c>b")],
-            (Origin("b>a", "t", None), Origin("c>a", "t", "c>b")),
+            (SourceTopicWriter("b>a", "t", None), SourceTopicWriter("c>a", "t", "c>b")),
             id="a mesh",
         ),
     ],
 )
-def test_origins(routes: list[Route], origins: tuple[Origin, ...]) -> None:
+def test_origins(routes: list[Route], origins: tuple[SourceTopicWriter, ...]) -> None:
     assert origins_of(Router(routes), "a>b", "t") == origins

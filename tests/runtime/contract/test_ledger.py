@@ -39,7 +39,14 @@ from runtime.contract.records.ledger import (
     encode_value,
     partition_of,
 )
-from runtime.contract.records.offset_map import AtEnd, Mapped, NotYet, OffsetMap, Run, Unmapped
+from runtime.contract.records.offset_map import (
+    EndOfOffsetMap,
+    MappedOffset,
+    NotYetCopied,
+    OffsetMap,
+    Run,
+    UnmappedOffset,
+)
 
 OF = PartitionKey("dc1-to-dc2", "orders", 3)
 
@@ -112,12 +119,12 @@ def test_records_and_map_move_together() -> None:
     assert progress.position == 15
     assert progress.destination_end == 106
     assert [mapped.translate(one) for one in (9, 10, 12, 14, 15, 16)] == [
-        Unmapped(),
-        Mapped(100, exact=True),
-        Mapped(104, exact=False),
-        Mapped(105, exact=True),
-        AtEnd(106),
-        NotYet(),
+        UnmappedOffset(),
+        MappedOffset(100, exact=True),
+        MappedOffset(104, exact=False),
+        MappedOffset(105, exact=True),
+        EndOfOffsetMap(106),
+        NotYetCopied(),
     ]
 
 
@@ -125,7 +132,7 @@ def test_a_tail_that_held_nothing_moves_the_position_alone() -> None:
     progress, _ = advance(first(), Advance(5, 0, (Run(0, 0, 4),)), 1, 1)
     progress, _ = advance(progress, Advance(9, 0), 1, 2)
     assert (progress.position, progress.destination_end) == (9, 4)
-    assert OffsetMap([progress.open_span()]).translate(7) == AtEnd(4)
+    assert OffsetMap([progress.open_span()]).translate(7) == EndOfOffsetMap(4)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +149,7 @@ def test_what_is_given_up_is_remembered_and_maps_to_what_comes_next() -> None:
     progress = give_up(progress, 50, "lost", generation=2, now_ms=9)
     progress, _ = advance(progress, Advance(60, 0, (Run(50, 6, 10),)), 2, 10)
     assert [(gap.low, gap.end, gap.why) for gap in progress.gaps] == [(5, 50, "lost")]
-    assert OffsetMap([progress.open_span()]).translate(20) == Mapped(6, exact=False)
+    assert OffsetMap([progress.open_span()]).translate(20) == MappedOffset(6, exact=False)
 
 
 def test_after_a_recreated_topic_older_offsets_are_unmapped() -> None:
@@ -158,8 +165,8 @@ def test_after_a_recreated_topic_older_offsets_are_unmapped() -> None:
     )
     again, _ = advance(again, Advance(2, 0, (Run(0, 51, 2),)), 2, 4)
     assert again.incarnation == 1
-    assert OffsetMap([again.open_span()]).translate(1) == Mapped(52, exact=True)
-    assert OffsetMap([again.open_span()]).origin(10) == Unmapped()
+    assert OffsetMap([again.open_span()]).translate(1) == MappedOffset(52, exact=True)
+    assert OffsetMap([again.open_span()]).origin(10) == UnmappedOffset()
 
 
 def test_a_transaction_of_very_many_runs_seals_segments_of_bounded_size() -> None:
@@ -169,7 +176,9 @@ def test_a_transaction_of_very_many_runs_seals_segments_of_bounded_size() -> Non
     assert (progress.segments, progress.open_runs, progress.position) == (3, 0, 6 * LARGEST + 5)
     assert max(len(encode_value(segment)) for segment in segments) < 500_000
     mapped = OffsetMap([*(segment.span() for segment in segments), progress.open_span()])
-    assert all(mapped.translate(run.source) == Mapped(run.destination, exact=True) for run in runs[::997])
+    assert all(
+        mapped.translate(run.source) == MappedOffset(run.destination, exact=True) for run in runs[::997]
+    )
 
 
 Transactions = st.lists(
@@ -206,5 +215,5 @@ def test_segments_and_the_open_span_are_one_map_without_gaps(
     mapped = OffsetMap([*(segment.span() for segment in segments), progress.open_span()])
     assert (mapped.low, mapped.end) == (7, progress.position)
     for source, there in copied.items():
-        assert mapped.translate(source) == Mapped(there, exact=True)
-        assert mapped.origin(there) == Mapped(source, exact=True)
+        assert mapped.translate(source) == MappedOffset(there, exact=True)
+        assert mapped.origin(there) == MappedOffset(source, exact=True)

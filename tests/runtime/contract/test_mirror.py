@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.contract.spec.mirror import BOUNDS, Edit, MirrorRule, TopicSettings
+from runtime.contract.spec.mirror import BOUNDS, ConfigUpdate, MirrorRule, TopicSettings
 
 SOURCE = TopicSettings(
     explicit={"retention.ms": "1000", "min.insync.replicas": "2"},
@@ -40,7 +40,9 @@ def test_an_edit_sets_what_differs_and_takes_back_what_is_no_longer_set():
     same = rule.wanted(SOURCE)
     assert not rule.edit(SOURCE, TopicSettings(same), frozenset())
     stale = TopicSettings({**same, "retention.ms": "5", "segment.ms": "7", "flush.ms": "1"})
-    assert rule.edit(SOURCE, stale, frozenset()) == Edit({"retention.ms": "1000"}, frozenset({"segment.ms"}))
+    assert rule.edit(SOURCE, stale, frozenset()) == ConfigUpdate(
+        {"retention.ms": "1000"}, frozenset({"segment.ms"})
+    )
 
 
 def test_declared_keys_and_each_clusters_own_are_left_alone():

@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.contract.records.offset_map import (
-    AtEnd,
-    Mapped,
-    NotYet,
+    EndOfOffsetMap,
+    MappedOffset,
+    NotYetCopied,
     OffsetMap,
     Run,
     Span,
-    Unmapped,
+    UnmappedOffset,
     append,
     decode_runs,
     encode_runs,
@@ -26,15 +26,15 @@ COVERED = Span(10, 20, 100, 106, encode_runs([Run(10, 100, 2), Run(14, 103, 3)],
 @pytest.mark.parametrize(
     ("source", "answer"),
     [
-        (9, Unmapped()),
-        (10, Mapped(100, exact=True)),
-        (11, Mapped(101, exact=True)),
-        (12, Mapped(103, exact=False)),
-        (14, Mapped(103, exact=True)),
-        (16, Mapped(105, exact=True)),
-        (17, AtEnd(106)),
-        (20, AtEnd(106)),
-        (21, NotYet()),
+        (9, UnmappedOffset()),
+        (10, MappedOffset(100, exact=True)),
+        (11, MappedOffset(101, exact=True)),
+        (12, MappedOffset(103, exact=False)),
+        (14, MappedOffset(103, exact=True)),
+        (16, MappedOffset(105, exact=True)),
+        (17, EndOfOffsetMap(106)),
+        (20, EndOfOffsetMap(106)),
+        (21, NotYetCopied()),
     ],
 )
 def test_translate_is_the_first_copied_record_at_or_after(source: int, answer: object) -> None:
@@ -44,12 +44,12 @@ def test_translate_is_the_first_copied_record_at_or_after(source: int, answer: o
 @pytest.mark.parametrize(
     ("destination", "answer"),
     [
-        (99, Unmapped()),
-        (100, Mapped(10, exact=True)),
-        (102, Mapped(14, exact=False)),
-        (105, Mapped(16, exact=True)),
-        (106, AtEnd(20)),
-        (107, NotYet()),
+        (99, UnmappedOffset()),
+        (100, MappedOffset(10, exact=True)),
+        (102, MappedOffset(14, exact=False)),
+        (105, MappedOffset(16, exact=True)),
+        (106, EndOfOffsetMap(20)),
+        (107, NotYetCopied()),
     ],
 )
 def test_origin_is_the_way_back(destination: int, answer: object) -> None:
@@ -58,13 +58,13 @@ def test_origin_is_the_way_back(destination: int, answer: object) -> None:
 
 def test_a_gap_between_spans_hides_what_lies_before_it() -> None:
     later = Span(25, 30, 110, 112, encode_runs([Run(26, 110, 2)], 25, 110))
-    assert OffsetMap([COVERED, later]).translate(12) == Unmapped()
-    assert OffsetMap([COVERED, later]).translate(25) == Mapped(110, exact=False)
+    assert OffsetMap([COVERED, later]).translate(12) == UnmappedOffset()
+    assert OffsetMap([COVERED, later]).translate(25) == MappedOffset(110, exact=False)
 
 
 def test_a_map_of_nothing_knows_nothing() -> None:
-    assert OffsetMap([]).translate(0) == Unmapped()
-    assert OffsetMap([Span(5, 5, 7, 7, b"")]).translate(5) == AtEnd(7)
+    assert OffsetMap([]).translate(0) == UnmappedOffset()
+    assert OffsetMap([Span(5, 5, 7, 7, b"")]).translate(5) == EndOfOffsetMap(7)
 
 
 def test_runs_that_meet_at_both_sides_become_one() -> None:
@@ -144,13 +144,13 @@ def test_every_source_offset_translates_as_the_naive_model_says(
     for offset in range(source - 1, model.source + 2):
         after = [model.copied[one] for one in model.copied if one >= offset]
         if offset < source:
-            expected: object = Unmapped()
+            expected: object = UnmappedOffset()
         elif offset > model.source:
-            expected = NotYet()
+            expected = NotYetCopied()
         elif after:
-            expected = Mapped(after[0], exact=offset in model.copied)
+            expected = MappedOffset(after[0], exact=offset in model.copied)
         else:
-            expected = AtEnd(model.end)
+            expected = EndOfOffsetMap(model.end)
         assert mapped.translate(offset) == expected
 
 
@@ -166,9 +166,11 @@ def test_every_destination_offset_leads_back(events: list[str], source: int, des
     for offset in range(destination, model.end + 2):
         after = [back[one] for one in back if one >= offset]
         if after:
-            assert mapped.origin(offset) == Mapped(after[0], exact=offset in back)
+            assert mapped.origin(offset) == MappedOffset(after[0], exact=offset in back)
         else:
-            assert mapped.origin(offset) == (AtEnd(model.source) if offset <= model.end else NotYet())
+            assert mapped.origin(offset) == (
+                EndOfOffsetMap(model.source) if offset <= model.end else NotYetCopied()
+            )
 
 
 @settings(deadline=None)
@@ -182,11 +184,11 @@ def test_trimming_never_makes_an_answer_wrong(events: list[str], log_start: int)
     trimmed = OffsetMap(model.spans[trimmable(model.spans, log_start) :])
     for offset in range(model.source + 1):
         answer = trimmed.translate(offset)
-        assert answer in (whole.translate(offset), Unmapped())
-        if isinstance(answer, Unmapped):
+        assert answer in (whole.translate(offset), UnmappedOffset())
+        if isinstance(answer, UnmappedOffset):
             before = whole.translate(offset)
             assert offset < trimmed.low
-            assert not isinstance(before, Mapped) or before.offset < log_start or not before.exact
+            assert not isinstance(before, MappedOffset) or before.offset < log_start or not before.exact
 
 
 @pytest.mark.parametrize("broken", [b"\x00", b"\x00\x00", b"\x00\x00\x01\x80"])

@@ -17,8 +17,8 @@ from runtime.contract.records.ledger import (
     ProgressKey,
     Replayed,
 )
-from runtime.contract.records.offset_map import AtEnd, Mapped, NotYet, OffsetMap, Run
-from runtime.contract.records.orphans import BEYOND, NONE, Orphans, Stretch, left, orphan, ranges
+from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, NotYetCopied, OffsetMap, Run
+from runtime.contract.records.orphans import BEYOND, NONE, OrphanedRange, Orphans, left, orphan, ranges
 
 OF = PartitionKey("dc1-to-dc2", "orders", 3)
 TOPIC, OTHER = b"s" * 16, b"o" * 16
@@ -70,18 +70,18 @@ def test_an_orphaned_offset_is_that_of_the_next_copied_record_or_the_end_of_what
     moved = moved_over(progress_at(10, Run(0, 100, 10)), 25)
     before = OffsetMap([moved.open_span()])
     assert [before.translate(one) for one in (9, 10, 24, 25, 26)] == [
-        Mapped(109, exact=True),
-        AtEnd(110),
-        AtEnd(110),
-        AtEnd(110),
-        NotYet(),
+        MappedOffset(109, exact=True),
+        EndOfOffsetMap(110),
+        EndOfOffsetMap(110),
+        EndOfOffsetMap(110),
+        NotYetCopied(),
     ]
     later, _ = advance(moved, Advance(30, 1, (Run(26, 150, 4),)), 8, 10)
     after = OffsetMap([later.open_span()])
     assert [after.translate(one) for one in (10, 25, 26)] == [
-        Mapped(150, exact=False),
-        Mapped(150, exact=False),
-        Mapped(150, exact=True),
+        MappedOffset(150, exact=False),
+        MappedOffset(150, exact=False),
+        MappedOffset(150, exact=True),
     ]
 
 
@@ -114,16 +114,16 @@ def test_an_orphaned_offset_is_that_of_the_next_copied_record_or_the_end_of_what
     ],
 )
 def test_what_is_left(orphans: Orphans, expected: list[tuple[int, int, str]]) -> None:
-    assert left(progress_at(10), orphans, None, TOPIC, 30) == [Stretch(*one) for one in expected]
+    assert left(progress_at(10), orphans, None, TOPIC, 30) == [OrphanedRange(*one) for one in expected]
 
 
 def test_what_the_flow_gave_up_on_its_way_is_left_too() -> None:
     progress = progress_at(10, gaps=(Gap(2, 5, "lost", 1),))
-    assert left(progress, NONE, None, TOPIC, 10) == [Stretch(2, 5, "lost")]
+    assert left(progress, NONE, None, TOPIC, 10) == [OrphanedRange(2, 5, "lost")]
 
 
 def test_where_the_flow_never_came_all_is_left() -> None:
-    assert left(None, NONE, None, TOPIC, 4) == [Stretch(0, 4, BEYOND)]
+    assert left(None, NONE, None, TOPIC, 4) == [OrphanedRange(0, 4, BEYOND)]
 
 
 def test_what_was_copied_since_it_was_orphaned_is_not_left() -> None:
@@ -139,7 +139,11 @@ def test_what_was_copied_since_it_was_orphaned_is_not_left() -> None:
     progress, _ = advance(again, Advance(6, 1, (Run(4, 50, 2),)), 2, 9)
     orphans = Orphans(((3, orphaned(12)),))
     found = left(progress, orphans, OffsetMap([progress.open_span()]), TOPIC, 20)
-    assert found == [Stretch(3, 4, "orphaned"), Stretch(6, 12, "orphaned"), Stretch(12, 20, BEYOND)]
+    assert found == [
+        OrphanedRange(3, 4, "orphaned"),
+        OrphanedRange(6, 12, "orphaned"),
+        OrphanedRange(12, 20, BEYOND),
+    ]
 
 
 some_ranges = st.lists(
@@ -175,4 +179,4 @@ def test_marked_again_and_again_the_ranges_are_all_that_lies_behind_the_first(st
         for key, one in marks.items()
         if isinstance(key, OrphanedKey) and isinstance(one, Orphaned)
     )
-    assert ranges(Orphans(found), TOPIC) == [Stretch(10, 10 + sum(steps), "orphaned")]
+    assert ranges(Orphans(found), TOPIC) == [OrphanedRange(10, 10 + sum(steps), "orphaned")]

@@ -3,42 +3,42 @@
 import pytest
 
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.records.producers import Producer, decode, decode_key, encode, encode_key
-from runtime.contract.records.provenance import Home
+from runtime.contract.records.producers import FlowProducer, decode, decode_key, encode, encode_key
+from runtime.contract.records.provenance import ClusterTopic
 from runtime.contract.spec.jobspec import MatchRule, RenameRule, TableRule, TemplateRule
 
 
 @pytest.mark.parametrize(
     ("rule", "written", "home"),
     [
-        (TemplateRule(text="{topic}"), "orders", Home("id-1", "orders")),
-        (TemplateRule(text="{source}.{topic}"), "dc1.orders", Home("id-1", "orders")),
+        (TemplateRule(text="{topic}"), "orders", ClusterTopic("id-1", "orders")),
+        (TemplateRule(text="{source}.{topic}"), "dc1.orders", ClusterTopic("id-1", "orders")),
         (TemplateRule(text="{source}.{topic}"), "orders", None),
-        (MatchRule(match="a-(.*)", to="b-\\1"), "b-x", Home("id-1", "a-x")),
+        (MatchRule(match="a-(.*)", to="b-\\1"), "b-x", ClusterTopic("id-1", "a-x")),
     ],
 )
 def test_what_a_flow_wrote_leads_back_to_where_it_was_read(
-    rule: RenameRule, written: str, home: Home | None
+    rule: RenameRule, written: str, home: ClusterTopic | None
 ) -> None:
-    assert Producer("flow", "dc1", "id-1", rule).home(written) == home
+    assert FlowProducer("flow", "dc1", "id-1", rule).home(written) == home
 
 
 def test_a_way_home_undoes_the_rule_of_its_flow() -> None:
-    producer = Producer("back", "dc2", "id-2", TemplateRule(text="{source}.{topic}"), undoes="dc1")
-    assert producer.home("orders") == Home("id-2", "dc1.orders")
+    producer = FlowProducer("back", "dc2", "id-2", TemplateRule(text="{source}.{topic}"), undoes="dc1")
+    assert producer.home("orders") == ClusterTopic("id-2", "dc1.orders")
     assert decode(encode(producer)) == producer
 
 
 def test_one_that_is_at_home_in_one_topic_alone() -> None:
     rule = TableRule(names={"orders": "dc1.orders"})
-    producer = Producer("flow", "dc1", "id-1", rule, only="dc1.orders")
-    assert producer.home("dc1.orders") == Home("id-1", "orders")
+    producer = FlowProducer("flow", "dc1", "id-1", rule, only="dc1.orders")
+    assert producer.home("dc1.orders") == ClusterTopic("id-1", "orders")
     assert producer.home("aside") is None
     assert decode(encode(producer)) == producer
 
 
 def test_it_comes_back_as_it_was_written() -> None:
-    producer = Producer("flow", "dc1", "id-1", TemplateRule(text="{topic}.replica"))
+    producer = FlowProducer("flow", "dc1", "id-1", TemplateRule(text="{topic}.replica"))
     assert decode(encode(producer)) == producer
     assert decode_key(encode_key(4_711)) == 4_711
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from runtime.contract.records.provenance import (
     HEADER,
-    Home,
+    ClusterPartition,
+    ClusterTopic,
     Origin,
-    Place,
     constant_part,
     decode,
     encode,
@@ -29,7 +29,7 @@ def test_what_is_written_is_read(origin: Origin):
 
 
 def test_all_but_the_offset_is_the_same_for_a_batch():
-    place = Place(BORN.cluster, BORN.topic, BORN.partition)
+    place = ClusterPartition(BORN.cluster, BORN.topic, BORN.partition)
     assert encode(BORN) == constant_part(place, BORN.copied_at) + offset_part(BORN.offset)
 
 
@@ -40,7 +40,7 @@ def test_it_is_small():
 def test_hops_in_the_order_they_were_made():
     headers = [("trace", b"1"), (HEADER, encode(BORN)), ("x", None), (HEADER, encode(HOPPED))]
     assert origins(headers) == (BORN, HOPPED)
-    assert origins(headers)[0].home == Home("4L6g3nShT-eMCtK--X86sw", "orders")
+    assert origins(headers)[0].home == ClusterTopic("4L6g3nShT-eMCtK--X86sw", "orders")
 
 
 @pytest.mark.parametrize("headers", [None, [], [("other", encode(BORN))]])

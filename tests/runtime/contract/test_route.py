@@ -3,14 +3,16 @@
 import pytest
 
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template
-from runtime.contract.spec.route import Route, Router, Verdict, is_reserved
-from runtime.contract.spec.selection import Rules
+from runtime.contract.spec.route import Route, RouteDecision, Router, is_reserved
+from runtime.contract.spec.selection import SelectionRules
 
 PREFIX = Template("{source}.{topic}")
-ALL = Rules((".*",))
+ALL = SelectionRules((".*",))
 
 
-def route(text: str, rename: Rename = SAME_NAME, rules: Rules = ALL, undoes: Rules | None = None) -> Route:
+def route(
+    text: str, rename: Rename = SAME_NAME, rules: SelectionRules = ALL, undoes: SelectionRules | None = None
+) -> Route:
     """`dc1>dc2`: the flow's name, its source and its destination."""
     source, destination = text.split(">")
     return Route(text, source, destination, rules, rename, undoes)
@@ -19,34 +21,34 @@ def route(text: str, rename: Rename = SAME_NAME, rules: Rules = ALL, undoes: Rul
 PREFIXED = (route("dc1>dc2", PREFIX), route("dc2>dc1", PREFIX))
 RING = (route("dc1>dc2", PREFIX), route("dc2>dc3", PREFIX), route("dc3>dc1", PREFIX))
 SAME = (route("dc1>dc2"), route("dc2>dc1"))
-MIXED = (route("dc1>dc2", rules=Rules(("orders",))), route("dc2>dc1", PREFIX))
+MIXED = (route("dc1>dc2", rules=SelectionRules(("orders",))), route("dc2>dc1", PREFIX))
 
 
 @pytest.mark.parametrize(
     ("routes", "flow", "topic", "verdict"),
     [
-        (PREFIXED, "dc1>dc2", "orders", Verdict.TAKEN),
-        (PREFIXED, "dc2>dc1", "dc1.orders", Verdict.RETURNS),
-        (PREFIXED, "dc2>dc1", "dc3.orders", Verdict.TAKEN),
-        (RING, "dc2>dc3", "dc1.orders", Verdict.TAKEN),
-        (RING, "dc3>dc1", "dc2.dc1.orders", Verdict.RETURNS),
-        (RING, "dc3>dc1", "dc2.orders", Verdict.TAKEN),
-        (SAME, "dc2>dc1", "orders", Verdict.TAKEN),
-        (MIXED, "dc2>dc1", "orders", Verdict.RETURNS),
-        (MIXED, "dc2>dc1", "payments", Verdict.TAKEN),
-        ((*SAME, route("dc2>dc3", PREFIX)), "dc2>dc3", "orders", Verdict.TAKEN),
+        (PREFIXED, "dc1>dc2", "orders", RouteDecision.TAKEN),
+        (PREFIXED, "dc2>dc1", "dc1.orders", RouteDecision.RETURNS),
+        (PREFIXED, "dc2>dc1", "dc3.orders", RouteDecision.TAKEN),
+        (RING, "dc2>dc3", "dc1.orders", RouteDecision.TAKEN),
+        (RING, "dc3>dc1", "dc2.dc1.orders", RouteDecision.RETURNS),
+        (RING, "dc3>dc1", "dc2.orders", RouteDecision.TAKEN),
+        (SAME, "dc2>dc1", "orders", RouteDecision.TAKEN),
+        (MIXED, "dc2>dc1", "orders", RouteDecision.RETURNS),
+        (MIXED, "dc2>dc1", "payments", RouteDecision.TAKEN),
+        ((*SAME, route("dc2>dc3", PREFIX)), "dc2>dc3", "orders", RouteDecision.TAKEN),
         (
-            (*SAME, route("dc2>dc3", PREFIX), route("dc3>dc1", rules=Rules(("own",)))),
+            (*SAME, route("dc2>dc3", PREFIX), route("dc3>dc1", rules=SelectionRules(("own",)))),
             "dc2>dc3",
             "orders",
-            Verdict.TAKEN,
+            RouteDecision.TAKEN,
         ),
-        (SAME, "dc1>dc2", "orders.replica", Verdict.DENIED),
-        (SAME, "dc1>dc2", "__repl.ledger", Verdict.OUTSIDE),
-        (SAME, "dc1>dc2", "__consumer_offsets", Verdict.OUTSIDE),
+        (SAME, "dc1>dc2", "orders.replica", RouteDecision.DENIED),
+        (SAME, "dc1>dc2", "__repl.ledger", RouteDecision.OUTSIDE),
+        (SAME, "dc1>dc2", "__consumer_offsets", RouteDecision.OUTSIDE),
     ],
 )
-def test_verdicts(routes: tuple[Route, ...], flow: str, topic: str, verdict: Verdict) -> None:
+def test_verdicts(routes: tuple[Route, ...], flow: str, topic: str, verdict: RouteDecision) -> None:
     assert Router(routes).verdict(flow, topic) is verdict
 
 
@@ -69,13 +71,13 @@ def test_topics_whose_copies_come_back_are_one(
 
 
 def test_a_name_written_out_goes_back_all_the_same() -> None:
-    named = Router((route("dc1>dc2", PREFIX), route("dc2>dc1", PREFIX, Rules(("dc1.orders",)))))
+    named = Router((route("dc1>dc2", PREFIX), route("dc2>dc1", PREFIX, SelectionRules(("dc1.orders",)))))
     assert named.name_there("dc2>dc1", "dc1.orders") == "dc2.dc1.orders"
 
 
 def test_excluded_is_excluded() -> None:
-    router = Router((route("dc1>dc2", PREFIX, Rules((".*",), exclude=("tmp.*",))),))
-    assert router.verdict("dc1>dc2", "tmp1") is Verdict.EXCLUDED
+    router = Router((route("dc1>dc2", PREFIX, SelectionRules((".*",), exclude=("tmp.*",))),))
+    assert router.verdict("dc1>dc2", "tmp1") is RouteDecision.EXCLUDED
     assert router.name_there("dc1>dc2", "tmp1") is None
     assert router.name_there("dc1>dc2", "orders") == "dc1.orders"
 
@@ -104,8 +106,8 @@ def test_nothing_is_reserved_that_belongs_to_users() -> None:
     ],
 )
 def test_a_failback_brings_topics_home_under_their_old_names(rename: Rename, there: str, home: str) -> None:
-    forth = route("dc1>dc2", rename, Rules(("pay",)))
-    router = Router((forth, route("dc2>dc1", rename, Rules(()), undoes=forth.rules)))
+    forth = route("dc1>dc2", rename, SelectionRules(("pay",)))
+    router = Router((forth, route("dc2>dc1", rename, SelectionRules(()), undoes=forth.rules)))
     assert router.name_there("dc2>dc1", there) == home
     assert router.ways["dc2>dc1"].topic_here(home) == there
     assert router.ways["dc2>dc1"].written_out == {there}
@@ -117,20 +119,20 @@ def test_a_failback_brings_topics_home_under_their_old_names(rename: Rename, the
 @pytest.mark.parametrize(
     ("own", "taken"),
     [
-        (Rules(()), {"dc1.pay", "dc1.ship"}),
-        (Rules(("dc1.pay",)), {"dc1.pay"}),
-        (Rules(("pay",)), {"dc1.pay"}),
-        (Rules((".*",), exclude=("ship",), default_exclude=False), {"dc1.pay"}),
+        (SelectionRules(()), {"dc1.pay", "dc1.ship"}),
+        (SelectionRules(("dc1.pay",)), {"dc1.pay"}),
+        (SelectionRules(("pay",)), {"dc1.pay"}),
+        (SelectionRules((".*",), exclude=("ship",), default_exclude=False), {"dc1.pay"}),
     ],
 )
-def test_a_failback_takes_what_was_copied_and_may_be_narrowed(own: Rules, taken: set[str]) -> None:
-    forth = route("dc1>dc2", PREFIX, Rules(("[ps].*",)))
+def test_a_failback_takes_what_was_copied_and_may_be_narrowed(own: SelectionRules, taken: set[str]) -> None:
+    forth = route("dc1>dc2", PREFIX, SelectionRules(("[ps].*",)))
     router = Router((forth, route("dc2>dc1", PREFIX, own, undoes=forth.rules)))
     topics = ("dc1.pay", "dc1.ship", "dc1.orders", "dc1.pay.internal", "pay", "own")
     assert {topic for topic in topics if router.name_there("dc2>dc1", topic) is not None} == taken
 
 
 def test_topics_that_are_written_out() -> None:
-    ways = Router((route("dc1>dc2", rules=Rules(("a", "b.*", "__repl.x"))),)).ways
+    ways = Router((route("dc1>dc2", rules=SelectionRules(("a", "b.*", "__repl.x"))),)).ways
     assert ways["dc1>dc2"].written_out == {"a"}
     assert ways["dc1>dc2"].open_ended

@@ -4,15 +4,15 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.views.loss_view import PartitionUnheard, loss_of, with_ends_of
-from runtime.contract.views.status_view import FlowSeen, PartitionSeen, TopicSeen
+from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView, TopicStatusView
 
 NOW = 100_000
 
 
 def partition(
     lag: int | None = 0, *, heard: int | None = None, late: int | None = None, newest: int | None = None
-) -> PartitionSeen:
-    values: dict[str, object] = dict.fromkeys(PartitionSeen.__struct_fields__)
+) -> PartitionStatusView:
+    values: dict[str, object] = dict.fromkeys(PartitionStatusView.__struct_fields__)
     values |= {
         "topic": "a",
         "partition": 0,
@@ -24,12 +24,12 @@ def partition(
     }
     values |= {"needs_someone": False, "foreign_writes": False, "given_up": 0}
     values |= {"lag_records": lag, "source_end_seen_ms": heard, "lag_ms": late, "last_timestamp_ms": newest}
-    return PartitionSeen(**values)  # type: ignore[arg-type]
+    return PartitionStatusView(**values)  # type: ignore[arg-type]
 
 
-def flow(*partitions: PartitionSeen) -> FlowSeen:
-    values: dict[str, object] = dict.fromkeys(FlowSeen.__struct_fields__)
-    topic = TopicSeen(
+def flow(*partitions: PartitionStatusView) -> FlowStatusView:
+    values: dict[str, object] = dict.fromkeys(FlowStatusView.__struct_fields__)
+    topic = TopicStatusView(
         topic="a",
         destination_topic="a",
         state="down",
@@ -41,7 +41,7 @@ def flow(*partitions: PartitionSeen) -> FlowSeen:
     )
     values |= {"name": "x", "source": "dc1", "destination": "dc2", "state": "down", "topics": [topic]}
     values |= {"destination_answers": True}
-    return FlowSeen(**values)  # type: ignore[arg-type]
+    return FlowStatusView(**values)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,11 @@ def flow(*partitions: PartitionSeen) -> FlowSeen:
     ],
 )
 def test_at_least_so_much(
-    partitions: list[PartitionSeen], records: int | None, ms: int | None, as_of: int | None, unheard: int
+    partitions: list[PartitionStatusView],
+    records: int | None,
+    ms: int | None,
+    as_of: int | None,
+    unheard: int,
 ) -> None:
     loss = loss_of(flow(*partitions), NOW)
 
@@ -118,5 +122,5 @@ def test_a_topic_that_was_promoted_on_its_own_loses_nothing() -> None:
     assert (loss.records, loss.ms, loss.unheard) == (0, 0, 0)
 
 
-def placed(position: int, *, end: int | None, heard: int | None = None) -> PartitionSeen:
+def placed(position: int, *, end: int | None, heard: int | None = None) -> PartitionStatusView:
     return replace(partition(None, heard=heard), position=position, source_end=end)

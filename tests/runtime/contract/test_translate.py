@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from runtime.contract.groups.translate import (
     BELOW_THE_MAP,
     NOT_COPIED,
-    At,
-    Nowhere,
-    Pending,
+    PendingTranslation,
     Position,
+    TranslatedOffset,
+    UntranslatableOffset,
     arriving,
     at_last,
     by_time,
@@ -34,15 +34,15 @@ EMPTY = OffsetMap([span(0, 0, 0, 0)])
 @pytest.mark.parametrize(
     ("offsets", "committed", "expected"),
     [
-        (COVERED, 9, Nowhere(BELOW_THE_MAP)),
-        (COVERED, 10, At(100)),
-        (COVERED, 12, At(103)),
-        (COVERED, 16, At(105)),
-        (COVERED, 17, At(106)),
-        (COVERED, 20, At(106)),
-        (COVERED, 21, Pending(NOT_COPIED)),
-        (EMPTY, 0, At(0)),
-        (EMPTY, 1, Pending(NOT_COPIED)),
+        (COVERED, 9, UntranslatableOffset(BELOW_THE_MAP)),
+        (COVERED, 10, TranslatedOffset(100)),
+        (COVERED, 12, TranslatedOffset(103)),
+        (COVERED, 16, TranslatedOffset(105)),
+        (COVERED, 17, TranslatedOffset(106)),
+        (COVERED, 20, TranslatedOffset(106)),
+        (COVERED, 21, PendingTranslation(NOT_COPIED)),
+        (EMPTY, 0, TranslatedOffset(0)),
+        (EMPTY, 1, PendingTranslation(NOT_COPIED)),
     ],
 )
 def test_the_first_copied_record_at_or_after(offsets: OffsetMap, committed: int, expected: Position) -> None:
@@ -50,16 +50,16 @@ def test_the_first_copied_record_at_or_after(offsets: OffsetMap, committed: int,
 
 
 def test_what_was_trimmed_is_where_the_map_begins_and_says_so() -> None:
-    assert position(COVERED, 3, trimmed=True) == At(100, clamped=True)
+    assert position(COVERED, 3, trimmed=True) == TranslatedOffset(100, clamped=True)
 
 
 @pytest.mark.parametrize(
     ("found", "log_start", "expected"),
     [
-        (At(5), 5, At(5)),
-        (At(5), 6, At(6, clamped=True)),
-        (Pending("…"), 6, Pending("…")),
-        (Nowhere("…"), 6, Nowhere("…")),
+        (TranslatedOffset(5), 5, TranslatedOffset(5)),
+        (TranslatedOffset(5), 6, TranslatedOffset(6, clamped=True)),
+        (PendingTranslation("…"), 6, PendingTranslation("…")),
+        (UntranslatableOffset("…"), 6, UntranslatableOffset("…")),
     ],
 )
 def test_never_below_what_the_destination_holds(found: Position, log_start: int, expected: Position) -> None:
@@ -95,9 +95,9 @@ def test_where_a_record_is_or_can_still_arrive(source: int, expected: int) -> No
 
 
 def test_a_merge_takes_the_smallest_and_is_asked_again() -> None:
-    assert merged(At(7), [9, 3]) == At(3, settled=False)
-    assert merged(At(2, clamped=True), [9]) == At(2, clamped=True, settled=False)
-    assert merged(Pending("…"), [1]) == Pending("…")
+    assert merged(TranslatedOffset(7), [9, 3]) == TranslatedOffset(3, settled=False)
+    assert merged(TranslatedOffset(2, clamped=True), [9]) == TranslatedOffset(2, clamped=True, settled=False)
+    assert merged(PendingTranslation("…"), [1]) == PendingTranslation("…")
 
 
 @st.composite
@@ -123,13 +123,13 @@ def test_nothing_is_read_again_and_nothing_is_skipped(
 ) -> None:
     offsets, placed = made
     match position(offsets, committed):
-        case At(offset=offset):
+        case TranslatedOffset(offset=offset):
             assert {here for here, there in placed.items() if there >= offset} == {
                 here for here in placed if here >= committed
             }
-        case Nowhere():
+        case UntranslatableOffset():
             assert committed < offsets.low
-        case Pending():
+        case PendingTranslation():
             assert committed > offsets.end
 
 
@@ -138,7 +138,7 @@ def test_a_commit_that_moves_on_never_moves_back(
     made: tuple[OffsetMap, dict[int, int]], committed: int, more: int
 ) -> None:
     first, later = (position(made[0], offset) for offset in (committed, committed + more))
-    if isinstance(first, At) and isinstance(later, At):
+    if isinstance(first, TranslatedOffset) and isinstance(later, TranslatedOffset):
         assert first.offset <= later.offset
 
 
@@ -183,20 +183,20 @@ def test_in_a_merge_records_may_be_read_again_and_none_is_skipped(
     committed = data.draw(st.integers(0, len(ours)))
     out, back = _copied("a", ours, theirs), _copied("b", theirs, ours)
     found = merged(position(out, committed), [unread(back, committed)])
-    if isinstance(found, At):
+    if isinstance(found, TranslatedOffset):
         assert set(theirs[: found.offset]) <= set(ours[:committed])
 
 
 @pytest.mark.parametrize(
     ("found", "shared", "floor", "last"),
     [
-        (At(5), False, None, At(5)),
-        (Pending(NOT_COPIED), False, None, At(40)),
-        (Pending(NOT_COPIED), True, None, Pending(NOT_COPIED)),
-        (Pending(NOT_COPIED), True, 30, At(30, settled=False)),
-        (Pending(NOT_COPIED), True, 50, At(40, settled=False)),
-        (Pending("something else"), False, None, Pending("something else")),
-        (Nowhere(BELOW_THE_MAP), False, None, Nowhere(BELOW_THE_MAP)),
+        (TranslatedOffset(5), False, None, TranslatedOffset(5)),
+        (PendingTranslation(NOT_COPIED), False, None, TranslatedOffset(40)),
+        (PendingTranslation(NOT_COPIED), True, None, PendingTranslation(NOT_COPIED)),
+        (PendingTranslation(NOT_COPIED), True, 30, TranslatedOffset(30, settled=False)),
+        (PendingTranslation(NOT_COPIED), True, 50, TranslatedOffset(40, settled=False)),
+        (PendingTranslation("something else"), False, None, PendingTranslation("something else")),
+        (UntranslatableOffset(BELOW_THE_MAP), False, None, UntranslatableOffset(BELOW_THE_MAP)),
     ],
 )
 def test_when_nothing_more_arrives(found: Position, shared: bool, floor: int | None, last: Position) -> None:
@@ -205,7 +205,7 @@ def test_when_nothing_more_arrives(found: Position, shared: bool, floor: int | N
 
 @pytest.mark.parametrize(("found", "offset"), [(None, 30), (20, 20), (40, 30)])
 def test_by_time_never_behind_what_the_flow_copied_itself(found: int | None, offset: int) -> None:
-    assert by_time(found, 30) == At(offset, by_time=True)
+    assert by_time(found, 30) == TranslatedOffset(offset, by_time=True)
 
 
 @given(

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.failback import (
-    Begun,
-    Here,
+    FailbackStart,
+    PartitionBounds,
     begin,
     handed_over,
     may_come_back,
@@ -20,7 +20,7 @@ from runtime.contract.records.failback import (
     turned,
 )
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress, Segment
-from runtime.contract.records.offset_map import AtEnd, Mapped, OffsetMap, Run, Unmapped
+from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, UnmappedOffset
 from runtime.contract.records.orphans import orphan
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
 
@@ -46,9 +46,9 @@ def drawn(progress: Progress, segments: list[Segment] = []) -> OffsetMap:  # noq
     return OffsetMap([*(one.span() for one in segments), progress.open_span()])
 
 
-def way_back(progress: Progress, end: int, **more: bytes) -> Begun:
+def way_back(progress: Progress, end: int, **more: bytes) -> FailbackStart:
     """`end` is where dc1's log ends."""
-    here = Here(HERE, 0, "orders", more.get("dc1", THERE), end)
+    here = PartitionBounds(HERE, 0, "orders", more.get("dc1", THERE), end)
     return begin(None, progress, drawn(progress), here, generation=1, now_ms=0)
 
 
@@ -63,30 +63,30 @@ def test_a_place_in_what_was_copied_goes_home_to_the_same_record() -> None:
     begun = way_back(forward(Run(0, 0, 90), Run(91, 92, 9), position=101), end=107)
     home = drawn(begun.progress, begun.segments)
 
-    assert home.translate(40) == Mapped(40, exact=True)
-    assert home.translate(90) == Mapped(91, exact=False)
-    assert home.translate(95) == Mapped(94, exact=True)
+    assert home.translate(40) == MappedOffset(40, exact=True)
+    assert home.translate(90) == MappedOffset(91, exact=False)
+    assert home.translate(95) == MappedOffset(94, exact=True)
 
 
 def test_a_place_behind_all_that_was_copied_goes_home_behind_the_orphans() -> None:
     begun = way_back(forward(Run(0, 0, 90), position=90), end=107)
 
-    assert drawn(begun.progress, begun.segments).translate(90) == AtEnd(107)
+    assert drawn(begun.progress, begun.segments).translate(90) == EndOfOffsetMap(107)
 
 
 def test_what_was_never_copied_is_unmapped_both_ways() -> None:
     begun = way_back(forward(Run(50, 0, 10), position=60, low=50), end=60)
 
     home = drawn(begun.progress, begun.segments)
-    assert home.translate(0) == Mapped(50, exact=True)
-    assert home.origin(49) == Unmapped()
+    assert home.translate(0) == MappedOffset(50, exact=True)
+    assert home.origin(49) == UnmappedOffset()
 
 
 def test_an_old_primary_that_lost_its_end_gets_it_back() -> None:
     begun = way_back(forward(Run(0, 0, 90), Run(91, 92, 9), position=101), end=94)
 
     assert (begun.progress.position, begun.progress.restored) == (95, 101)
-    assert drawn(begun.progress, begun.segments).translate(94) == Mapped(93, exact=True)
+    assert drawn(begun.progress, begun.segments).translate(94) == MappedOffset(93, exact=True)
 
 
 def test_an_old_primary_whose_topic_was_made_anew_gets_everything() -> None:
@@ -98,7 +98,7 @@ def test_an_old_primary_whose_topic_was_made_anew_gets_everything() -> None:
 
 def test_nothing_goes_back_to_an_old_primary_that_has_it_still() -> None:
     begun = way_back(forward(Run(0, 0, 90), position=90), end=107)
-    gone, here = forward(Run(0, 0, 9), position=9), Here(b"new".ljust(16), 0, "orders", THERE, 9)
+    gone, here = forward(Run(0, 0, 9), position=9), PartitionBounds(b"new".ljust(16), 0, "orders", THERE, 9)
     anew = begin(None, gone, drawn(gone), here, generation=1, now_ms=0)
 
     assert begun.progress.restored <= begun.progress.position
@@ -109,17 +109,21 @@ def test_there_and_back_and_there_again() -> None:
     there = forward(Run(0, 0, 10), position=10)
     marked = orphan(KEY, there, 13, "failback", generation=1, now_ms=0)
     left = next(one for one in marked.values() if isinstance(one, Progress))
-    back = begin(None, left, drawn(left), Here(HERE, 0, "orders", THERE, 13), generation=1, now_ms=0)
+    back = begin(
+        None, left, drawn(left), PartitionBounds(HERE, 0, "orders", THERE, 13), generation=1, now_ms=0
+    )
     came, _ = advance(back.progress, Advance(30, 0, (Run(11, 13, 5), Run(20, 19, 7))), 1, 0)
-    here = Here(THERE, 0, "dc1.orders", HERE, 31)
+    here = PartitionBounds(THERE, 0, "dc1.orders", HERE, 31)
     again = begin(left, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
     assert again.progress.position == 26
     offsets = drawn(again.progress, again.segments)
-    assert offsets.translate(4) == Mapped(4, exact=True)
-    assert offsets.translate(11) == Mapped(11, exact=False)  # an orphan: what dc2 wrote first comes next
-    assert offsets.translate(20) == Mapped(21, exact=True)
-    assert offsets.translate(26) == AtEnd(31)
+    assert offsets.translate(4) == MappedOffset(4, exact=True)
+    assert offsets.translate(11) == MappedOffset(
+        11, exact=False
+    )  # an orphan: what dc2 wrote first comes next
+    assert offsets.translate(20) == MappedOffset(21, exact=True)
+    assert offsets.translate(26) == EndOfOffsetMap(31)
     assert strangers(left, again, here) == []
 
 
@@ -127,7 +131,7 @@ def test_what_others_wrote_to_the_old_primary_meanwhile_is_told() -> None:
     there = forward(Run(0, 0, 10), position=10)
     back = way_back(there, end=10)
     came, _ = advance(back.progress, Advance(30, 0, (Run(10, 12, 5), Run(16, 18, 7))), 1, 0)
-    here = Here(THERE, 0, "dc1.orders", HERE, 31)
+    here = PartitionBounds(THERE, 0, "dc1.orders", HERE, 31)
     again = begin(there, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
     assert strangers(there, again, here) == [(10, 12)]
@@ -145,7 +149,7 @@ def test_one_offset_before_the_first_that_came_home_is_to_be_looked_at(home: Run
     there = forward(Run(0, 0, 10), position=10)
     back = way_back(there, end=10)
     came, _ = advance(back.progress, Advance(30, 0, (home,)), 1, 0)
-    here = Here(THERE, 0, "dc1.orders", HERE, 31)
+    here = PartitionBounds(THERE, 0, "dc1.orders", HERE, 31)
     again = begin(there, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
     assert single_before(there, again, here) == single
@@ -158,7 +162,7 @@ def test_what_others_wrote_to_a_topic_made_anew_is_told_from_its_beginning(befor
     new = b"new".ljust(16)
     back = way_back(forward(Run(0, 0, 10), position=10), end=4, dc1=new)
     came, _ = advance(back.progress, Advance(12, 0, (Run(0, 4, 10), Run(10, 16, 2))), 1, 0)
-    here = Here(new, 0, "dc1.orders", HERE, 12)
+    here = PartitionBounds(new, 0, "dc1.orders", HERE, 12)
     again = begin(before, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
     assert (again.progress.position, strangers(before, again, here)) == (18, [(0, 4), (14, 16)])
@@ -175,16 +179,16 @@ def test_both_ways_it_is_one_map(gaps: list[tuple[int, int, int]]) -> None:
     progress, segments = advance(progress, Advance(source, 0, tuple(runs)), 1, 0)
     offsets = drawn(progress, segments)
     end = progress.position
-    here_now = Here(HERE, 0, "orders", THERE, end)
+    here_now = PartitionBounds(HERE, 0, "orders", THERE, end)
 
     begun = begin(None, progress, offsets, here_now, generation=1, now_ms=0)
 
     home = drawn(begun.progress, begun.segments)
     for run in runs:
         for step in range(run.records):
-            assert offsets.translate(run.source + step) == Mapped(run.destination + step, exact=True)
-            assert home.translate(run.destination + step) == Mapped(run.source + step, exact=True)
-            assert home.origin(run.source + step) == Mapped(run.destination + step, exact=True)
+            assert offsets.translate(run.source + step) == MappedOffset(run.destination + step, exact=True)
+            assert home.translate(run.destination + step) == MappedOffset(run.source + step, exact=True)
+            assert home.origin(run.source + step) == MappedOffset(run.destination + step, exact=True)
 
 
 # Lives

@@ -12,12 +12,12 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 
 from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, RouteSpec
-from runtime.driver.clusters import Clusters
+from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.group_sync import GroupSync
-from runtime.driver.duties.groups_last import LastSync
-from runtime.driver.duties.groups_reader import Reader
-from runtime.driver.flows.takeover import Shared
-from runtime.driver.leadership import Pulse
+from runtime.driver.duties.groups_last import FinalGroupSync
+from runtime.driver.duties.groups_reader import CommittedOffsetsReader
+from runtime.driver.flows.takeover import FlowContext
+from runtime.driver.leadership import Leadership
 from runtime.driver.writer import DriverWriter
 from runtime.ledger.ledger import Ledger
 from tests.runtime.slot.world import Side
@@ -29,7 +29,7 @@ async def syncing(
 ) -> AsyncIterator[GroupSync]:
     """The duty of one flow; `others` are the topology's other flows. `look` does one round."""
     async with driving(sides, flow, others, job) as (spec, shared):
-        yield GroupSync(spec, flow, shared, Reader())
+        yield GroupSync(spec, flow, shared, CommittedOffsetsReader())
 
 
 async def last_look(
@@ -38,7 +38,7 @@ async def last_look(
     """Groups translated a last time, when nobody listens any more where cluster `lost` was."""
     dead = replace(sides[lost], bootstrap="127.0.0.1:1", client={"bootstrap.servers": "127.0.0.1:1"})
     async with driving({**sides, lost: dead}, flow, others, "last") as (spec, shared):
-        return await LastSync(spec, flow, shared, set).run()
+        return await FinalGroupSync(spec, flow, shared, set).run()
 
 
 @asynccontextmanager
@@ -48,7 +48,7 @@ async def driving(
     others: Sequence[FlowSpec],
     job: str,
     writing: type[DriverWriter] = DriverWriter,
-) -> AsyncIterator[tuple[JobSpec, Shared]]:
+) -> AsyncIterator[tuple[JobSpec, FlowContext]]:
     """One life of a driver without slots; the next one of the same job fences it."""
     specs = {name: side.spec() for name, side in sides.items()}
     spec = JobSpec(
@@ -59,14 +59,14 @@ async def driving(
         flows=[flow],
         routes=[_route(one) for one in (flow, *others)],
     )
-    clusters = Clusters(spec.job, specs, {})
+    clusters = DriverClusters(spec.job, specs, {})
     try:
         destination = await clusters.cluster(flow.destination)
         writer = await writing.begin(destination, spec.job)
-        pulse = Pulse(writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0))
+        pulse = Leadership(writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0))
         yield (
             spec,
-            Shared(
+            FlowContext(
                 job=spec.job,
                 driver="driver",
                 slots=1,

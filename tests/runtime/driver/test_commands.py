@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJob
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
-from runtime.driver.commands import Commands
+from runtime.driver.commands import CommandHandler
 from runtime.kafka.errors import Disconnected
 
 SPEC = JobSpec(
@@ -28,7 +28,7 @@ class Job:
         self.stopped = 0
         self.accepted: list[AcceptLoss] = []
         self._running: asyncio.Task[None] | None = None
-        self.commands = Commands(self._stop, self.accepted.append, self._reconfigure, retry_s=0.01)
+        self.commands = CommandHandler(self._stop, self.accepted.append, self._reconfigure, retry_s=0.01)
 
     def _stop(self) -> None:
         self.stopped += 1

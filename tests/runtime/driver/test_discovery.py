@@ -4,7 +4,7 @@ import pytest
 
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec, TemplateRule
 from runtime.contract.spec.spec_routes import router_of
-from runtime.driver.topics.discovery import Found, Mirror, discover, taken_by
+from runtime.driver.topics.discovery import DiscoveredTopics, MirrorTopic, discover, taken_by
 
 SAME = {"a": "a", "b": "b"}
 
@@ -25,16 +25,16 @@ def test_what_follows(destination: dict[str, int], copied: tuple[str, ...], expe
 
 
 def test_a_mirror_that_is_gone_is_made_anew_where_losses_are_accepted():
-    assert discover({"a": "a"}, {"a": 1}, {}, {"a"}, replace_lost=True).create == (Mirror("a", "a", 1),)
+    assert discover({"a": "a"}, {"a": 1}, {}, {"a"}, replace_lost=True).create == (MirrorTopic("a", "a", 1),)
     assert "not made anew" in discover({"a": "a"}, {"a": 1}, {}, {"a"}).notes[0]
 
 
 def test_two_topics_of_one_name_are_not_mixed():
     found = discover({"a-x": "x", "b-x": "x"}, {"a-x": 1, "b-x": 1}, {}, ())
-    assert found == Found(
-        create=(Mirror("a-x", "x", 1),),
+    assert found == DiscoveredTopics(
+        create=(MirrorTopic("a-x", "x", 1),),
         grow=(),
-        copy=(Mirror("a-x", "x", 1),),
+        copy=(MirrorTopic("a-x", "x", 1),),
         notes=("b-x is not copied: a-x has the name x at the destination",),
     )
 

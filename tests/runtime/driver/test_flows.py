@@ -21,16 +21,16 @@ from runtime.contract.spec.jobspec import (
     Latest,
     SelectionSpec,
 )
-from runtime.driver.clusters import Clusters
-from runtime.driver.flows.flow import FlowWork
-from runtime.driver.flows.flows import Flows
+from runtime.driver.clusters import DriverClusters
+from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.flows import FlowManager
 from runtime.driver.slots.membership import Membership
-from runtime.driver.tasks import Tasks
+from runtime.driver.tasks import BackgroundTasks
 from runtime.driver.writer import DriverWriter
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.spec_clusters import UnknownCluster
-from runtime.ledger.ledger import Ledger, Undecided
+from runtime.ledger.ledger import Ledger, UndecidedProgress
 from tests.fakes.late_marks import LateMarks
 from tests.records import PATIENCE_S
 from tests.runtime.audit.ended import end_flow
@@ -46,13 +46,13 @@ class Life:
     """One driver's flows; nobody copies."""
 
     spec: JobSpec
-    flows: Flows
+    flows: FlowManager
     ledger: Ledger
-    tasks: Tasks
-    clusters: Clusters
+    tasks: BackgroundTasks
+    clusters: DriverClusters
 
     @property
-    def work(self) -> FlowWork:
+    def work(self) -> DriverFlow:
         (work,) = self.flows.all()
         return work
 
@@ -62,7 +62,7 @@ class Life:
         await self.flows.run_by(spec)
         await self.clusters.close_others(spec.clusters)
 
-    async def until(self, holds: Callable[[FlowWork], bool]) -> None:
+    async def until(self, holds: Callable[[DriverFlow], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not holds(self.work):
                 assert not self.tasks.failed.done(), self.tasks.failed
@@ -83,7 +83,7 @@ class Life:
         name, keys = self.work.name, self.work.partitions
         async with asyncio.timeout(PATIENCE_S):
             await self.ledger.refresh(name)
-            while any(isinstance(self.ledger.progress(key), Undecided) for key in keys):
+            while any(isinstance(self.ledger.progress(key), UndecidedProgress) for key in keys):
                 await asyncio.sleep(0.02)
                 await self.ledger.refresh(name)
         return {key.topic: one.position for key, one in self.ledger.all_progress(name).items()}
@@ -102,9 +102,9 @@ async def life(
 ) -> AsyncIterator[Life]:
     """`generations`: as the job's last heartbeat named them."""
     async with driving(sides, flow, (), "flows", writing) as (spec, shared):
-        tasks = Tasks()
+        tasks = BackgroundTasks()
         known = changed(shared, generations=generations or {})
-        flows = Flows(known, Membership(range(1)), tasks, lambda _: None)
+        flows = FlowManager(known, Membership(range(1)), tasks, lambda _: None)
         flows.begin(spec)
         try:
             yield Life(spec, flows, shared.ledger, tasks, shared.clusters)

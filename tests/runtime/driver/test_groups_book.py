@@ -1,50 +1,50 @@
 """What group sync remembers, counts and looks at again."""
 
-from runtime.contract.groups.decisions import Item
-from runtime.contract.groups.translate import At, Pending
+from runtime.contract.groups.decisions import GroupPartition
+from runtime.contract.groups.translate import PendingTranslation, TranslatedOffset
 from runtime.contract.records.checkpoint import CheckpointState as State
-from runtime.driver.duties.groups_book import Book
+from runtime.driver.duties.groups_book import GroupSyncState
 
-ITEM = Item("g", "orders", 0)
-OTHER = Item("h", "orders", 1)
+ITEM = GroupPartition("g", "orders", 0)
+OTHER = GroupPartition("h", "orders", 1)
 
 
 def test_what_was_done_is_looked_at_again_only_after_another_commit() -> None:
-    book = Book("f")
+    book = GroupSyncState("f")
     entry = book.seen(ITEM, 5, 0.0)
     assert not entry.settled
-    entry.position, entry.state = At(7), State.TRANSLATED
+    entry.position, entry.state = TranslatedOffset(7), State.TRANSLATED
     assert book.seen(ITEM, 5, 1.0).settled
     assert not book.seen(ITEM, 6, 2.0).settled
     assert book.seen(ITEM, 6, 3.0).seen_at == 2.0
 
 
 def test_a_position_in_a_merge_is_never_settled_and_what_waits_is_not_either() -> None:
-    book = Book("f")
+    book = GroupSyncState("f")
     entry = book.seen(ITEM, 5, 0.0)
-    entry.position, entry.state = At(7, settled=False), State.TRANSLATED
+    entry.position, entry.state = TranslatedOffset(7, settled=False), State.TRANSLATED
     assert not entry.settled
     for state in (State.PENDING, State.REFUSED):
-        entry.position, entry.state = At(7), state
+        entry.position, entry.state = TranslatedOffset(7), state
         assert not entry.settled
 
 
 def test_a_look_at_everything_forgets_what_was_done() -> None:
-    book = Book("f")
+    book = GroupSyncState("f")
     entry = book.seen(ITEM, 5, 0.0)
-    entry.position, entry.state = At(7), State.TRANSLATED
+    entry.position, entry.state = TranslatedOffset(7), State.TRANSLATED
     book.look_again()
     assert not entry.settled
     assert entry.position is None
 
 
 def test_numbers_are_of_now_and_counters_go_on() -> None:
-    book = Book("f")
+    book = GroupSyncState("f")
     written = book.seen(ITEM, 5, 10.0)
-    written.position, written.state = At(7, clamped=True), State.TRANSLATED
+    written.position, written.state = TranslatedOffset(7, clamped=True), State.TRANSLATED
     book.wrote(ITEM, written, clamped=True, now_s=11.5)
     waits = book.seen(OTHER, 9, 10.0)
-    waits.position, waits.state = Pending("…"), State.PENDING
+    waits.position, waits.state = PendingTranslation("…"), State.PENDING
     book.looked(100.0, 0.25, [ITEM])
     book.looked(105.0, 0.25, [])
     numbers = book.numbers()
@@ -63,7 +63,7 @@ def test_numbers_are_of_now_and_counters_go_on() -> None:
 
 
 def test_what_is_gone_from_the_source_is_not_counted() -> None:
-    book = Book("f")
+    book = GroupSyncState("f")
     for item in (ITEM, OTHER):
         book.seen(item, 5, 0.0).state = State.AHEAD
     book.looked(0.0, 0.0, [])

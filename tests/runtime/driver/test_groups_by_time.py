@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.ledger import Reach
-from runtime.audit.offsets.offsets import OffsetsAsked, group_offsets
+from runtime.audit.ledger import ClusterAccess
+from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import AtOffsets, FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import Rules
-from runtime.contract.views.groups_view import GroupSeen
-from runtime.driver.duties.groups_book import GroupNumbers
+from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.views.groups_view import GroupOffsetsView
+from runtime.driver.duties.groups_book import GroupSyncCounts
 from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
 from tests.runtime.slot.workload import LONG_AGO
 from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
@@ -55,8 +55,8 @@ def migrated(sides: dict[str, Side], fresh: Fresh) -> tuple[FlowSpec, tuple[str,
     return flow, here, there
 
 
-def look(sides: dict[str, Side], flow: FlowSpec) -> GroupNumbers:
-    async def once() -> GroupNumbers:
+def look(sides: dict[str, Side], flow: FlowSpec) -> GroupSyncCounts:
+    async def once() -> GroupSyncCounts:
         async with syncing(sides, flow) as sync:
             await sync.look()
             assert not sync.notes
@@ -69,10 +69,16 @@ def left(rows: Sequence[Row], offset: int) -> list[bytes | None]:
     return [row.value for row in rows if row.offset >= offset and row.value != b"own"]
 
 
-def told(sides: dict[str, Side], flow: FlowSpec, group: str, source: str, within_s: float = 60) -> GroupSeen:
-    route = Route(flow.name, "dc1", "dc2", Rules(tuple(flow.topics.include)), Template("copy.{topic}"))
-    reaches = Reach("dc1", source), Reach("dc2", sides["dc2"].bootstrap)
-    asked = OffsetsAsked(flow.name, group, "", Router([route]), *reaches, by_time=True, within_s=within_s)
+def told(
+    sides: dict[str, Side], flow: FlowSpec, group: str, source: str, within_s: float = 60
+) -> GroupOffsetsView:
+    route = Route(
+        flow.name, "dc1", "dc2", SelectionRules(tuple(flow.topics.include)), Template("copy.{topic}")
+    )
+    reaches = ClusterAccess("dc1", source), ClusterAccess("dc2", sides["dc2"].bootstrap)
+    asked = GroupOffsetsRequest(
+        flow.name, group, "", Router([route]), *reaches, by_time=True, within_s=within_s
+    )
     return asyncio.run(group_offsets(asked))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.driver.duties.groups_last import LastSync
+from runtime.driver.duties.groups_last import FinalGroupSync
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec
@@ -73,4 +73,4 @@ async def last(sides: dict[str, Side], flow: FlowSpec, lab: Lab) -> None:
         await shared.clusters.cluster(flow.source)
         lab.pause(f"{flow.source}:{HANGING}")
         async with asyncio.timeout(120):
-            await LastSync(job, flow, shared, set).run()
+            await FinalGroupSync(job, flow, shared, set).run()

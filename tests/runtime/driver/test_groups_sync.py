@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.ledger import Reach, WrongCluster
-from runtime.audit.offsets.offsets import OffsetsAsked, group_offsets
+from runtime.audit.ledger import ClusterAccess, UnexpectedClusterId
+from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 from runtime.contract.spec.jobspec import (
     FlowSpec,
     GroupsSpec,
@@ -20,11 +20,11 @@ from runtime.contract.spec.jobspec import (
 )
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import Rules
-from runtime.contract.views.groups_view import GroupSeen
+from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.views.groups_view import GroupOffsetsView
 from runtime.driver.duties.group_sync import GroupSync
-from runtime.driver.duties.groups_book import GroupNumbers
-from runtime.driver.duties.groups_reader import Reader, Snapshot
+from runtime.driver.duties.groups_book import GroupSyncCounts
+from runtime.driver.duties.groups_reader import CommittedOffsetsReader, CommittedOffsetsSnapshot
 from runtime.driver.writer import DriverFenced
 from tests.runtime.driver.groups_world import commit, committed, last_look, member, syncing
 from tests.runtime.slot.workload import mixed
@@ -53,10 +53,10 @@ def copied(sides: Mapping[str, Side], fresh: Fresh, flow: FlowSpec, partitions: 
 
 def look(
     sides: Mapping[str, Side], flow: FlowSpec, *others: FlowSpec, times: int = 1
-) -> tuple[GroupNumbers, GroupSync]:
+) -> tuple[GroupSyncCounts, GroupSync]:
     """What one look, or the last of several, came to."""
 
-    async def once() -> tuple[GroupNumbers, GroupSync]:
+    async def once() -> tuple[GroupSyncCounts, GroupSync]:
         async with syncing(sides, flow, *others) as sync:
             for _ in range(times):
                 await sync.look()
@@ -104,7 +104,7 @@ def test_what_is_beyond_waits_until_it_is_copied(sides: dict[str, Side], fresh: 
     sides["dc1"].write(topic, [{**row, "partition": 0} for row in numbered(10, 10)])
     commit(sides["dc1"], f"{topic}-g", {(topic, 0): 15})  # nothing on the other partition, which is empty
 
-    async def looked() -> list[GroupNumbers]:
+    async def looked() -> list[GroupSyncCounts]:
         async with syncing(sides, flow) as sync:
             await sync.look()
             before = sync.numbers()
@@ -243,8 +243,8 @@ def test_flows_of_one_source_share_what_is_read_there(sides: dict[str, Side], fr
     for group in (one, two):
         commit(sides["dc1"], group, {(topic, 0): 2})
 
-    async def read() -> list[Snapshot]:
-        reader = Reader()
+    async def read() -> list[CommittedOffsetsSnapshot]:
+        reader = CommittedOffsetsReader()
         async with await sides["dc1"].open() as cluster:
             first = await reader.read(cluster, "first", one.__eq__, 60)
             both = await reader.read(cluster, "second", two.__eq__, 60)
@@ -382,17 +382,19 @@ def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fr
     commit(sides["dc1"], f"{topic}-g", {(topic, 0): 12})
     commit(sides["dc2"], f"{topic}-g", {(there[0], 1): 0})
 
-    def told(source: Reach, within_s: float = 60) -> GroupSeen:
+    def told(source: ClusterAccess, within_s: float = 60) -> GroupOffsetsView:
         names = ("dc1", "dc2")
-        route = Route(flow.name, *names, Rules((topic,)), Template("copy.{topic}"))
-        here = Reach("dc2", sides["dc2"].bootstrap)
+        route = Route(flow.name, *names, SelectionRules((topic,)), Template("copy.{topic}"))
+        here = ClusterAccess("dc2", sides["dc2"].bootstrap)
         return asyncio.run(
             group_offsets(
-                OffsetsAsked(flow.name, f"{topic}-g", "", Router([route]), source, here, within_s=within_s)
+                GroupOffsetsRequest(
+                    flow.name, f"{topic}-g", "", Router([route]), source, here, within_s=within_s
+                )
             )
         )
 
-    alive, dead = Reach("dc1", sides["dc1"].bootstrap), Reach("dc1", "127.0.0.1:1")
+    alive, dead = ClusterAccess("dc1", sides["dc1"].bootstrap), ClusterAccess("dc1", "127.0.0.1:1")
     waiting, absent = told(alive).partitions
     assert (waiting.source, waiting.translation, waiting.committed, waiting.state) == (
         12,
@@ -409,8 +411,8 @@ def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fr
     assert "127.0.0.1:1" in seen.source_why
     assert (row.source, row.translation, row.committed, row.state) == (12, 12, 12, "translated")
     assert row.as_of_ms is not None
-    with pytest.raises(WrongCluster, match="the topology means another"):
-        told(Reach("dc1", sides["dc1"].bootstrap, id="another"))
+    with pytest.raises(UnexpectedClusterId, match="the topology means another"):
+        told(ClusterAccess("dc1", sides["dc1"].bootstrap, id="another"))
 
 
 def test_a_thousand_groups(sides: dict[str, Side], fresh: Fresh) -> None:
@@ -421,7 +423,7 @@ def test_a_thousand_groups(sides: dict[str, Side], fresh: Fresh) -> None:
     sides["dc1"].write(topic, [{**row, "partition": at % 4} for at, row in enumerate(numbered(400))])
     copied(sides, fresh, flow, 4)
 
-    async def looked() -> tuple[float, float, GroupNumbers]:
+    async def looked() -> tuple[float, float, GroupSyncCounts]:
         async with syncing(sides, flow) as sync:
             await sync.look()
             first = sync.numbers()

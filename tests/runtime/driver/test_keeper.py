@@ -16,9 +16,9 @@ from runtime.driver.application import in_thread, reason
 from runtime.driver.slots.channel import at
 from runtime.driver.slots.keeper import SlotKeeper
 from runtime.driver.slots.membership import Membership
-from runtime.driver.task import Ended, Ticket
+from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from tests.runtime.slot.world import assigned, flow_spec
 
@@ -34,8 +34,8 @@ BAD_MASTER = """An error occurred while calling None.org.apache.spark.api.java.J
 class Destination:
     """Says where the control topic ends."""
 
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
-        return {name: Topic(name, b"c" * 16, ErrorCode.NONE, False, {0: LEADER}) for name in names}
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
+        return {name: TopicMetadata(name, b"c" * 16, ErrorCode.NONE, False, {0: LEADER}) for name in names}
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         assert isinstance(request, ListOffsetsRequest)
@@ -49,12 +49,12 @@ LEADER = Partition(0, 1, 5, (1,), (1,))
 class Spark:
     """Its first task ends as `first` does; the next ones run on."""
 
-    def __init__(self, first: Callable[[], Ended]) -> None:
+    def __init__(self, first: Callable[[], SlotResult]) -> None:
         self._first = first
         self.groups: list[str] = []
         self.again = asyncio.Event()
 
-    def submit(self, group: str, ticket: Ticket) -> asyncio.Future[Ended]:
+    def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotResult]:
         self.groups.append(group)
         if len(self.groups) == 1:
             return in_thread(group, self._first)
@@ -66,8 +66,8 @@ class Pulse:
     async def still(self) -> None: ...
 
 
-def raises(error: BaseException) -> Callable[[], Ended]:
-    def work() -> Ended:
+def raises(error: BaseException) -> Callable[[], SlotResult]:
+    def work() -> SlotResult:
         raise error
 
     return work
@@ -79,12 +79,12 @@ def raises(error: BaseException) -> Callable[[], Ended]:
         (raises(ZeroDivisionError("a mistake")), "failed: ZeroDivisionError: a mistake", True),
         (raises(SystemExit(3)), "failed: SystemExit: 3", True),
         (raises(Py4JError(LOST)), f"failed: {ABORTED}", False),
-        (lambda: Ended("fenced", "47"), "fenced: 47", False),
+        (lambda: SlotResult("fenced", "47"), "fenced: 47", False),
     ],
     ids=["unforeseen", "exit", "spark", "an end"],
 )
 def test_however_a_task_ends_the_slot_is_submitted_again(
-    first: Callable[[], Ended], why: str, traced: bool, capsys: pytest.CaptureFixture[str]
+    first: Callable[[], SlotResult], why: str, traced: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def work() -> None:
         spark = Spark(first)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver.metrics import JobMetrics, Replicas, replicas
+from runtime.driver.metrics import JobMetrics, ReplicaCounts, replicas
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.protocol.metadata import Partition, Topic
-from runtime.metrics.picture import ClusterPicture, Picture
+from runtime.kafka.protocol.metadata import Partition, TopicMetadata
+from runtime.metrics.picture import ClusterSnapshot, JobSnapshot
 from tests.runtime.metrics.given import flow, partition, picture, report, running
 
 SEEN = picture(flow(), slots=[running()], reports=[report(partition())])
@@ -82,7 +82,7 @@ def test_a_port_that_is_taken_is_trouble_and_nothing_more():
 
 def test_a_picture_that_fails_stops_nothing():
     async def run() -> None:
-        def broken() -> Picture:
+        def broken() -> JobSnapshot:
             raise ValueError("surprise")
 
         metrics = JobMetrics(lambda: spec(0), broken)
@@ -108,19 +108,19 @@ def test_off_it_listens_nowhere_and_keeps_nothing():
     asyncio.run(run())
 
 
-def listing(*partitions: Partition) -> dict[str, Topic]:
-    return {"t": Topic("t", b"", ErrorCode.NONE, False, {one.index: one for one in partitions})}
+def listing(*partitions: Partition) -> dict[str, TopicMetadata]:
+    return {"t": TopicMetadata("t", b"", ErrorCode.NONE, False, {one.index: one for one in partitions})}
 
 
 def test_replicas_are_counted_from_a_listing():
     topics = listing(
         Partition(0, 1, 1, (1, 2), (1, 2)), Partition(1, 1, 1, (1, 2), (1,)), Partition(2, -1, 1, (1, 2), ())
     )
-    assert replicas(topics) == ClusterPicture(3, 2, 1)
+    assert replicas(topics) == ClusterSnapshot(3, 2, 1)
 
 
 def test_a_listing_is_counted_again_only_when_it_is_another():
-    counted, first = Replicas(), listing(Partition(0, 1, 1, (1, 2), (1,)))
-    assert counted.of({"dc2": first}) == {"dc2": ClusterPicture(1, 1, 0)}
-    assert counted.of({}) == {"dc2": ClusterPicture(1, 1, 0)}
-    assert counted.of({"dc2": listing()}) == {"dc2": ClusterPicture(0, 0, 0)}
+    counted, first = ReplicaCounts(), listing(Partition(0, 1, 1, (1, 2), (1,)))
+    assert counted.of({"dc2": first}) == {"dc2": ClusterSnapshot(1, 1, 0)}
+    assert counted.of({}) == {"dc2": ClusterSnapshot(1, 1, 0)}
+    assert counted.of({"dc2": listing()}) == {"dc2": ClusterSnapshot(0, 0, 0)}

@@ -10,7 +10,7 @@ from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec.jobspec import FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
 from runtime.contract.spec.spec_routes import router_of
 from runtime.driver.flows.promoting import PromotingFlow
-from runtime.driver.flows.takeover import Shared
+from runtime.driver.flows.takeover import FlowContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import commit, committed, driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
@@ -42,7 +42,7 @@ async def life(
         return work
 
 
-async def generation(shared: Shared, flow: str) -> Generation:
+async def generation(shared: FlowContext, flow: str) -> Generation:
     await shared.ledger.refresh(flow)
     found = shared.ledger.generation(flow)
     assert found is not None

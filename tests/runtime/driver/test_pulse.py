@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import pytest
 
 from runtime.contract.records.job_status import JobStatus
-from runtime.driver.leadership import FRESH_S, Pulse
+from runtime.driver.leadership import FRESH_S, Leadership
 from runtime.driver.writer import DriverFenced
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 
 
 class Writer:
@@ -18,7 +18,7 @@ class Writer:
         self.beats = 0
         self.answer: Exception | None = None
 
-    async def beat(self, at: TopicPartition, records: Sequence[Record]) -> None:
+    async def beat(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
         if self.answer is not None:
             raise self.answer
         self.beats += 1
@@ -29,7 +29,7 @@ class World:
         self.now = 100.0
         self.writer = Writer()
         status = JobStatus("j", "t", "d", "running", 0, 0)
-        self.pulse = Pulse(self.writer, lambda: status, lambda: self.now)
+        self.pulse = Leadership(self.writer, lambda: status, lambda: self.now)
 
     def still(self) -> None:
         asyncio.run(self.pulse.still())

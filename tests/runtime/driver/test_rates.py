@@ -2,7 +2,7 @@
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import PartitionState, PartitionStatus
-from runtime.driver.slots.rates import Rates
+from runtime.driver.slots.rates import PartitionRates
 
 KEY = PartitionKey("f", "t", 0)
 
@@ -11,8 +11,8 @@ def status(count: int) -> list[PartitionStatus]:
     return [PartitionStatus(*KEY, PartitionState.COPYING, 0, bytes=count)]
 
 
-def rates(*reports: tuple[int, int]) -> Rates:
-    made = Rates()
+def rates(*reports: tuple[int, int]) -> PartitionRates:
+    made = PartitionRates()
     for at_ms, count in reports:
         made.take(at_ms, status(count))
     return made

@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.jobspec import AtOffsets, Earliest, FlowSpec, SelectionSpec
 from runtime.contract.spec.spec_routes import router_of
-from runtime.driver.flows.flow import FlowWork
-from runtime.driver.flows.takeover import Shared
+from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.takeover import FlowContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-Holds = Callable[[FlowWork, Shared], bool]
+Holds = Callable[[DriverFlow, FlowContext], bool]
 
 
 def flow_of(fresh: Fresh, base: str) -> FlowSpec:
@@ -37,14 +37,14 @@ async def life(
     holds: Holds,
     *,
     told: Mapping[str, int] | None = None,
-    begun: Callable[[FlowWork], None] = lambda _: None,
+    begun: Callable[[DriverFlow], None] = lambda _: None,
 ) -> dict[PartitionKey, Progress]:
     """What the ledger knows when a driver dies, as soon as it holds. `told`: the generations that the
     heartbeats before it named. `begun` is done once it knows what there is to copy.
     """
     async with driving(sides, flow, (), "over") as (spec, shared):
         shared = dataclasses.replace(shared, generations=told or {})
-        work = FlowWork(flow, spec, router_of(spec), shared)
+        work = DriverFlow(flow, spec, router_of(spec), shared)
         running = asyncio.create_task(work.run())
         for wanted in (lambda: bool(work.partitions), lambda: holds(work, shared)):
             async with asyncio.timeout(PATIENCE_S):
@@ -62,7 +62,7 @@ def positions(progress: Mapping[PartitionKey, Progress]) -> dict[tuple[str, int]
     return {(key.topic, key.partition): one.position for key, one in progress.items()}
 
 
-def restarted(work: FlowWork, shared: Shared) -> bool:
+def restarted(work: DriverFlow, shared: FlowContext) -> bool:
     found = shared.ledger.generation(work.name)
     return found is not None and bool(found.restarted) == (work.spec.restart_from is not None)
 
@@ -98,12 +98,12 @@ def test_without_its_ledger_a_flow_starts_over_only_where_it_is_told_to(
     flow = replace(flow_of(fresh, base), restart_from=Earliest())
     filled(sides["dc1"], known)
 
-    def accepted(work: FlowWork) -> None:
+    def accepted(work: DriverFlow) -> None:
         work.accept_loss(work.partitions)
         if late not in {key.topic for key in work.partitions}:
             filled(sides["dc1"], late)
 
-    def all_seen(work: FlowWork, _: Shared) -> bool:
+    def all_seen(work: DriverFlow, _: FlowContext) -> bool:
         return {key.topic for key in work.partitions} == {known, late}
 
     assert asyncio.run(life(sides, flow, all_seen, told={flow.name: 3}, begun=accepted)) == {}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from runtime.driver.task import Ended, run_with_channel
+from runtime.driver.task import SlotResult, run_with_channel
 from runtime.slot import log
 from runtime.slot.slot import SlotEnd, Stopped
 
@@ -40,18 +40,18 @@ class Stopping:
 
 
 def test_a_channel_that_fails_fails_the_slot_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    async def work() -> Ended:
+    async def work() -> SlotResult:
         return await asyncio.wait_for(run_with_channel(Copying(), Broken()), 60)  # type: ignore[arg-type]
 
-    assert asyncio.run(work()) == Ended("failed", "ZeroDivisionError: a programming error")
+    assert asyncio.run(work()) == SlotResult("failed", "ZeroDivisionError: a programming error")
     (line,) = caplog.records
     assert line.getMessage() == "slot_failed"
     assert "in run\n" in str(log.fields_of(line)["traceback"])
 
 
 def test_a_slot_that_was_told_to_stop_has_stopped() -> None:
-    async def work() -> Ended:
+    async def work() -> SlotResult:
         slot = Copying()
         return await asyncio.wait_for(run_with_channel(slot, Stopping(slot)), 60)  # type: ignore[arg-type]
 
-    assert asyncio.run(work()) == Ended("stopped")
+    assert asyncio.run(work()) == SlotResult("stopped")

@@ -15,18 +15,18 @@ from runtime.contract.records.ledger import (
     encode_value,
 )
 from runtime.contract.spec import naming
-from runtime.driver.flows.failback import Opposite, read_opposite
-from runtime.ledger.records import Record
+from runtime.driver.flows.failback import OppositeFlowLedger, read_opposite
+from runtime.ledger.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
 from tests.runtime.slot.world import flow_spec
 
 FLOW = flow_spec("back", source="dc2", destination="dc1", reverse_of="there")
 
 
-def ended(partitions: int) -> list[Record]:
+def ended(partitions: int) -> list[InternalRecord]:
     """The ledger of a flow that was promoted."""
     generation = Generation(3, "job", "promoted", "driver", [], "dc1", "dc2", 1)
-    records = [Record(encode_key(GenerationKey("there")), encode_value(generation))]
+    records = [InternalRecord(encode_key(GenerationKey("there")), encode_value(generation))]
     for number in range(partitions):
         progress = first_progress(
             generation=3,
@@ -38,14 +38,14 @@ def ended(partitions: int) -> list[Record]:
             now_ms=1,
         )
         key = ProgressKey(PartitionKey("there", "orders", number))
-        records.append(Record(encode_key(key), encode_value(progress)))
+        records.append(InternalRecord(encode_key(key), encode_value(progress)))
     return records
 
 
-def read(partitions: int) -> tuple[Opposite, float]:
+def read(partitions: int) -> tuple[OppositeFlowLedger, float]:
     source = InternalTopics({naming.LEDGER: ended(partitions)})
 
-    async def work() -> tuple[Opposite, float]:
+    async def work() -> tuple[OppositeFlowLedger, float]:
         began = time.process_time()
         return await read_opposite(FLOW, "there", source), time.process_time() - began  # type: ignore[arg-type]
 

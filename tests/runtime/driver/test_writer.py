@@ -8,21 +8,21 @@ import pytest
 
 from runtime.batch import Batch
 from runtime.contract.client import settings as client
-from runtime.driver.slots.channel import Tail, at, end_of, post
+from runtime.driver.slots.channel import TopicTail, at, end_of, post
 from runtime.driver.writer import DriverFenced, DriverWriter
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
 from runtime.ledger.ledger_writer import BATCH_BYTES
-from runtime.ledger.records import Record
-from runtime.ledger.scan import Scan
+from runtime.ledger.records import InternalRecord
+from runtime.ledger.scan import InternalTopicScan
 from tests.records import create_topic
 
 pytestmark = pytest.mark.integration
 
 
-def beat(name: str) -> list[Record]:
-    return [Record(b"beat", name.encode())]
+def beat(name: str) -> list[InternalRecord]:
+    return [InternalRecord(b"beat", name.encode())]
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def topic(lab: Lab, fresh: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def at_dc2(lab: Lab) -> Callable[[Callable[[Cluster], Awaitable[None]]], None]:
+def at_dc2(lab: Lab) -> Callable[[Callable[[KafkaCluster], Awaitable[None]]], None]:
     """Runs a coroutine function with the wire's client of dc2."""
     found = lab.clusters["dc2"]
 
-    def run(work: Callable[[Cluster], Awaitable[None]]) -> None:
+    def run(work: Callable[[KafkaCluster], Awaitable[None]]) -> None:
         async def opened() -> None:
-            async with await Cluster.open(client.wire_settings(found.bootstrap, {})) as cluster:
+            async with await KafkaCluster.open(client.wire_settings(found.bootstrap, {})) as cluster:
                 await work(cluster)
 
         asyncio.run(opened())
@@ -48,9 +48,9 @@ def at_dc2(lab: Lab) -> Callable[[Callable[[Cluster], Awaitable[None]]], None]:
     return run
 
 
-async def told(cluster: Cluster, topic: str, name: str) -> bool:
+async def told(cluster: KafkaCluster, topic: str, name: str) -> bool:
     """Whether that is the newest beat; markers are written after the answer, so it may take a moment."""
-    scan = Scan(cluster, topic, 0)
+    scan = InternalTopicScan(cluster, topic, 0)
     until = time.monotonic() + 60
     while time.monotonic() < until:
         await scan.refresh()
@@ -61,7 +61,7 @@ async def told(cluster: Cluster, topic: str, name: str) -> bool:
 
 
 def test_a_replaced_driver_is_fenced(at_dc2, topic, fresh):
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: KafkaCluster) -> None:
         job = fresh("job")
         old = await DriverWriter.begin(cluster, job)
         await old.beat(at(topic), beat("old"))
@@ -79,7 +79,7 @@ def test_a_replaced_driver_is_fenced(at_dc2, topic, fresh):
 def test_a_replaced_driver_that_lost_its_connection_does_not_come_back(at_dc2, topic, fresh):
     """Simply initialising its id again would fence the one that replaced it."""
 
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: KafkaCluster) -> None:
         job = fresh("job")
         old = await DriverWriter.begin(cluster, job)
         await old.beat(at(topic), beat("old"))
@@ -94,7 +94,7 @@ def test_a_replaced_driver_that_lost_its_connection_does_not_come_back(at_dc2, t
 
 
 def test_a_driver_that_lost_an_answer_goes_on(at_dc2, topic, fresh):
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: KafkaCluster) -> None:
         writer = await DriverWriter.begin(cluster, fresh("job"))
         await writer.beat(at(topic), beat("one"))
         writer._broken = True
@@ -119,9 +119,9 @@ class Halting(DriverWriter):
 def test_what_was_half_written_when_its_task_was_cancelled_is_never_committed(at_dc2, topic, fresh):
     """An edit of a flow cancels its task, whatever that is at."""
 
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: KafkaCluster) -> None:
         writer = await Halting.begin(cluster, fresh("job"))
-        large = [Record(name, bytes(BATCH_BYTES)) for name in (b"half", b"other half")]
+        large = [InternalRecord(name, bytes(BATCH_BYTES)) for name in (b"half", b"other half")]
         writing = asyncio.create_task(writer.beat(at(topic), large))
         while writer.sent < 2:
             await asyncio.sleep(0.02)
@@ -129,7 +129,7 @@ def test_what_was_half_written_when_its_task_was_cancelled_is_never_committed(at
         await asyncio.gather(writing, return_exceptions=True)
         await writer.beat(at(topic), beat("next"))
         assert await told(cluster, topic, "next")
-        scan = Scan(cluster, topic, 0)
+        scan = InternalTopicScan(cluster, topic, 0)
         await scan.refresh()
         assert {key for key, _ in scan.fold.items()} == {b"beat"}
 
@@ -137,12 +137,12 @@ def test_what_was_half_written_when_its_task_was_cancelled_is_never_committed(at
 
 
 def test_words_arrive_in_order_from_where_the_listener_begins(at_dc2, topic):
-    async def work(cluster: Cluster) -> None:
-        await post(cluster, topic, [Record(b"w", b"before")])
-        tail = Tail(cluster, topic, await end_of(cluster, topic))
+    async def work(cluster: KafkaCluster) -> None:
+        await post(cluster, topic, [InternalRecord(b"w", b"before")])
+        tail = TopicTail(cluster, topic, await end_of(cluster, topic))
         listening = asyncio.create_task(tail.read())
         for number in range(3):
-            await post(cluster, topic, [Record(b"w", b"%d" % number)])
+            await post(cluster, topic, [InternalRecord(b"w", b"%d" % number)])
         heard = await listening
         while len(heard) < 3:
             heard += await tail.read()

@@ -10,19 +10,19 @@ from typing import Any, TypeVar
 import uvloop
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from runtime.batch import Batch, Where, records, stamp, walk
+from runtime.batch import Batch, PartitionLocation, records, stamp, walk
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import WireSettings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.fetch.session import FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.kafka.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest
 from runtime.kafka.protocol.transactions import ProducerIdentity
-from runtime.lab.cluster import Cluster as LabCluster
+from runtime.lab.cluster import LabKafkaCluster as LabCluster
 
 T = TypeVar("T")
-HERE = Where("t", 0)
+HERE = PartitionLocation("t", 0)
 NEVER_LONGER_S = 600.0
 NOW = int(time.time() * 1000)  # brokers delete what is older than their retention within seconds
 
@@ -51,7 +51,7 @@ def transactional(identity: ProducerIdentity, sequence: int, *values: bytes) -> 
 
 
 async def produce(
-    cluster: Cluster, topic: str, partition: int, *pieces: Any, transactional_id: str | None = None
+    cluster: KafkaCluster, topic: str, partition: int, *pieces: Any, transactional_id: str | None = None
 ) -> ProducedPartition:
     """One batch in its pieces to the partition's leader, with its answer whatever it is."""
     known = (await cluster.topics([topic]))[topic].partitions[partition]
@@ -69,7 +69,7 @@ NOT_YET = (
 )
 
 
-async def accepted(cluster: Cluster, topic: str, partition: int, *pieces: Any, **more: Any) -> int:
+async def accepted(cluster: KafkaCluster, topic: str, partition: int, *pieces: Any, **more: Any) -> int:
     """The base offset."""
     while True:
         answered = await produce(cluster, topic, partition, *pieces, **more)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.client.values import WireSettings
-from runtime.kafka.cluster import ATTEMPT_S, Cluster
+from runtime.kafka.cluster import ATTEMPT_S, KafkaCluster
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
 from runtime.kafka.hedge import AT_ONCE, SILENCE_S, first_answer
 from runtime.kafka.protocol.fields import Writer
@@ -181,7 +181,7 @@ def test_a_broker_that_hangs_is_asked_last_from_then_on() -> None:
     async def work(settings: WireSettings) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        async with await Cluster.open(settings) as cluster:
+        async with await KafkaCluster.open(settings) as cluster:
             assert cluster.brokers.keys() == {1, 2}  # by the other one, whichever address came first
             assert SILENCE_S <= loop.time() - began < ATTEMPT_S
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import EpochEnd, FetchFrom, Isolation
@@ -42,7 +42,7 @@ def test_the_cluster_its_brokers_and_topics_are_known(lab: Lab, fresh: Fresh) ->
     create_topic(dc1.client, topic, partitions=3)
 
     async def look() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             assert cluster.cluster_id == dc1.cluster_id
             assert f"{cluster.brokers[1].host}:{cluster.brokers[1].port}" == dc1.bootstrap
             found = await cluster.topics([topic, "no-such-topic"])
@@ -63,7 +63,7 @@ def test_a_recreated_topic_has_another_id_and_the_old_one_is_not_fetched(lab: La
     create_topic(dc1.client, topic)
 
     async def look() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             before = (await cluster.topics([topic]))[topic]
             session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
             session.want(before.id, 0, FetchFrom(0))
@@ -91,7 +91,7 @@ def test_positions_are_answered_for_each_partition(lab: Lab, fresh: Fresh) -> No
     first, second, third = (TopicPartition(topic, index) for index in range(3))
 
     async def look() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             assert await accepted(cluster, topic, 0, batch(b"1", b"2", b"3")) == 0
             assert await accepted(cluster, topic, 0, batch(b"4")) == 3
             ends = await list_offsets(cluster, dict.fromkeys((first, second, third), LATEST))
@@ -122,7 +122,7 @@ def test_a_group_that_nobody_is_in_is_committed_and_read(lab: Lab, fresh: Fresh)
     here, nowhere = TopicPartition(topic, 0), TopicPartition("no-such-topic", 0)
 
     async def look() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             assert await offset_commit(cluster, group, {here: 17}) == {here: ErrorCode.NONE}
             assert await offset_fetch(cluster, group) == {here: CommittedOffset(17, -1, "")}
             assert await offset_fetch(cluster, group, [nowhere]) == {nowhere: CommittedOffset(-1, -1, "")}
@@ -139,7 +139,7 @@ def test_batches_go_out_in_pieces_and_come_in_as_they_were(lab: Lab, fresh: Fres
     large = bytes(range(256)) * 40_000
 
     async def copy() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             for values_ in ([b"small", b""], [large], [b"last"]):
                 data = memoryview(batch(*values_))
                 await accepted(cluster, topic, 0, data[:61], data[61:])
@@ -164,7 +164,7 @@ def test_what_a_broker_refuses_is_said_for_each_partition(lab: Lab, fresh: Fresh
     create_topic(dc1.client, compacted, config={"cleanup.policy": "compact"})
 
     async def ask() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             too_large = await produce(cluster, topic, 0, batch(b"x" * 2000))
             assert too_large.error is ErrorCode.MESSAGE_TOO_LARGE
             no_key = await produce(cluster, compacted, 0, batch(b"x"))
@@ -184,7 +184,7 @@ def test_a_thousand_partitions_in_one_session(lab: Lab, fresh: Fresh) -> None:
     create_topic(dc1.client, topic, partitions=1000)
 
     async def watch() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             await accepted(cluster, topic, 777, batch(b"old"))  # from now on the broker leads it
             known = (await cluster.topics([topic]))[topic]
             session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=20_000))
@@ -217,7 +217,7 @@ def test_a_position_outside_the_log_is_an_error_of_its_partition(lab: Lab, fresh
     write(dc1.client, topic, [b"x"] * 10)
 
     async def look() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             known = (await cluster.topics([topic]))[topic]
             session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
             session.want(known.id, 0, FetchFrom(1000))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import ConnectionFailure, Disconnected, TimedOut, WireError
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
@@ -17,7 +17,7 @@ from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries.partitions import list_offsets
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.ledger.ledger_writer import send
-from runtime.ledger.records import Record, build, plain
+from runtime.ledger.records import InternalRecord, build, plain
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import create_topic, read
@@ -44,7 +44,7 @@ async def fetch_for_ever(session: FetchSession) -> None:
         await session.fetch()
 
 
-async def elected(cluster: Cluster, topic: str, not_by: int) -> int:
+async def elected(cluster: KafkaCluster, topic: str, not_by: int) -> int:
     """The leader, once it is another."""
     while True:
         leader = (await cluster.topics([topic], fresh=True))[topic].partitions[0].leader
@@ -62,7 +62,7 @@ def test_a_leader_dies_and_another_takes_over(own_lab: MakeLab, fresh: Fresh) ->
     here = TopicPartition(topic, 0)
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1, **SOON)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1, **SOON)) as cluster:
             assert await accepted(cluster, topic, 0, batch(b"before")) == 0
             identity = await init_producer_id(cluster, me, 60_000)
             coordinator = await cluster.coordinator(CoordinatorKind.TRANSACTION, me)
@@ -113,7 +113,7 @@ def test_a_leader_that_gave_up_its_role_says_who_leads(own_lab: MakeLab, fresh: 
     create_topic(dc1.client, topic, replication=3)
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1, **SOON)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1, **SOON)) as cluster:
             await accepted(cluster, topic, 0, batch(b"x"))
             known = (await cluster.topics([topic]))[topic]
             old = known.partitions[0].leader
@@ -138,12 +138,12 @@ def test_a_leader_that_gave_up_its_role_says_who_leads(own_lab: MakeLab, fresh: 
     run(work())
 
 
-async def sent(cluster: Cluster, at: TopicPartition) -> int:
+async def sent(cluster: KafkaCluster, at: TopicPartition) -> int:
     """Tries for a minute, which is less than what is believed of a topic lasts."""
     async with asyncio.timeout(60):
         while True:
             try:
-                return await send(cluster, at, plain(build([Record(b"k", b"x")], NOW)))
+                return await send(cluster, at, plain(build([InternalRecord(b"k", b"x")], NOW)))
             except WireError:
                 await asyncio.sleep(0.1)
 
@@ -157,7 +157,7 @@ def test_who_writes_to_a_leader_of_before_finds_the_new_one(own_lab: MakeLab, fr
     at = TopicPartition(topic, 0)
 
     async def work() -> None:
-        opened = [await Cluster.open(settings_of(dc1, **SOON)) for _ in range(3)]
+        opened = [await KafkaCluster.open(settings_of(dc1, **SOON)) for _ in range(3)]
         to_the_dead, to_the_follower, other = opened
         try:
             old = (await other.topics([topic]))[topic].partitions[0].leader
@@ -183,7 +183,7 @@ def test_a_broker_that_hangs_is_a_timeout_and_others_answer(own_lab: MakeLab, fr
     here = TopicPartition(topic, 0)
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1, **SOON)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1, **SOON)) as cluster:
             await accepted(cluster, topic, 0, batch(b"x"))
             await cluster.connection(1, "fetch")
             await asyncio.to_thread(lab.pause, "dc1")
@@ -216,7 +216,7 @@ def test_a_cluster_that_is_away_comes_back_by_itself(own_lab: MakeLab, fresh: Fr
     create_topic(dc1.client, topic)
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1, **SOON)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1, **SOON)) as cluster:
             await accepted(cluster, topic, 0, batch(b"1"))
             await asyncio.to_thread(lab.kill, "dc1")
             for _ in range(3):
@@ -249,7 +249,7 @@ def test_a_client_over_its_quota_is_slowed_and_loses_nothing(own_lab: MakeLab, f
     )
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             began = asyncio.get_running_loop().time()
             for number in range(8):
                 assert await accepted(cluster, topic, 0, batch(b"x" * 100_000)) == number

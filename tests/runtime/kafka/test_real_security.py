@@ -12,7 +12,7 @@ import pytest
 
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import SecurityProtocol, Tls, TokenCommand, WireSettings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, Malformed, Unsupported, WireError
 from runtime.lab.lab import Lab
@@ -30,7 +30,7 @@ BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 async def opens(settings: WireSettings) -> str:
-    async with await Cluster.open(settings) as cluster:
+    async with await KafkaCluster.open(settings) as cluster:
         return cluster.cluster_id
 
 
@@ -46,7 +46,7 @@ def test_scram_reads_and_writes(lab_sasl: Lab, fresh: Fresh) -> None:
     create_topic(dc1.client, topic)
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             await accepted(cluster, topic, 0, batch(b"x"))
 
     run(work())
@@ -75,7 +75,7 @@ def test_what_a_principal_may_not_see_is_an_error_of_the_topic(lab_sasl: Lab, fr
     client = {key: str(value) for key, value in dc1.client_of("app").items() if key != "bootstrap.servers"}
 
     async def look() -> None:
-        async with await Cluster.open(wire_settings(dc1.bootstrap, client)) as cluster:
+        async with await KafkaCluster.open(wire_settings(dc1.bootstrap, client)) as cluster:
             found = (await cluster.topics([topic]))[topic]
             assert found.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -96,7 +96,7 @@ def test_mutual_tls_reads_and_writes_from_files_and_from_text(lab_tls: Lab, fres
 
     async def work() -> None:
         for number, tls in enumerate((files.tls, text)):
-            async with await Cluster.open(replace(files, tls=tls)) as cluster:
+            async with await KafkaCluster.open(replace(files, tls=tls)) as cluster:
                 large = b"%d" % number * 500_000
                 assert await accepted(cluster, topic, 0, batch(large)) == number
 
@@ -158,7 +158,7 @@ def test_every_mechanism_and_a_session_that_ends(own_lab: MakeLab, fresh: Fresh)
     refused(by_command("echo hush"), AuthenticationFailed, "invalid_token")
 
     async def outlive() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             used: set[object] = set()
             count = 0
             while len(used) < 3:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
@@ -40,7 +40,7 @@ def test_committed_is_read_and_aborted_is_told_apart(lab: Lab, fresh: Fresh) -> 
     create_topic(dc1.client, topic)
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             one = await init_producer_id(cluster, me, 60_000)
             await add_partitions(cluster, me, one, [(topic, 0)])
             data = transactional(one, 0, b"dropped 1", b"dropped 2")
@@ -73,7 +73,7 @@ def test_an_open_transaction_holds_back_readers_and_is_named(lab: Lab, fresh: Fr
     here = TopicPartition(topic, 0)
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             identity = await init_producer_id(cluster, me, 60_000)
             await add_partitions(cluster, me, identity, [(topic, 0)])
             await accepted(cluster, topic, 0, batch(b"before"))
@@ -106,7 +106,7 @@ def test_whoever_initialises_later_fences_whoever_came_before(lab: Lab, fresh: F
     create_topic(dc1.client, topic)
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             old = await init_producer_id(cluster, me, 60_000)
             await add_partitions(cluster, me, old, [(topic, 0)])
             await accepted(cluster, topic, 0, *transactional(old, 0, b"old"), transactional_id=me)
@@ -133,7 +133,7 @@ def test_one_transaction_right_after_another_waits_for_the_markers(lab: Lab, fre
     create_topic(dc1.client, topic, partitions=3)
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             identity = await init_producer_id(cluster, me, 60_000)
             for sequence in range(20):
                 await add_partitions(cluster, me, identity, [(topic, index) for index in range(3)])
@@ -153,7 +153,7 @@ def test_what_can_never_work_is_told_with_the_partition(lab: Lab, fresh: Fresh) 
     me = fresh("tx")
 
     async def work() -> None:
-        async with await Cluster.open(settings_of(dc1)) as cluster:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             with pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
                 await init_producer_id(cluster, me, 1 << 30)
             identity = await init_producer_id(cluster, me, 60_000)

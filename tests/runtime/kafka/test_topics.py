@@ -7,14 +7,14 @@ from dataclasses import replace
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.fields import NO_TOPIC_ID
-from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.topics import TopicCache
 
 A, B = b"A" * 16, b"B" * 16
-ORDERS = Topic("orders", A, ErrorCode.NONE, False, {0: Partition(0, 1, 5, (1, 2), (1, 2))})
+ORDERS = TopicMetadata("orders", A, ErrorCode.NONE, False, {0: Partition(0, 1, 5, (1, 2), (1, 2))})
 
 
-def cache(*topics: Topic) -> TopicCache:
+def cache(*topics: TopicMetadata) -> TopicCache:
     made = TopicCache(max_age_s=300)
     made.store(topics, now=1000)
     return made
@@ -47,14 +47,14 @@ def test_a_leader_that_was_deposed_is_not_believed() -> None:
 
 
 def test_what_has_an_error_or_no_leader_is_asked_for_again() -> None:
-    gone = Topic("gone", NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {})
+    gone = TopicMetadata("gone", NO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {})
     headless = replace(ORDERS, name="headless", id=B, partitions={0: Partition(0, -1, 6, (1,), ())})
 
     assert cache(gone, headless).stale(["gone", "headless"], now=1000) == ["gone", "headless"]
 
 
 def test_an_id_that_the_cluster_does_not_know_any_more_is_forgotten() -> None:
-    known = cache(ORDERS, Topic("", A, ErrorCode.UNKNOWN_TOPIC_ID, False, {}))
+    known = cache(ORDERS, TopicMetadata("", A, ErrorCode.UNKNOWN_TOPIC_ID, False, {}))
 
     assert known.by_id(A) is known.by_name("orders") is None
 

@@ -11,7 +11,7 @@ import pytest
 from planner.cli.app import run
 from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec
+from runtime.lab.spec import LabClusterSpec
 from tests.commands import begin, repl
 from tests.labs import spec
 from tests.records import wait_for
@@ -138,13 +138,13 @@ class TestWithJava:
     def test_taken_port_names_its_holder(self, tmp_path: Path, listener: socket.socket) -> None:
         port = listener.getsockname()[1]
         with pytest.raises(LabError, match=rf"127.0.0.1:{port} is taken by process {os.getpid()} \(.*python"):
-            Lab(tmp_path / "lab").up([ClusterSpec("dc1", port=port)])
+            Lab(tmp_path / "lab").up([LabClusterSpec("dc1", port=port)])
         assert not processes_of(tmp_path)
 
     def test_a_port_of_another_lab_names_that_lab(self, tmp_path: Path, lab: Lab) -> None:
         port = lab.clusters["dc1"].nodes[0].port
         with pytest.raises(LabError, match=f"a broker of the lab in {lab.home}.*--ports auto"):
-            Lab(tmp_path / "lab").up([ClusterSpec("dc1", port=port)])
+            Lab(tmp_path / "lab").up([LabClusterSpec("dc1", port=port)])
 
     def test_two_at_once(self, tmp_path: Path) -> None:
         home = tmp_path / "lab"

@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 from runtime.lab.brokers import processes
 from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab
-from runtime.lab.spec import ClusterSpec, Listener
-from runtime.lab.status import State
+from runtime.lab.spec import LabClusterSpec, Listener
+from runtime.lab.status import LabState
 from tests.conftest import MakeLab
 from tests.labs import JVM, WITH_PARENT, spec
 from tests.records import create_topic, read, wait_for, write
@@ -28,11 +28,11 @@ def test_both_clusters_answer_with_their_own_id(mode: str, request: pytest.Fixtu
     assert len({cluster.cluster_id for cluster in lab.clusters.values()}) == 2
 
 
-def clusters(lab: Lab) -> list[State]:
+def clusters(lab: Lab) -> list[LabState]:
     return [cluster.state for cluster in lab.status().clusters]
 
 
-def await_states(lab: Lab, *wanted: State) -> None:
+def await_states(lab: Lab, *wanted: LabState) -> None:
     """Of its clusters. A broker that has much to do may answer too late for once."""
     wait_for(lambda: clusters(lab) == list(wanted), about=lambda: clusters(lab))
 
@@ -52,13 +52,13 @@ def test_three_brokers_lose_one_and_go_on(own_lab: MakeLab, fresh: Callable[[str
 
     wait_for(lambda: leaders() == {1, 2, 3})
     lab.kill("dc1:2")
-    up, down = State.UP, State.DOWN
+    up, down = LabState.UP, LabState.DOWN
     wait_for(lambda: [broker.state for broker in lab.status().clusters[0].brokers] == [up, down, up])
-    await_states(lab, State.PARTLY)
+    await_states(lab, LabState.PARTLY)
     wait_for(lambda: leaders() <= {1, 3})
     write(client, topic, [b"%d" % number for number in range(100)])
     lab.start("dc1:2")
-    await_states(lab, State.UP)
+    await_states(lab, LabState.UP)
     assert len(read(client, topic)) == 100
     lab.down()
     assert not processes.find(lab.clusters.values())
@@ -76,9 +76,9 @@ def test_a_whole_story(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
     assert {key: process.pid for key, process in processes.find(before.values()).items()} == pids
 
     lab.pause("dc2")
-    await_states(lab, State.UP, State.PAUSED)
+    await_states(lab, LabState.UP, LabState.PAUSED)
     lab.down()
-    assert clusters(lab) == [State.DOWN, State.DOWN]
+    assert clusters(lab) == [LabState.DOWN, LabState.DOWN]
     with pytest.raises(LabError, match="dc1 does not run — repl lab start dc1"):
         lab.pause("dc1")
 
@@ -93,7 +93,7 @@ def test_a_whole_story(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
 def test_a_third_cluster_joins_a_lab_and_a_broker_at_rest_takes_less_than_450_mb(own_lab: MakeLab) -> None:
     lab = own_lab(spec("dc1"))
     lab.up([spec("dc3")])
-    await_states(lab, State.UP, State.UP)
+    await_states(lab, LabState.UP, LabState.UP)
     status = lab.status().clusters
     assert [cluster.name for cluster in status] == ["dc1", "dc3"]
     assert all(0 < cluster.memory_bytes < 450_000_000 for cluster in status), status
@@ -101,7 +101,7 @@ def test_a_third_cluster_joins_a_lab_and_a_broker_at_rest_takes_less_than_450_mb
 
 def test_a_further_listener_tells_its_clients_another_address(own_lab: MakeLab) -> None:
     elsewhere = Listener("LINK", {1: "127.0.0.1:1"})
-    lab = own_lab(ClusterSpec("dc1", listeners=(elsewhere,), jvm=JVM, prefix=WITH_PARENT))
+    lab = own_lab(LabClusterSpec("dc1", listeners=(elsewhere,), jvm=JVM, prefix=WITH_PARENT))
     cluster = lab.clusters["dc1"]
 
     def told(bootstrap: str) -> str:

@@ -17,14 +17,14 @@ import pytest
 
 from runtime.lab.errors import LabError
 from runtime.lab.kit import jars
-from runtime.lab.kit.ivy import SETTINGS, Dependency, Request
+from runtime.lab.kit.ivy import SETTINGS, IvyDependency, IvyRequest
 from runtime.lab.kit.java import find_java
 from tests.commands import begin, environment, repl
 from tests.records import wait_for
 
 pytestmark = pytest.mark.integration
 
-THING = Request("thing-1.0", (Dependency("org.example", "thing", "1.0", transitive=True),), count=2)
+THING = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
 FETCH = """
 from runtime.lab import jars
 from runtime.lab.kit.ivy import Dependency, Request

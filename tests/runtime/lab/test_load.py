@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from runtime.lab.errors import LabError
-from runtime.lab.load import KEYS, Load, Outages, targets_of
+from runtime.lab.load import KEYS, LoadGenerator, OutageReporter, targets_of
 from tests.labs import spec
 from tests.records import PATIENCE_S, create_topic, read, wait_for
 
@@ -24,7 +24,7 @@ def test_numbered_records_arrive_at_both(lab, fresh):
     for cluster in ("dc1", "dc2"):
         create_topic(lab.clusters[cluster].client, topic, 1)
     targets = targets_of([f"dc1:{topic}", f"dc2:{topic}"])
-    Load(lab, targets, rate=200.0).run(seconds=0.5)
+    LoadGenerator(lab, targets, rate=200.0).run(seconds=0.5)
     for target in targets:
         records = read(lab.clusters[target.cluster].client, topic)
         values = [json.loads(record.value or b"") for record in records]
@@ -38,14 +38,14 @@ def test_numbered_records_arrive_at_both(lab, fresh):
 @pytest.mark.integration
 def test_what_is_not_there_is_said(lab):
     with pytest.raises(LabError, match="no cluster 'dc9'"):
-        Load(lab, targets_of(["dc9:a"]), rate=1.0)
+        LoadGenerator(lab, targets_of(["dc9:a"]), rate=1.0)
     with pytest.raises(LabError, match="no topic 'nowhere'"):
-        Load(lab, targets_of(["dc1:nowhere"]), rate=1.0)
+        LoadGenerator(lab, targets_of(["dc1:nowhere"]), rate=1.0)
 
 
 def test_an_outage_is_reported_once_at_its_begin_and_once_at_its_end():
     lines: list[str] = []
-    outages = Outages(lines.append)
+    outages = OutageReporter(lines.append)
     down = KafkaError(KafkaError._ALL_BROKERS_DOWN)
     for _ in range(3):
         outages.failed("dc1", down)
@@ -67,7 +67,7 @@ def test_a_killed_cluster_costs_two_lines_and_no_record(own_lab, capfd):
         lines.append(line)
         down.set()
 
-    writing = Load(lab, targets, rate=50.0, report=report)
+    writing = LoadGenerator(lab, targets, rate=50.0, report=report)
 
     def write() -> None:
         while not stop.is_set():

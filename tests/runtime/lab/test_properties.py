@@ -5,20 +5,22 @@ from pathlib import Path
 import pytest
 
 from runtime.lab.brokers.properties import render, server_properties
-from runtime.lab.cluster import Cluster
-from runtime.lab.spec import ClusterSpec, Listener, Node, Security
+from runtime.lab.cluster import LabKafkaCluster
+from runtime.lab.spec import BrokerPorts, LabClusterSpec, Listener, Security
 
 PASSWORDS = {"admin": "a-secret", "controller": "c-secret"}
 
 
-def cluster(brokers: int = 1, **more: object) -> Cluster:
-    spec = ClusterSpec("dc1", brokers=brokers, port=1000, **more)  # type: ignore[arg-type]
+def cluster(brokers: int = 1, **more: object) -> LabKafkaCluster:
+    spec = LabClusterSpec("dc1", brokers=brokers, port=1000, **more)  # type: ignore[arg-type]
     ports = {one.name: 3000 for one in spec.listeners}
-    nodes = tuple(Node(number, 1000 + number, 2000 + number, ports) for number in range(1, brokers + 1))
-    return Cluster(spec, "an-id", nodes, Path("/lab/dc1"))
+    nodes = tuple(
+        BrokerPorts(number, 1000 + number, 2000 + number, ports) for number in range(1, brokers + 1)
+    )
+    return LabKafkaCluster(spec, "an-id", nodes, Path("/lab/dc1"))
 
 
-def properties(of: Cluster, node: int = 1) -> dict[str, str]:
+def properties(of: LabKafkaCluster, node: int = 1) -> dict[str, str]:
     return server_properties(of, of.node(node), PASSWORDS)
 
 

@@ -15,14 +15,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.lab import Lab
 from tests.records import create_topic, read, wait_for, write
 
 pytestmark = pytest.mark.integration
 
 
-def allow(cluster: Cluster, user: str, operation: AclOperation, topic: str) -> None:
+def allow(cluster: LabKafkaCluster, user: str, operation: AclOperation, topic: str) -> None:
     rule = AclBinding(
         ResourceType.TOPIC,
         topic,
@@ -36,7 +36,7 @@ def allow(cluster: Cluster, user: str, operation: AclOperation, topic: str) -> N
     admin.create_acls([rule])[rule].result(timeout=60)
 
 
-def sees(cluster: Cluster, user: str, topic: str) -> bool:
+def sees(cluster: LabKafkaCluster, user: str, topic: str) -> bool:
     admin = AdminClient(cluster.client_of(user))
     found = admin.list_topics(topic, timeout=60).topics[topic]
     return found.error is None

@@ -9,40 +9,40 @@ import pytest
 
 from runtime.lab.brokers.ports import assign, require_free
 from runtime.lab.brokers.storage import new_id
-from runtime.lab.cluster import Cluster
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.create import load_all, require_same
 from runtime.lab.errors import LabError
-from runtime.lab.kit.ivy import Request, explained
-from runtime.lab.spec import ClusterSpec, Listener, Record, Security, default_ports
+from runtime.lab.kit.ivy import IvyRequest, explained
+from runtime.lab.spec import LabClusterSpec, Listener, Security, StoredLabCluster, default_ports
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a b", "dc1:2"])
 def test_names_that_are_refused(name: str) -> None:
     with pytest.raises(LabError, match="is not a name for a cluster"):
-        ClusterSpec(name)
+        LabClusterSpec(name)
 
 
 @pytest.mark.parametrize("brokers", [0, 10])
 def test_brokers_that_are_refused(brokers: int) -> None:
     with pytest.raises(LabError, match="choose 1 to 9"):
-        ClusterSpec("dc1", brokers=brokers)
+        LabClusterSpec("dc1", brokers=brokers)
 
 
 @pytest.mark.parametrize("name", ["CLIENT", "CONTROLLER", "link", ""])
 def test_listeners_that_are_refused(name: str) -> None:
     with pytest.raises(LabError, match="is not a name for a listener"):
-        ClusterSpec("dc1", listeners=(Listener(name, {1: "a:1"}),))
+        LabClusterSpec("dc1", listeners=(Listener(name, {1: "a:1"}),))
 
 
 def test_fixed_ports_follow_the_first() -> None:
-    nodes = assign(ClusterSpec("dc1", brokers=3, port=19092, listeners=(Listener("LINK", {}),)))
+    nodes = assign(LabClusterSpec("dc1", brokers=3, port=19092, listeners=(Listener("LINK", {}),)))
     assert [node.port for node in nodes] == [19092, 19093, 19094]
     assert [node.controller_port for node in nodes] == [19192, 19193, 19194]
     assert [node.listener_ports for node in nodes] == [{"LINK": 19292}, {"LINK": 19293}, {"LINK": 19294}]
 
 
 def test_free_ports_are_free_and_differ() -> None:
-    nodes = assign(ClusterSpec("dc1", brokers=9))
+    nodes = assign(LabClusterSpec("dc1", brokers=9))
     chosen = [port for node in nodes for port in (node.port, node.controller_port)]
     assert len(set(chosen)) == 18
     for port in chosen:
@@ -57,15 +57,15 @@ def test_default_ports_pass_over_taken_ones() -> None:
 
 def test_a_host_that_is_not_here_is_named() -> None:
     with pytest.raises(LabError, match=r"203.0.113.1:19092 cannot be listened on: Cannot assign"):
-        require_free(ClusterSpec("dc1", host="203.0.113.1"), 19092)
+        require_free(LabClusterSpec("dc1", host="203.0.113.1"), 19092)
 
 
 def test_behind_a_prefix_a_host_may_be_elsewhere() -> None:
-    require_free(ClusterSpec("dc1", host="203.0.113.1", prefix=("ip", "netns", "exec", "dc1")), 19092)
+    require_free(LabClusterSpec("dc1", host="203.0.113.1", prefix=("ip", "netns", "exec", "dc1")), 19092)
 
 
 def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
-    spec = ClusterSpec(
+    spec = LabClusterSpec(
         "dc1",
         2,
         Security.TLS,
@@ -79,8 +79,8 @@ def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
     nodes = assign(replace(spec, prefix=("elsewhere",)))
     folder = tmp_path / "dc1"
     folder.mkdir()
-    (folder / "cluster.json").write_bytes(msgspec.json.encode(Record(spec, "an-id", nodes)))
-    assert load_all(tmp_path) == {"dc1": Cluster(spec, "an-id", nodes, folder)}
+    (folder / "cluster.json").write_bytes(msgspec.json.encode(StoredLabCluster(spec, "an-id", nodes)))
+    assert load_all(tmp_path) == {"dc1": LabKafkaCluster(spec, "an-id", nodes, folder)}
 
 
 def test_a_record_of_another_version_is_one_sentence(tmp_path: Path) -> None:
@@ -91,12 +91,12 @@ def test_a_record_of_another_version_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_every_difference_is_named(tmp_path: Path) -> None:
-    cluster = Cluster(ClusterSpec("dc1", port=19092), "an-id", (), tmp_path)
-    require_same(cluster, ClusterSpec("dc1"))  # no port asked for: it keeps its own
+    cluster = LabKafkaCluster(LabClusterSpec("dc1", port=19092), "an-id", (), tmp_path)
+    require_same(cluster, LabClusterSpec("dc1"))  # no port asked for: it keeps its own
     with pytest.raises(
         LabError, match="with brokers 1, not 3; security plain, not tls — repl lab down --purge"
     ):
-        require_same(cluster, ClusterSpec("dc1", brokers=3, security=Security.TLS))
+        require_same(cluster, LabClusterSpec("dc1", brokers=3, security=Security.TLS))
 
 
 def test_ids_never_look_like_options() -> None:
@@ -121,4 +121,4 @@ def test_ids_never_look_like_options() -> None:
     ],
 )
 def test_ivys_words_become_one_sentence(said: str, sentence: str) -> None:
-    assert sentence in str(explained(Request("thing", (), 1), ["", said]))
+    assert sentence in str(explained(IvyRequest("thing", (), 1), ["", said]))

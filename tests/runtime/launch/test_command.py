@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.launch.command import check_secret, properties_file, spark_home, submission
-from runtime.launch.folder import Folder
+from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import LaunchError
 from tests.runtime.launch.specs import spec_of
 
@@ -15,7 +15,7 @@ SPARK = Path("/opt/spark")
 
 
 def test_local(tmp_path: Path):
-    folder = Folder(tmp_path, "dc2")
+    folder = JobFolder(tmp_path, "dc2")
     found = submission(spec_of(conf={"spark.ui.enabled": "true"}), folder, SPARK)
     assert found.command[:3] == ("/opt/spark/bin/spark-submit", "--master", "local[2]")
     assert found.command[3:5] == ("--properties-file", str(folder.properties))
@@ -28,7 +28,7 @@ def test_local(tmp_path: Path):
 
 def test_the_topologys_java_options_come_after_ours(tmp_path: Path):
     spec = spec_of(conf={"spark.driver.extraJavaOptions": "-Xss1m"})
-    options = submission(spec, Folder(tmp_path, "dc2"), SPARK).properties["spark.driver.extraJavaOptions"]
+    options = submission(spec, JobFolder(tmp_path, "dc2"), SPARK).properties["spark.driver.extraJavaOptions"]
     assert options.index("-Xss512k") < options.index("-Xss1m")
 
 
@@ -36,7 +36,7 @@ def test_standalone(tmp_path: Path):
     spec = spec_of(
         launcher="standalone", master="spark://h:7077", slots=3, options={"python": "./env/bin/python"}
     )
-    found = submission(spec, Folder(tmp_path, "dc2"), SPARK)
+    found = submission(spec, JobFolder(tmp_path, "dc2"), SPARK)
     assert "--py-files" in found.command
     assert found.packaged
     assert found.variables["PYSPARK_PYTHON"] == "./env/bin/python"
@@ -46,7 +46,7 @@ def test_standalone(tmp_path: Path):
 
 @pytest.mark.parametrize("launcher", ["local", "standalone", "yarn"])
 def test_sparks_processes_authenticate_each_other_unless_the_topology_says_no(tmp_path: Path, launcher: str):
-    folder = Folder(tmp_path, "dc2")
+    folder = JobFolder(tmp_path, "dc2")
     found = submission(spec_of(launcher=launcher), folder, SPARK).properties
     assert found["spark.authenticate"] == "true"
     assert found["spark.network.crypto.enabled"] == "true"
@@ -69,7 +69,7 @@ def test_sparks_processes_authenticate_each_other_unless_the_topology_says_no(tm
     ],
 )
 def test_what_sparks_ui_shows_leaves_out_what_may_hold_a_secret(tmp_path: Path, key: str):
-    pattern = submission(spec_of(), Folder(tmp_path, "dc2"), SPARK).properties["spark.redaction.regex"]
+    pattern = submission(spec_of(), JobFolder(tmp_path, "dc2"), SPARK).properties["spark.redaction.regex"]
     assert re.search(pattern, key)
     assert not re.search(pattern, "spark.executor.cores")
 
@@ -98,7 +98,7 @@ def test_a_standalone_cluster_has_a_secret_of_its_own(tmp_path: Path):
 
 def test_yarn(tmp_path: Path):
     spec = spec_of(launcher="yarn", master="yarn", slots=2, memory="2g", options={"queue": "replication"})
-    found = submission(spec, Folder(tmp_path, "dc2"), SPARK)
+    found = submission(spec, JobFolder(tmp_path, "dc2"), SPARK)
     assert found.command[1:5] == ("--master", "yarn", "--deploy-mode", "client")
     assert found.properties["spark.yarn.queue"] == "replication"
     assert found.properties["spark.executor.memoryOverhead"] == "2g"
@@ -107,7 +107,7 @@ def test_yarn(tmp_path: Path):
 
 def test_an_option_that_nobody_knows_is_refused(tmp_path: Path):
     with pytest.raises(LaunchError, match="no option colour") as caught:
-        submission(spec_of(options={"colour": "red"}), Folder(tmp_path, "dc2"), SPARK)
+        submission(spec_of(options={"colour": "red"}), JobFolder(tmp_path, "dc2"), SPARK)
     assert "python" in caught.value.way_out
 
 

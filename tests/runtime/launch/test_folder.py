@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runtime.launch.folder import Folder, Supervision, hold
+from runtime.launch.folder import JobFolder, Supervision, hold
 from runtime.launch.launcher import LaunchError
 from tests.runtime.launch.specs import spec_of
 
 
 def test_spec_and_state_are_for_the_owner_only(tmp_path: Path):
-    folder = Folder(tmp_path / "jobs", "dc2")
+    folder = JobFolder(tmp_path / "jobs", "dc2")
     folder.make()
     folder.write_spec(spec_of())
     state = Supervision(host="h", phase="running")
@@ -24,15 +24,15 @@ def test_spec_and_state_are_for_the_owner_only(tmp_path: Path):
 
 @pytest.mark.parametrize("job", ["../up", ".", "..", "a/b", "a b"])
 def test_a_job_of_any_name_stays_below_its_home(tmp_path: Path, job: str):
-    assert Folder(tmp_path, job).path.resolve().parent == tmp_path
+    assert JobFolder(tmp_path, job).path.resolve().parent == tmp_path
 
 
 def test_what_can_not_be_written_is_said(tmp_path: Path):
     (tmp_path / "home").write_text("a file where the folder should be")
     with pytest.raises(LaunchError, match="can't be made") as caught:
-        Folder(tmp_path / "home", "dc2").make()
+        JobFolder(tmp_path / "home", "dc2").make()
     assert "REPL_HOME" in caught.value.way_out
-    full = Folder(tmp_path, "dc2")
+    full = JobFolder(tmp_path, "dc2")
     full.make()
     full.spec.mkdir()
     (full.spec / "x").touch()
@@ -41,7 +41,7 @@ def test_what_can_not_be_written_is_said(tmp_path: Path):
 
 
 def test_a_state_nobody_can_read_is_an_error_and_none_is_none(tmp_path: Path):
-    folder = Folder(tmp_path, "dc2")
+    folder = JobFolder(tmp_path, "dc2")
     assert folder.supervision() is None
     folder.make()
     folder.state.write_text("{")

@@ -18,7 +18,7 @@ from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.lab.lab import Lab
 from runtime.launch.choose import launcher_for
 from runtime.launch.command import MAIN
-from runtime.launch.folder import Folder
+from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import LaunchError, LaunchState
 from runtime.launch.supervision.application import marked
 from tests import checker
@@ -37,7 +37,7 @@ class Watched:
 
     def __init__(self, spec: JobSpec, home: Path) -> None:
         self.spec = spec
-        self.folder = Folder(home, spec.job)
+        self.folder = JobFolder(home, spec.job)
         self.seen: dict[tuple[int, float], psutil.Process] = {}
 
     def processes(self) -> list[psutil.Process]:

@@ -7,7 +7,7 @@ import pytest
 from runtime.launch.java import find_java
 from runtime.launch.launcher import LaunchError
 from runtime.launch.references import check
-from runtime.launch.supervision.supervised import Supervised
+from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.spark import FakeSpark
 from tests.runtime.launch.specs import spec_of
 
@@ -86,7 +86,7 @@ def test_yarn_wants_its_configuration(tmp_path: Path):
     java = java_of(tmp_path, "17.0.1")
     environ = {"PATH": str(java.parent), "SPARK_HOME": str(FakeSpark(tmp_path).home)}
     with pytest.raises(LaunchError, match="HADOOP_CONF_DIR"):
-        Supervised(tmp_path / "home", environ).launch(spec_of(launcher="yarn", master="yarn"))
+        SupervisedLauncher(tmp_path / "home", environ).launch(spec_of(launcher="yarn", master="yarn"))
     assert not (tmp_path / "home").exists()
 
 
@@ -95,6 +95,6 @@ def test_a_standalone_cluster_wants_its_secret(tmp_path: Path):
     environ = {"PATH": str(java.parent), "SPARK_HOME": str(FakeSpark(tmp_path).home)}
     spec = spec_of(launcher="standalone", master="spark://h:7077")
     with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret is not in") as caught:
-        Supervised(tmp_path / "home", environ).launch(spec)
+        SupervisedLauncher(tmp_path / "home", environ).launch(spec)
     assert "spark.authenticate: false" in caught.value.way_out
     assert not (tmp_path / "home").exists()

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from runtime.launch import processes
-from runtime.launch.folder import Folder, Supervision
+from runtime.launch.folder import JobFolder, Supervision
 from runtime.launch.launcher import LaunchError, LaunchState
-from runtime.launch.processes import Identity
+from runtime.launch.processes import ProcessIdentity
 from runtime.launch.supervision.application import marked
-from runtime.launch.supervision.supervised import Supervised
+from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.spark import FakeSpark
 from tests.records import wait_for
 from tests.runtime.launch.specs import spec_of
@@ -30,36 +30,36 @@ def spark(tmp_path: Path) -> FakeSpark:
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, spark: FakeSpark) -> Iterator[Supervised]:
+def launcher(tmp_path: Path, spark: FakeSpark) -> Iterator[SupervisedLauncher]:
     environ = {**os.environ, "SPARK_HOME": str(spark.home), "A_SECRET": "hunter2"}
-    made = Supervised(tmp_path / "home", environ)
+    made = SupervisedLauncher(tmp_path / "home", environ)
     yield made
     made.stop("dc2", 0)
 
 
-def state(launcher: Supervised) -> Supervision:
-    found = Folder(launcher.home, "dc2").supervision()
+def state(launcher: SupervisedLauncher) -> Supervision:
+    found = JobFolder(launcher.home, "dc2").supervision()
     assert found is not None
     return found
 
 
-def all_of(launcher: Supervised) -> list[Identity]:
+def all_of(launcher: SupervisedLauncher) -> list[ProcessIdentity]:
     now = state(launcher)
     own = [one for one in (now.supervisor, now.watchman) if one is not None]
     return own + (list(processes.marked(marked(now.mark))) if now.mark else [])
 
 
-def kill(process: Identity | None) -> None:
+def kill(process: ProcessIdentity | None) -> None:
     assert process is not None
     assert processes.send(process, signal.SIGKILL)
 
 
-def again(launcher: Supervised, attempt: int) -> Callable[[], bool]:
+def again(launcher: SupervisedLauncher, attempt: int) -> Callable[[], bool]:
     """It runs, and not for the first time."""
     return lambda: state(launcher).attempt > attempt and state(launcher).phase == "running"
 
 
-def test_launched_found_killed_and_back_until_it_is_stopped(launcher: Supervised):
+def test_launched_found_killed_and_back_until_it_is_stopped(launcher: SupervisedLauncher):
     handle = launcher.launch(SPEC)
     first = state(launcher)
     assert handle.where.startswith(f"pid {first.supervisor.pid if first.supervisor else 0} on ")
@@ -101,7 +101,7 @@ def test_launched_found_killed_and_back_until_it_is_stopped(launcher: Supervised
 
 
 def test_supervisor_and_watchman_killed_together_leave_nobody_and_it_can_be_launched_again(
-    launcher: Supervised,
+    launcher: SupervisedLauncher,
 ):
     launcher.launch(SPEC)
     gone = all_of(launcher)
@@ -120,7 +120,9 @@ def test_supervisor_and_watchman_killed_together_leave_nobody_and_it_can_be_laun
     assert launcher.find("dc2").state is LaunchState.RUNNING
 
 
-def test_a_driver_that_does_not_hear_is_killed_when_its_time_is_over(launcher: Supervised, spark: FakeSpark):
+def test_a_driver_that_does_not_hear_is_killed_when_its_time_is_over(
+    launcher: SupervisedLauncher, spark: FakeSpark
+):
     spark.drivers("deaf")
     launcher.launch(SPEC)
     gone = all_of(launcher)
@@ -129,7 +131,9 @@ def test_a_driver_that_does_not_hear_is_killed_when_its_time_is_over(launcher: S
     assert launcher.find("dc2").state is LaunchState.ENDED
 
 
-def test_one_that_dies_at_its_start_is_an_error_with_its_last_words(launcher: Supervised, spark: FakeSpark):
+def test_one_that_dies_at_its_start_is_an_error_with_its_last_words(
+    launcher: SupervisedLauncher, spark: FakeSpark
+):
     spark.drivers("end 1 0.2")
     with pytest.raises(LaunchError, match="did not start") as caught:
         launcher.launch(SPEC)
@@ -141,7 +145,9 @@ def test_one_that_dies_at_its_start_is_an_error_with_its_last_words(launcher: Su
         launcher.launch(SPEC)
 
 
-def test_one_that_crashes_is_restarted_and_one_that_is_fenced_is_not(launcher: Supervised, spark: FakeSpark):
+def test_one_that_crashes_is_restarted_and_one_that_is_fenced_is_not(
+    launcher: SupervisedLauncher, spark: FakeSpark
+):
     spark.drivers("turn 1")
     launcher.launch(SPEC)
     spark.drivers("end 75 0")
@@ -150,7 +156,7 @@ def test_one_that_crashes_is_restarted_and_one_that_is_fenced_is_not(launcher: S
     assert (found.why, state(launcher).attempt) == ("fenced", 2)
 
 
-def test_of_two_launches_at_once_one_is_refused(launcher: Supervised, tmp_path: Path):
+def test_of_two_launches_at_once_one_is_refused(launcher: SupervisedLauncher, tmp_path: Path):
     program = (
         "import sys; from pathlib import Path; from runtime.launch.supervision.supervised import Supervised\n"
         "from runtime.launch.launcher import LaunchError\n"
@@ -169,16 +175,16 @@ def test_of_two_launches_at_once_one_is_refused(launcher: Supervised, tmp_path: 
     assert "runs already" in said[1]
 
 
-def test_what_was_never_started_here_is_unknown(launcher: Supervised):
+def test_what_was_never_started_here_is_unknown(launcher: SupervisedLauncher):
     assert launcher.find("dc2").state is LaunchState.UNKNOWN
     launcher.stop("dc2", 1)
     launcher.update(SPEC)
-    assert Folder(launcher.home, "dc2").read_spec() == SPEC
+    assert JobFolder(launcher.home, "dc2").read_spec() == SPEC
     assert launcher.tail("dc2") == []
 
 
-def test_one_that_another_machine_looks_after_is_left_to_it(launcher: Supervised):
-    folder = Folder(launcher.home, "dc2")
+def test_one_that_another_machine_looks_after_is_left_to_it(launcher: SupervisedLauncher):
+    folder = JobFolder(launcher.home, "dc2")
     folder.make()
     me = processes.identify(os.getpid())
     folder.note(Supervision(host="elsewhere", phase="running", supervisor=me, since_ms=int(time.time())))
@@ -195,7 +201,7 @@ def test_a_standalone_cluster_without_its_secret_gets_no_application(tmp_path: P
     secret = tmp_path / "spark-defaults.conf"
     secret.write_text("spark.authenticate.secret x")
     environ = {**os.environ, "SPARK_HOME": str(spark.home), "SPARK_CONF_DIR": str(tmp_path)}
-    launcher = Supervised(tmp_path / "home", environ)
+    launcher = SupervisedLauncher(tmp_path / "home", environ)
     try:
         launcher.launch(spec_of(launcher="standalone", master="spark://h:7077"))
         secret.unlink()

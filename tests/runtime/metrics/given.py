@@ -11,9 +11,9 @@ from runtime.contract.records.job_status import FlowView, JobStatus, SlotReport,
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import FlowStats, PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, SelectionSpec
-from runtime.metrics.book import Book
+from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import JobCollector
-from runtime.metrics.picture import ClusterPicture, FlowPicture, GroupPicture, Picture
+from runtime.metrics.picture import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot
 
 NOW_S = 1_800_000_000.0
 NOW_MS = int(NOW_S * 1000)
@@ -51,22 +51,22 @@ def flow_spec(name: str = "f", **told: Any) -> FlowSpec:
     return FlowSpec(name=name, source="dc1", destination="dc2", topics=SelectionSpec(include=[".*"]), **told)
 
 
-def flow(name: str = "f", partitions: int = 1, generation: int = 1, **told: Any) -> FlowPicture:
+def flow(name: str = "f", partitions: int = 1, generation: int = 1, **told: Any) -> FlowSnapshot:
     keys = [PartitionKey(name, "t", number) for number in range(partitions)]
     view = FlowView(name, "active", generation=generation, source_answers=True, topics=1)
-    return FlowPicture(flow_spec(name, **told), view, keys, {"topics": 1})
+    return FlowSnapshot(flow_spec(name, **told), view, keys, {"topics": 1})
 
 
 def picture(
-    *flows: FlowPicture,
+    *flows: FlowSnapshot,
     slots: Iterable[SlotView] = (),
     reports: Iterable[SlotReport] = (),
     heartbeat_age_s: float = 0.5,
     state: Any = "running",
     trouble: str = "",
     partitions: int = 2_000,
-    groups: Iterable[GroupPicture] = (),
-) -> Picture:
+    groups: Iterable[GroupSnapshot] = (),
+) -> JobSnapshot:
     spec = JobSpec(
         job="dc2",
         topology="shop",
@@ -78,19 +78,19 @@ def picture(
     status = JobStatus(
         "dc2", "shop", "driver", state, NOW_MS, NOW_MS - 60_000, trouble=trouble, slots=list(slots)
     )
-    return Picture(
+    return JobSnapshot(
         spec=spec,
         status=status,
         made_at=MADE_AT,
         heartbeat_age_s=heartbeat_age_s,
         reports={one.status.slot: one for one in reports},
         flows=list(flows),
-        clusters={"dc2": ClusterPicture(10, 2, 1)},
+        clusters={"dc2": ClusterSnapshot(10, 2, 1)},
         groups=list(groups),
     )
 
 
-def collected(seen: Picture | None, book: Book, *, after_s: float = 0.0) -> list[Metric]:
+def collected(seen: JobSnapshot | None, book: SlotMetrics, *, after_s: float = 0.0) -> list[Metric]:
     collector = JobCollector(lambda: seen, book, lambda: NOW_S + after_s, lambda: MADE_AT + after_s)
     return list(collector.collect())
 

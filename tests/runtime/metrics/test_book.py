@@ -4,7 +4,7 @@ from typing import Any
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import FlowStats, PartitionState
-from runtime.metrics.book import Book
+from runtime.metrics.book import SlotMetrics
 from tests.runtime.metrics.given import NOW_MS, partition, report
 
 KEY = PartitionKey("f", "t", 0)
@@ -15,40 +15,40 @@ def stats(commits: int, **told: Any) -> FlowStats:
     return FlowStats("f", commits=commits, **told)
 
 
-def commits(book: Book, slot: int = 0) -> float:
+def commits(book: SlotMetrics, slot: int = 0) -> float:
     return book.page().flows[slot, "f"].commits
 
 
 def test_what_an_ended_slot_counted_stays_counted():
-    book = Book()
+    book = SlotMetrics()
     book.take(report(flows=[stats(7)], attempt=1))
     book.take(report(flows=[stats(2)], attempt=2))
     assert commits(book) == 9
 
 
 def test_a_new_life_that_counted_more_than_the_old_one_is_told_by_its_attempt():
-    book = Book()
+    book = SlotMetrics()
     book.take(report(flows=[stats(7)], attempt=1))
     book.take(report(flows=[stats(50)], attempt=2))
     assert commits(book) == 57
 
 
 def test_a_flow_that_begins_anew_in_the_same_slot_counts_from_zero():
-    book = Book()
+    book = SlotMetrics()
     book.take(report(flows=[stats(7)]))
     book.take(report(flows=[stats(3)]))
     assert commits(book) == 10
 
 
 def test_a_flow_that_left_the_slot_and_came_back_is_another_life():
-    book = Book()
+    book = SlotMetrics()
     for some in ([stats(7)], [], [stats(9)]):
         book.take(report(flows=some))
     assert commits(book) == 16
 
 
 def test_the_same_report_twice_counts_once():
-    book = Book()
+    book = SlotMetrics()
     for _ in range(2):
         book.take(report(partition(transactions=4), flows=[stats(7, latency_counts=[1] * 18)]))
     assert commits(book) == 7
@@ -57,7 +57,7 @@ def test_the_same_report_twice_counts_once():
 
 
 def test_a_partition_that_moves_to_another_slot_keeps_what_it_counted():
-    book = Book()
+    book = SlotMetrics()
     book.take(report(partition(transactions=4, aborts=1), slot=0))
     book.take(report(slot=0))
     book.take(report(partition(transactions=6), slot=1))
@@ -66,28 +66,28 @@ def test_a_partition_that_moves_to_another_slot_keeps_what_it_counted():
 
 
 def test_a_partition_that_left_a_slot_and_came_back_counts_from_zero():
-    book = Book()
+    book = SlotMetrics()
     for some in ([partition(transactions=4)], [], [partition(transactions=6)]):
         book.take(report(*some))
     assert book.page().partitions[KEY].commits == 10
 
 
 def test_an_incident_counts_once_until_the_partition_goes_on():
-    book = Book()
+    book = SlotMetrics()
     for attempt, state in enumerate([BROKEN, PartitionState.STARTING, BROKEN, FINE, BROKEN]):
         book.take(report(partition(state=state), attempt=attempt))
     assert book.page().incidents == {("f", BROKEN): 2}
 
 
 def test_caught_up_is_remembered_from_when_it_was():
-    book = Book()
+    book = SlotMetrics()
     book.take(report(partition(), at_ms=NOW_MS))
     book.take(report(partition(state=FINE, source_end=500), at_ms=NOW_MS + 3_000))
     assert book.page().partitions[KEY].caught_up_ms == NOW_MS
 
 
 def test_what_is_not_copied_any_more_is_forgotten():
-    book = Book()
+    book = SlotMetrics()
     book.take(report(partition(0), partition(1)))
     book.keep([KEY])
     assert book.page().partitions.keys() == {KEY}
@@ -96,7 +96,7 @@ def test_what_is_not_copied_any_more_is_forgotten():
 
 
 def test_a_new_life_that_has_not_read_its_ledger_takes_no_total_back():
-    book = Book()
+    book = SlotMetrics()
     book.take(report(partition(records=40, bytes=400), attempt=1))
     book.take(report(partition(state=PartitionState.STARTING, position=-1), attempt=2))
     seen = book.page().partitions[KEY].status

@@ -7,9 +7,9 @@ import pytest
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
-from runtime.metrics.book import Book
+from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import FAMILIES
-from runtime.metrics.picture import GroupPicture
+from runtime.metrics.picture import GroupSnapshot
 from tests.runtime.metrics.given import (
     NOW_MS,
     NOW_S,
@@ -28,7 +28,7 @@ COPYING = PartitionState.COPYING
 
 def told(*partitions: PartitionStatus, by_topic: bool = False, after_s: float = 0.0) -> dict[str, float]:
     """One flow of these partitions in one running slot."""
-    book = Book()
+    book = SlotMetrics()
     one = report(*partitions)
     book.take(one)
     limit = len(partitions) - 1 if by_topic else len(partitions)
@@ -82,7 +82,7 @@ def test_lag_in_seconds_is_how_old_the_oldest_missing_record_may_be(
 
 def test_what_was_caught_up_a_moment_ago_can_not_be_further_behind():
     """However old the timestamps are of what is copied."""
-    book = Book()
+    book = SlotMetrics()
     late = partition(state=COPYING, source_end=200, last_timestamp=1)
     for one in (report(partition(last_timestamp=1)), report(late, at_ms=NOW_MS + 3_000)):
         book.take(one)
@@ -101,14 +101,14 @@ def test_what_was_caught_up_a_moment_ago_can_not_be_further_behind():
     ],
 )
 def test_a_state_holds_while_the_slot_that_said_it_runs(slot, state: str):
-    book, one = Book(), report(partition(state=COPYING))
+    book, one = SlotMetrics(), report(partition(state=COPYING))
     book.take(one)
     found = series(collected(picture(flow(), slots=[slot], reports=[one]), book))
     assert found[f'repl_partition_state{{flow="f",topic="t",partition="0",state="{state}"}}'] == 1
 
 
 def test_what_needs_someone_does_so_without_a_slot():
-    book = Book()
+    book = SlotMetrics()
     book.take(report(partition(state=PartitionState.DIVERGED)))
     found = series(collected(picture(flow(), slots=[running(state="waiting")]), book))
     assert found['repl_flow_partitions{flow="f",state="diverged"}'] == 1
@@ -117,7 +117,7 @@ def test_what_needs_someone_does_so_without_a_slot():
 
 
 def test_a_topic_that_was_promoted_on_its_own_has_its_state_and_no_lag():
-    book = Book()
+    book = SlotMetrics()
     book.take(report(partition()))
     one = replace(flow(), promoted=[PartitionKey("f", "gone", 0)])
     found = series(collected(picture(one, slots=[running()]), book))
@@ -127,7 +127,7 @@ def test_a_topic_that_was_promoted_on_its_own_has_its_state_and_no_lag():
 
 
 def test_a_partition_that_nobody_reported_is_starting_and_has_no_lag():
-    found = series(collected(picture(flow(), slots=[running()]), Book()))
+    found = series(collected(picture(flow(), slots=[running()]), SlotMetrics()))
     assert found['repl_partition_state{flow="f",topic="t",partition="0",state="starting"}'] == 1
     assert not [one for one in found if one.startswith("repl_partition_lag")]
 
@@ -135,7 +135,7 @@ def test_a_partition_that_nobody_reported_is_starting_and_has_no_lag():
 def test_latency_is_a_histogram_with_the_bounds_of_the_contract():
     counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
     counts[0], counts[2], counts[-1] = 5, 2, 1
-    book = Book()
+    book = SlotMetrics()
     book.take(report(flows=[FlowStats("f", latency_counts=counts, latency_sum_ms=200_000)]))
     found = series(collected(picture(flow(), slots=[running()]), book))
     name = "repl_slot_record_latency_seconds"
@@ -147,7 +147,7 @@ def test_latency_is_a_histogram_with_the_bounds_of_the_contract():
 
 
 def test_the_job_its_slots_and_clusters():
-    book, one = Book(), report(partition(state=COPYING, source_end=140))
+    book, one = SlotMetrics(), report(partition(state=COPYING, source_end=140))
     book.take(one)
     slots = [running(attempts=3), running(1, state="unscheduled", attempts=0)]
     found = series(collected(picture(flow(rpo_ms=5_000), slots=slots, reports=[one]), book, after_s=2))
@@ -167,17 +167,17 @@ def test_the_job_its_slots_and_clusters():
 
 
 def test_a_job_whose_heartbeat_is_old_is_not_up():
-    found = series(collected(picture(flow()), Book(), after_s=11))
+    found = series(collected(picture(flow()), SlotMetrics(), after_s=11))
     assert found["repl_job_up"] == 0
 
 
 def test_before_anything_is_known_the_job_is_not_up():
-    assert series(collected(None, Book())) == {"repl_job_up": 0}
+    assert series(collected(None, SlotMetrics())) == {"repl_job_up": 0}
 
 
 def test_groups():
-    group = GroupPicture("f", "app", translated=9, refused=2, pending=1, pending_since=NOW_S - 30)
-    found = series(collected(picture(flow(), groups=[group]), Book()))
+    group = GroupSnapshot("f", "app", translated=9, refused=2, pending=1, pending_since=NOW_S - 30)
+    found = series(collected(picture(flow(), groups=[group]), SlotMetrics()))
     at = '{flow="f",group="app"}'
     assert found[f"repl_group_translated_offsets_total{at}"] == 9
     assert found[f"repl_group_refused_total{at}"] == 2
@@ -188,9 +188,9 @@ def test_groups():
 
 def test_above_the_limit_groups_are_summed_by_flow():
     groups = [
-        GroupPicture("f", name, translated=4, latency_s=lasted) for name, lasted in (("a", 1), ("b", 3))
+        GroupSnapshot("f", name, translated=4, latency_s=lasted) for name, lasted in (("a", 1), ("b", 3))
     ]
-    found = series(collected(picture(flow(partitions=0), groups=groups, partitions=1), Book()))
+    found = series(collected(picture(flow(partitions=0), groups=groups, partitions=1), SlotMetrics()))
     assert found['repl_group_translated_offsets_total{flow="f"}'] == 8
     assert found['repl_group_checkpoint_latency_seconds{flow="f"}'] == 3
 
@@ -206,11 +206,11 @@ def test_names_follow_the_conventions():
 
 def test_every_family_is_collected_and_stands_in_the_docs():
     book, one = (
-        Book(),
+        SlotMetrics(),
         report(partition(last_timestamp=NOW_MS, last_commit_ms=NOW_MS), flows=[FlowStats("f")]),
     )
     book.take(one)
-    group = GroupPicture("f", "app", latency_s=1.0)
+    group = GroupSnapshot("f", "app", latency_s=1.0)
     seen = picture(flow(rpo_ms=1, rate_limit=1), slots=[running()], reports=[one], groups=[group])
     metrics = collected(seen, book)
     made = {metric.name for metric in metrics if metric.samples}

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from runtime.slot.read.budget import ByteBudget, Held, TokenBucket
+from runtime.slot.read.budget import ByteBudget, ResponseMemory, TokenBucket
 
 
 def test_a_response_is_given_back_with_its_last_view() -> None:
     budget = ByteBudget(100)
     budget.take(60)
-    held = Held(budget, 60)
+    held = ResponseMemory(budget, 60)
     first, second = held.view(), held.view()
     first.let_go()
     assert budget.left == 40

@@ -10,7 +10,7 @@ from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd
-from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import (
     EpochEndsRequest,
     EpochEndsResponse,
@@ -19,8 +19,8 @@ from runtime.kafka.protocol.offsets import (
     ListOffsetsResponse,
     TopicPartition,
 )
-from runtime.slot.health.supervisor import Care
-from runtime.slot.partition import Cursor, PartitionCopy, Source
+from runtime.slot.health.supervisor import PartitionSupervisor
+from runtime.slot.partition import Cursor, PartitionCopy, SourceLog
 from tests.runtime.slot.test_transaction import partition
 
 AT = TopicPartition("orders", 0)
@@ -41,7 +41,7 @@ def test_the_pause_doubles_up_to_its_bound(copy: PartitionCopy) -> None:
 def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
     copy: PartitionCopy, stable_end: int, state: State
 ) -> None:
-    copy.source = Source(0, stable_end, 99)
+    copy.source = SourceLog(0, stable_end, 99)
     copy.settle()
     assert copy.status().state is state
     assert (copy.status().caught_up_since_ms > 0) is (state is State.CAUGHT_UP)
@@ -58,7 +58,7 @@ def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: 
 
 def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: PartitionCopy) -> None:
     copy.enter(State.DATA_LOSS, "why")
-    copy.source = Source(0, 10, 10)
+    copy.source = SourceLog(0, 10, 10)
     copy.settle()
     assert copy.status().state is State.DATA_LOSS
     assert not copy.fetchable
@@ -85,14 +85,14 @@ class Side:
         self.end = end
         self.answered: Callable[[], None] = lambda: None
         self.silent = asyncio.Event()  # set while the partition 1 is not answered for
-        self.first: list[Topic] = []  # what a look is told before the truth
+        self.first: list[TopicMetadata] = []  # what a look is told before the truth
         partitions = {number: self.leader() for number in (0, 1)}
-        self._topic = Topic("orders", topic_id, ErrorCode.NONE, False, partitions)
+        self._topic = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, partitions)
 
     def leader(self, *_: object) -> Partition:
         return Partition(0, 1, 5, (1,), (1,))
 
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         return {"orders": self.first.pop() if fresh and self.first else self._topic}
 
     async def call(self, node: int, request: object, purpose: str, within: float) -> object:
@@ -127,7 +127,7 @@ class Patient:
         return True
 
 
-async def while_caring(care: Care, waits: Awaitable[object]) -> None:
+async def while_caring(care: PartitionSupervisor, waits: Awaitable[object]) -> None:
     running = [asyncio.create_task(care.run()), asyncio.create_task(care.run_again())]
     await asyncio.wait_for(waits, 60)
     for task in running:
@@ -140,7 +140,7 @@ def test_who_was_in_trouble_holds_up_nobody_else(copy: PartitionCopy) -> None:
 
     async def look() -> None:
         patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
-        care = Care(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
+        care = PartitionSupervisor(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
         asked = asyncio.Event()
 
         async def another() -> None:
@@ -165,9 +165,12 @@ def test_a_broker_that_is_behind_is_not_believed(copy: PartitionCopy, behind: st
         patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
         side, topic_id = (there, b"s" * 16) if behind == "source" else (here, b"d" * 16)
         copy.progress = replace(copy.progress, source_epoch=5, destination_epoch=5)
-        older = Topic("orders", topic_id, ErrorCode.NONE, False, {0: Partition(0, 2, 4, (2,), (2,))})
-        side.first = [older, Topic("orders", bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {})]
-        care = Care(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
+        older = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, {0: Partition(0, 2, 4, (2,), (2,))})
+        side.first = [
+            older,
+            TopicMetadata("orders", bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {}),
+        ]
+        care = PartitionSupervisor(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
         care.admit([copy])
         await while_caring(care, patient.resumed.wait())
         assert (side.first, patient.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
@@ -189,7 +192,7 @@ def test_what_was_committed_during_a_look_makes_no_divergence(copy: PartitionCop
 
         here.answered = commit
         settings = CopySettings(retry_ms=10, retry_max_ms=20)
-        care = Care(there, here, settings, 1, patient)  # type: ignore[arg-type]
+        care = PartitionSupervisor(there, here, settings, 1, patient)  # type: ignore[arg-type]
         care.admit([copy])
         await while_caring(care, patient.resumed.wait())
         assert copy.progress is ahead

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from msgspec.structs import replace
 
-from runtime.contract.records.offset_map import AtEnd, Mapped, OffsetMap, Unmapped
+from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, UnmappedOffset
 from runtime.contract.records.provenance import origins
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import driver_transactional_id
@@ -70,17 +70,17 @@ def test_the_offset_map_leads_to_the_very_record(sides: dict[str, Side], fresh: 
         records = {row.offset: row for row in there[partition]}
         for row in here[partition]:
             answer = found[partition].translate(row.offset)
-            assert isinstance(answer, Mapped)
+            assert isinstance(answer, MappedOffset)
             assert answer.exact
             assert records[answer.offset] == row
-            assert found[partition].origin(answer.offset) == Mapped(row.offset, exact=True)
+            assert found[partition].origin(answer.offset) == MappedOffset(row.offset, exact=True)
         offsets = [row.offset for row in here[partition]]
         for offset in range(offsets[-1]):
             answer = found[partition].translate(offset)
-            assert isinstance(answer, Mapped)
+            assert isinstance(answer, MappedOffset)
             following = next(one for one in here[partition] if one.offset >= offset)
             assert records[answer.offset] == following
-        assert isinstance(found[partition].translate(offsets[-1] + 1), AtEnd)
+        assert isinstance(found[partition].translate(offsets[-1] + 1), EndOfOffsetMap)
 
 
 def test_a_long_map_is_sealed_into_segments_and_trimmed_behind_the_log_start(
@@ -116,8 +116,8 @@ def test_a_long_map_is_sealed_into_segments_and_trimmed_behind_the_log_start(
     assert len(after.spans) == len(before.spans) - count
     for row in sides["dc1"].read(topic)[0]:
         whole, left = before.translate(row.offset), after.translate(row.offset)
-        assert isinstance(whole, Mapped)
-        assert left == whole or (isinstance(left, Unmapped) and row.offset < after.low)
+        assert isinstance(whole, MappedOffset)
+        assert left == whole or (isinstance(left, UnmappedOffset) and row.offset < after.low)
 
 
 def _one_committed_one_aborted(side: Side, topic: str, number: int) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.ledger import Progress
-from runtime.contract.records.offset_map import OffsetMap, Run, Unmapped
+from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
 from runtime.contract.records.status import PartitionState as State
 from runtime.slot.health.findings import DestinationFacts, SourceFacts, go_on, judge_destination, judge_source
 
@@ -94,5 +94,5 @@ def test_going_on_skips_nothing_that_is_there(
 
 def test_what_was_copied_before_a_side_was_recreated_is_unmapped() -> None:
     after = go_on(copied(), SourceFacts(OTHER, 0, 80), HEALTHY, generation=2, now_ms=9)
-    assert OffsetMap([after.open_span()]).translate(0) != Unmapped()
-    assert OffsetMap([after.open_span()]).origin(50) == Unmapped()
+    assert OffsetMap([after.open_span()]).translate(0) != UnmappedOffset()
+    assert OffsetMap([after.open_span()]).origin(50) == UnmappedOffset()

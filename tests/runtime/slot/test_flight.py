@@ -2,12 +2,12 @@
 
 import itertools
 
-from runtime.slot.write.in_flight_window import REQUESTS, Flight
+from runtime.slot.write.in_flight_window import REQUESTS, InFlightWindow
 
 MB = 1 << 20
 
 
-def rounds(flight: Flight, count: int, took_s: float, request: int, began: float = 0.0) -> float:
+def rounds(flight: InFlightWindow, count: int, took_s: float, request: int, began: float = 0.0) -> float:
     """So many times all that may go out goes out, and is answered as late as that; when it is over."""
     now = began
     for _ in range(count):
@@ -22,7 +22,7 @@ def rounds(flight: Flight, count: int, took_s: float, request: int, began: float
 
 
 def test_it_begins_small_and_doubles_while_answers_come_quickly() -> None:
-    flight = Flight(32 * MB)
+    flight = InFlightWindow(32 * MB)
     limits = [flight.limit]
     for _ in range(12):
         rounds(flight, 1, 0.05, 8 * MB)
@@ -34,7 +34,7 @@ def test_it_begins_small_and_doubles_while_answers_come_quickly() -> None:
 
 def test_what_was_not_asked_for_is_not_given() -> None:
     """A quiet flow learns nothing about what the destination can take."""
-    flight = Flight(32 * MB)
+    flight = InFlightWindow(32 * MB)
     first = flight.limit
     for _ in range(1_000):
         flight.sent(1_000)
@@ -43,7 +43,7 @@ def test_what_was_not_asked_for_is_not_given() -> None:
 
 
 def test_a_late_answer_shrinks_it_to_what_came_in_a_moment() -> None:
-    flight = Flight(32 * MB)
+    flight = InFlightWindow(32 * MB)
     now = rounds(flight, 20, 0.05, 8 * MB)
     for _ in range(REQUESTS):
         flight.sent(8 * MB)
@@ -53,7 +53,7 @@ def test_a_late_answer_shrinks_it_to_what_came_in_a_moment() -> None:
 
 
 def test_a_throttle_counts_as_the_time_that_it_takes() -> None:
-    slow, held = Flight(32 * MB), Flight(32 * MB)
+    slow, held = InFlightWindow(32 * MB), InFlightWindow(32 * MB)
     for flight, took_s, throttle_s in ((slow, 20.0, 0.0), (held, 0.01, 20.0)):
         flight.sent(MB)
         flight.answered(MB, 0.0, took_s, throttle_s)
@@ -62,7 +62,7 @@ def test_a_throttle_counts_as_the_time_that_it_takes() -> None:
 
 
 def test_however_slow_it_was_something_may_go_out() -> None:
-    flight = Flight(32 * MB)
+    flight = InFlightWindow(32 * MB)
     for number in range(50):
         flight.sent(8 * MB)
         assert flight.room <= 0
@@ -71,7 +71,7 @@ def test_however_slow_it_was_something_may_go_out() -> None:
 
 
 def test_so_many_requests_and_no_more() -> None:
-    flight = Flight(32 * MB)
+    flight = InFlightWindow(32 * MB)
     for _ in range(REQUESTS):
         assert flight.room > 0
         flight.sent(1)
@@ -79,13 +79,13 @@ def test_so_many_requests_and_no_more() -> None:
 
 
 def test_steady_answers_that_are_not_quick_let_it_grow_slowly() -> None:
-    flight, first = Flight(32 * MB), Flight(32 * MB).limit
+    flight, first = InFlightWindow(32 * MB), InFlightWindow(32 * MB).limit
     rounds(flight, 10, 1.0, MB // 4)
     assert 2 * first < flight.limit < 32 * MB
 
 
 def test_a_connection_that_broke_is_no_answer() -> None:
-    flight, first = Flight(32 * MB), Flight(32 * MB).limit
+    flight, first = InFlightWindow(32 * MB), InFlightWindow(32 * MB).limit
     for _ in range(100):
         flight.sent(MB)
         flight.given_up(MB, 0.0, 0.01)

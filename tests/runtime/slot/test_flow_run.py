@@ -11,17 +11,17 @@ from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedFlow, AssignedPartition
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
-from runtime.slot.context import Surroundings
+from runtime.slot.context import SlotContext
 from runtime.slot.flow import Superseded
 from runtime.slot.flow_run import FlowRun
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.budget import ByteBudget
-from runtime.slot.sources import Opening, Sources
+from runtime.slot.sources import Opening, SourceClusters
 from tests.runtime.slot.world import assigned, flow_spec
 
 THERE = ClusterSpec(bootstrap="there:1")
@@ -32,8 +32,8 @@ PARTITIONS = {one.key: one for one in assigned("flow", "orders")}
 @asynccontextmanager
 async def running(opening: Opening) -> AsyncIterator[FlowRun]:
     """Its first assignment is version 1; nobody connects to anything."""
-    destination = Cluster(WireSettings((("127.0.0.1", 9),)))
-    around = Surroundings(
+    destination = KafkaCluster(WireSettings((("127.0.0.1", 9),)))
+    around = SlotContext(
         job="job",
         slot=0,
         settings=CopySettings(),
@@ -45,7 +45,7 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         passing=failpoints.from_environment({}),
         spawn=asyncio.create_task,
     )
-    run = FlowRun("flow", around, Sources(opening, {"dc1": THERE}))
+    run = FlowRun("flow", around, SourceClusters(opening, {"dc1": THERE}))
     run.want(1, FLOW, PARTITIONS)
     task = asyncio.create_task(run.run())
     try:
@@ -54,11 +54,11 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         task.cancel()
 
 
-async def refuses(name: str, _: ClusterSpec) -> Cluster:
+async def refuses(name: str, _: ClusterSpec) -> KafkaCluster:
     raise Disconnected(name, "refused", sent=False)
 
 
-async def keeps_silent(_name: str, _spec: ClusterSpec) -> Cluster:
+async def keeps_silent(_name: str, _spec: ClusterSpec) -> KafkaCluster:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -84,7 +84,7 @@ def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> N
     runs: list[FlowRun] = []
     asked: list[str] = []
 
-    async def outdated(name: str, _: ClusterSpec) -> Cluster:
+    async def outdated(name: str, _: ClusterSpec) -> KafkaCluster:
         asked.append(name)
         if len(asked) == 1:
             runs[0].want(2, FLOW, PARTITIONS)
@@ -102,7 +102,7 @@ def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> N
 def test_a_source_is_reached_as_the_slot_was_started_and_no_assignment_adds_one() -> None:
     asked: list[ClusterSpec] = []
 
-    async def notes(name: str, spec: ClusterSpec) -> Cluster:
+    async def notes(name: str, spec: ClusterSpec) -> KafkaCluster:
         asked.append(spec)
         raise Disconnected(name, "refused", sent=False)
 
@@ -146,7 +146,7 @@ class Stuck:
 def test_a_flow_whose_ledger_cannot_be_read_ends_with_a_named_state_and_begins_again() -> None:
     begun: list[str] = []
 
-    async def notes(name: str, _: ClusterSpec) -> Cluster:
+    async def notes(name: str, _: ClusterSpec) -> KafkaCluster:
         begun.append(name)
         raise UnreadableRecord("value of version 02")
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from runtime.batch import Batch, walk
-from runtime.ledger.fold import Fold
-from runtime.ledger.records import Record, build, chunks, plain, read
+from runtime.ledger.fold import CommittedValues
+from runtime.ledger.records import InternalRecord, build, chunks, plain, read
 from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, empty_batch, record
 
 ABORT, COMMIT = 0, 1
@@ -20,8 +20,8 @@ def wrote(offset: int, producer: int | None, key: str, value: str | None, epoch:
     return batch_bytes([one], producer=(producer, epoch, 0), more=TRANSACTIONAL)
 
 
-def folded(*parts: bytes) -> Fold:
-    fold = Fold()
+def folded(*parts: bytes) -> CommittedValues:
+    fold = CommittedValues()
     fold.take(walk(b"".join(parts), HERE).sets)
     return fold
 
@@ -121,7 +121,7 @@ def test_what_was_read_already_is_not_read_again() -> None:
 
 
 def test_small_records_come_back_as_they_were_built() -> None:
-    records = [Record(b"a", b"1"), Record(b"b", None), Record(b"c", b"")]
+    records = [InternalRecord(b"a", b"1"), InternalRecord(b"b", None), InternalRecord(b"c", b"")]
     header, body = plain(build(records, 5))
     (batch,) = walk(header + bytes(body), HERE).sets
     assert isinstance(batch, Batch)
@@ -133,7 +133,7 @@ def test_small_records_come_back_as_they_were_built() -> None:
 
 
 def test_many_records_become_batches_of_bounded_size() -> None:
-    records = [Record(b"%03d" % one, b"x" * 100) for one in range(100)]
+    records = [InternalRecord(b"%03d" % one, b"x" * 100) for one in range(100)]
     groups = chunks(records, 1_000)
     assert [one for group in groups for one in group] == records
     assert max(map(len, groups)) == 7

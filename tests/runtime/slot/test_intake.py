@@ -15,15 +15,15 @@ from runtime.contract.client.values import WireSettings
 from runtime.contract.records.advance import first_progress
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import CopySettings
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.read.batch_filter import Kept
+from runtime.slot.read.batch_filter import FilteredBatches
 from runtime.slot.read.budget import ByteBudget, TokenBucket
 from runtime.slot.read.intake import BrokerIntake
-from runtime.slot.write.errors import Decision
+from runtime.slot.write.errors import ErrorDecision
 
 TOPIC_ID = b"s" * 16
 OK, GONE, NOT_HERE = ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -53,8 +53,8 @@ class Reader:
     """Takes note of nothing: these partitions hold no records."""
 
     def fetched(self, copy: PartitionCopy) -> None: ...
-    def unreadable(self, copy: PartitionCopy, decision: Decision, why: str) -> None: ...
-    def corrupt(self, copy: PartitionCopy, kept: Kept) -> None: ...
+    def unreadable(self, copy: PartitionCopy, decision: ErrorDecision, why: str) -> None: ...
+    def corrupt(self, copy: PartitionCopy, kept: FilteredBatches) -> None: ...
 
     def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
         return set()
@@ -91,7 +91,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int
     leader = Leader(list(answers), clock)
     settings = CopySettings(linger_ms=0)
     budget, bucket = ByteBudget(1 << 20), TokenBucket(None, lambda: 0.0)
-    intake = BrokerIntake(1, cast(Cluster, leader), settings, budget, bucket, None, Reader(), "fetch")
+    intake = BrokerIntake(1, cast(KafkaCluster, leader), settings, budget, bucket, None, Reader(), "fetch")
     copies = [partition(0), partition(1)]
     for copy in copies:
         copy.intake = intake
@@ -122,7 +122,7 @@ def test_a_partition_that_is_read_no_more_keeps_the_moment(monkeypatch: pytest.M
     copy = partition(0)
     intake = BrokerIntake(
         1,
-        cast(Cluster, Leader([], lambda _: None)),
+        cast(KafkaCluster, Leader([], lambda _: None)),
         CopySettings(),
         ByteBudget(1 << 20),
         TokenBucket(None, lambda: 0.0),

@@ -7,9 +7,9 @@ import pytest
 
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import Partition
-from runtime.slot.partition import PartitionCopy, Queued
-from runtime.slot.read.budget import ByteBudget, Held
-from runtime.slot.write.joining import Joining
+from runtime.slot.partition import PartitionCopy, QueuedBatch
+from runtime.slot.read.budget import ByteBudget, ResponseMemory
+from runtime.slot.write.joining import JoiningPartitions
 from tests.runtime.slot.test_transaction import outgoing, partition
 
 NEAR, FAR = 1, 2
@@ -59,16 +59,16 @@ class Around:
         self.woken.set()
 
 
-def made() -> tuple[Around, Joining]:
+def made() -> tuple[Around, JoiningPartitions]:
     around = Around()
-    return around, Joining(around, around, around, around.woken.set)  # type: ignore[arg-type]
+    return around, JoiningPartitions(around, around, around, around.woken.set)  # type: ignore[arg-type]
 
 
 def with_a_batch(numbers: Iterable[int]) -> list[PartitionCopy]:
     copies = [partition(number) for number in numbers]
     for copy in copies:
         copy.looked_epoch = EPOCH
-        copy.add(Queued(outgoing(0, (10, 1)), 0, Held(ByteBudget(1 << 20), 0)))
+        copy.add(QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0)))
     return copies
 
 

@@ -3,18 +3,20 @@
 import pytest
 
 from runtime.batch import RewriteSpec, TooLarge, walk
-from runtime.contract.records.provenance import Home, Place
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, SelectionSpec
 from runtime.slot.partition import Cursor
-from runtime.slot.read.batch_filter import Kept, keep, restoring, rewrite_spec
+from runtime.slot.read.batch_filter import FilteredBatches, keep, restoring, rewrite_spec
 from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, record
 
 EPOCH = 7  # of every forged batch
 COMMIT = 1
 
 
-def kept(*parts: bytes, start: int = 0, home: frozenset[int] = frozenset(), limit: int = 1 << 20) -> Kept:
+def kept(
+    *parts: bytes, start: int = 0, home: frozenset[int] = frozenset(), limit: int = 1 << 20
+) -> FilteredBatches:
     spec = RewriteSpec(HERE, limit)
     return keep(walk(b"".join(parts), HERE), spec, Cursor(start, 3), (), home, 1)
 
@@ -34,7 +36,7 @@ def test_the_cursor_passes_what_is_not_copied() -> None:
 
 def test_what_home_lost_goes_home_and_nothing_behind_that() -> None:
     batches = [batch_bytes([record(0), record(1)], producer=(9, 0, 0)), batch_bytes([record(2)])]
-    spec = RewriteSpec(HERE, 1 << 20, home=Home("id-2", "orders"), native_only=True)
+    spec = RewriteSpec(HERE, 1 << 20, home=ClusterTopic("id-2", "orders"), native_only=True)
     found = keep(walk(b"".join(batches), HERE), restoring(spec, 2), Cursor(0, 3), (), (), 1)
     assert ([out.position for out, _ in found.outgoing], found.cursor) == ([2], Cursor(2, EPOCH))
 
@@ -97,6 +99,6 @@ def test_only_headers_provenance_touches_records(mode: str) -> None:
     spec = rewrite_spec(ASSIGNED, flow, "id-1", "id-2")
     assert (spec.max_batch, spec.where) == (500, ("orders", 3))
     headers = mode == "headers"
-    assert spec.provenance == (Place("id-1", "orders", 3) if headers else None)
-    assert spec.home == (Home("id-2", "orders.r") if headers else None)
+    assert spec.provenance == (ClusterPartition("id-1", "orders", 3) if headers else None)
+    assert spec.home == (ClusterTopic("id-2", "orders.r") if headers else None)
     assert spec.native_only is headers

@@ -20,17 +20,17 @@ from runtime.kafka.protocol.transactions import (
     InitProducerIdResponse,
     ProducerIdentity,
 )
-from runtime.slot.partition import Cursor, PartitionCopy, Queued
-from runtime.slot.read.budget import ByteBudget, Held
+from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
+from runtime.slot.read.budget import ByteBudget, ResponseMemory
 from runtime.slot.settings import LaneSettings
-from runtime.slot.write.closing import Entry, LedgerPlace
-from runtime.slot.write.errors import Decision
+from runtime.slot.write.closing import CommitEntry, LedgerPartitions
+from runtime.slot.write.errors import ErrorDecision
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
-from runtime.slot.write.transaction import Failure, Transaction
+from runtime.slot.write.transaction import Transaction, TransactionFailure
 from tests.runtime.slot.test_transaction import outgoing, partition
 
-PLACE = LedgerPlace(TopicPartition("ledger", 0), TopicPartition("map", 0), 1)
+PLACE = LedgerPartitions(TopicPartition("ledger", 0), TopicPartition("map", 0), 1)
 SETTINGS = LaneSettings(
     longest_s=1.0,
     tail_every_s=0.0,
@@ -86,10 +86,10 @@ class Destination:
 class Flow:
     """Whom the lane works for."""
 
-    def committed(self, lane: Lane, tx: Transaction, entries: list[Entry]) -> None: ...
+    def committed(self, lane: Lane, tx: Transaction, entries: list[CommitEntry]) -> None: ...
 
     def failed(
-        self, lane: Lane, failure: Failure, decision: Decision, parts: list[PartitionCopy]
+        self, lane: Lane, failure: TransactionFailure, decision: ErrorDecision, parts: list[PartitionCopy]
     ) -> None: ...
 
     def rewound(self, copies: Iterable[PartitionCopy]) -> None: ...
@@ -115,7 +115,7 @@ class Flow:
 def queued(copy: PartitionCopy) -> None:
     """A batch to send."""
     copy.looked_epoch = 0
-    copy.add(Queued(outgoing(0, (10, 1)), 0, Held(ByteBudget(1 << 20), 0)))
+    copy.add(QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0)))
 
 
 def tail(copy: PartitionCopy) -> None:

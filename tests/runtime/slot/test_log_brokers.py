@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planner.kafka import Endpoint, move_replicas
+from planner.kafka import ClusterEndpoint, move_replicas
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot import log
 from tests.conftest import MakeLab
@@ -47,7 +47,7 @@ def written(tmp_path: Path) -> Iterator[Log]:
 def lead(side: Side, topic: str, replicas: list[int]) -> None:
     """The first of them becomes the leader, while none dies."""
     admin, at = side.admin(), TopicPartition(topic, 0)
-    move_replicas(Endpoint("test", side.bootstrap), {at: replicas}, PATIENCE_S)
+    move_replicas(ClusterEndpoint("test", side.bootstrap), {at: replicas}, PATIENCE_S)
 
     def led() -> bool:
         elect(side.bootstrap, [at], PATIENCE_S)

@@ -10,7 +10,7 @@ import pytest
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.status import OpenTransaction, PartitionStatus
 from runtime.contract.records.status import PartitionState as State
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
 from runtime.slot.health.open_transactions import explain, open_transactions
@@ -81,7 +81,7 @@ def test_a_missing_right_is_named(lab_sasl: Lab, fresh: Fresh, tmp_path: Path) -
 
     async def named() -> OpenTransaction | str:
         settings = wire_settings(dc1.bootstrap, {key: str(value) for key, value in client.items()})
-        async with await Cluster.open(settings) as cluster:
+        async with await KafkaCluster.open(settings) as cluster:
             return (await open_transactions(cluster, [place]))[place]
 
     found = asyncio.run(named())

@@ -8,11 +8,11 @@ from confluent_kafka import Producer
 
 from runtime.audit.read.records_fetch import fetch_records
 from runtime.audit.verify import side as audited
-from runtime.audit.verify.side import Passed
-from runtime.driver.slots.channel import Tail
+from runtime.audit.verify.side import RecordsExpired
+from runtime.driver.slots.channel import TopicTail
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.records import StoredRecord
-from runtime.ledger.scan import Scan
+from runtime.ledger.scan import InternalTopicScan
 from runtime.slot.read.budget import TokenBucket
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Side
@@ -34,7 +34,7 @@ def test_an_open_transaction_hides_no_later_commit(
     async def look() -> None:
         cluster = await sides["dc2"].open()
         try:
-            scan = Scan(cluster, topic, 0)
+            scan = InternalTopicScan(cluster, topic, 0)
             await _read_on(scan, b"committed")
             assert scan.fold.get(b"open") is None
             assert scan.fold.undecided(b"open")
@@ -57,7 +57,7 @@ def test_records_that_were_deleted_stop_neither_a_running_nor_a_new_reader(
     async def look() -> None:
         cluster = await side.open()
         try:
-            running, tail = Scan(cluster, topic, 0), Tail(cluster, topic, 0)
+            running, tail = InternalTopicScan(cluster, topic, 0), TopicTail(cluster, topic, 0)
             _write(side, topic, range(5))
             await running.refresh()
             assert running.fold.position == 5
@@ -65,16 +65,16 @@ def test_records_that_were_deleted_stop_neither_a_running_nor_a_new_reader(
             side.forget(topic, 8)
             topics = await cluster.topics([topic], fresh=True)
             bucket = TokenBucket(None, asyncio.get_running_loop().time)
-            with pytest.raises(Passed, match="below 8"):
-                await audited.Side(cluster, at, topics[topic].id, 2, 10, bucket, 10).next()
-            for scan in (running, Scan(cluster, topic, 0)):
+            with pytest.raises(RecordsExpired, match="below 8"):
+                await audited.CommittedRecordReader(cluster, at, topics[topic].id, 2, 10, bucket, 10).next()
+            for scan in (running, InternalTopicScan(cluster, topic, 0)):
                 await scan.refresh()
                 assert (scan.fold.position, scan.fold.get(b"9")) == (10, b"9")
             assert [one.offset for one in await fetch_records(cluster, at, 0, 10, 100)] == [8, 9]
             assert [one.offset for one in await _next(tail)] == [8, 9]
 
             side.forget(topic, 10)  # nothing is left to be read
-            for scan in (running, Scan(cluster, topic, 0)):
+            for scan in (running, InternalTopicScan(cluster, topic, 0)):
                 await scan.refresh()
                 assert scan.fold.position == 10
             assert await fetch_records(cluster, at, 0, 10, 100) == []
@@ -88,14 +88,14 @@ def _write(side: Side, topic: str, numbers: Iterable[int]) -> None:
     side.write(topic, [{"key": b"%d" % one, "value": b"%d" % one} for one in numbers])
 
 
-async def _next(tail: Tail) -> list[StoredRecord]:
+async def _next(tail: TopicTail) -> list[StoredRecord]:
     async with asyncio.timeout(PATIENCE_S):
         while not (found := await tail.read()):
             pass
     return found
 
 
-async def _read_on(scan: Scan, key: bytes) -> None:
+async def _read_on(scan: InternalTopicScan, key: bytes) -> None:
     """An end is answered before its mark is written."""
     async with asyncio.timeout(PATIENCE_S):
         while scan.fold.get(key) is None:

@@ -4,7 +4,7 @@ import asyncio
 
 from runtime.kafka.buffers import BufferPool
 from runtime.kafka.connection import Connection
-from runtime.slot.write.sender import Sender
+from runtime.slot.write.sender import ProduceSender
 
 NEAR, FAR = 1, 2
 
@@ -34,7 +34,7 @@ class Cluster:
 def test_a_connection_that_is_too_old_is_made_anew_between_transactions() -> None:
     async def work() -> None:
         cluster = Cluster()
-        sender = Sender(cluster, "tx", 1 << 20, lambda: None, lambda _: None)  # type: ignore[arg-type]
+        sender = ProduceSender(cluster, "tx", 1 << 20, lambda: None, lambda _: None)  # type: ignore[arg-type]
         for node in (NEAR, FAR):
             await sender.reach(node)
         cluster.unfit.add(FAR)

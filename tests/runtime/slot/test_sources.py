@@ -7,16 +7,16 @@ import pytest
 
 from runtime.contract.client.values import WireSettings
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.spec_clusters import UnknownCluster
-from runtime.slot.sources import Sources
+from runtime.slot.sources import SourceClusters
 
 DC1 = ClusterSpec(bootstrap="dc1:1", client={"sasl.username": "u", "sasl.password": {"env": "DC1"}})
 DC3 = ClusterSpec(bootstrap="dc3:1")
 
 
-class Opened(Cluster):
+class Opened(KafkaCluster):
     """Nobody connects to anything."""
 
     def __init__(self, spec: ClusterSpec) -> None:
@@ -35,7 +35,7 @@ class Door:
         self.asked: list[ClusterSpec] = []
         self.refuses = False
 
-    async def __call__(self, name: str, spec: ClusterSpec) -> Cluster:
+    async def __call__(self, name: str, spec: ClusterSpec) -> KafkaCluster:
         self.asked.append(spec)
         await asyncio.sleep(0)
         if self.refuses:
@@ -48,16 +48,16 @@ class Door:
         return [one.closed for one in self.made]
 
 
-def given(work: Callable[[Sources, Door], Awaitable[None]]) -> None:
+def given(work: Callable[[SourceClusters, Door], Awaitable[None]]) -> None:
     async def scenario() -> None:
         door = Door()
-        await work(Sources(door, {"dc1": DC1, "dc3": DC3}), door)
+        await work(SourceClusters(door, {"dc1": DC1, "dc3": DC3}), door)
 
     asyncio.run(scenario())
 
 
 def test_flows_that_come_at_once_share_what_the_first_one_opens() -> None:
-    async def work(sources: Sources, door: Door) -> None:
+    async def work(sources: SourceClusters, door: Door) -> None:
         one, other = await asyncio.gather(sources.take("dc1"), sources.take("dc1"))
         assert one is other
         assert door.asked == [DC1]
@@ -66,7 +66,7 @@ def test_flows_that_come_at_once_share_what_the_first_one_opens() -> None:
 
 
 def test_the_last_flow_to_leave_closes_it_and_the_next_one_opens_it_anew() -> None:
-    async def work(sources: Sources, door: Door) -> None:
+    async def work(sources: SourceClusters, door: Door) -> None:
         one, other = [await sources.take("dc1") for _ in range(2)]
         await sources.leave(one)
         assert door.closed == [False]
@@ -79,7 +79,7 @@ def test_the_last_flow_to_leave_closes_it_and_the_next_one_opens_it_anew() -> No
 
 
 def test_a_cluster_that_the_slot_was_not_started_with_is_not_opened() -> None:
-    async def work(sources: Sources, door: Door) -> None:
+    async def work(sources: SourceClusters, door: Door) -> None:
         with pytest.raises(UnknownCluster, match="'attacker' is not in the spec"):
             await sources.take("attacker")
         assert door.asked == []
@@ -88,7 +88,7 @@ def test_a_cluster_that_the_slot_was_not_started_with_is_not_opened() -> None:
 
 
 def test_what_could_not_be_opened_is_tried_again() -> None:
-    async def work(sources: Sources, door: Door) -> None:
+    async def work(sources: SourceClusters, door: Door) -> None:
         door.refuses = True
         with pytest.raises(Disconnected):
             await sources.take("dc1")
@@ -101,7 +101,7 @@ def test_what_could_not_be_opened_is_tried_again() -> None:
 
 
 def test_at_the_end_all_are_closed() -> None:
-    async def work(sources: Sources, door: Door) -> None:
+    async def work(sources: SourceClusters, door: Door) -> None:
         for name in ("dc1", "dc3"):
             await sources.take(name)
         await sources.close()

@@ -2,21 +2,21 @@
 
 import pytest
 
-from runtime.batch import Batch, Outgoing, Reason
-from runtime.batch.spec import Segment
+from runtime.batch import Batch, OutgoingBatch, RewriteReason
+from runtime.batch.spec import OffsetDeltaRun
 from runtime.contract.records.advance import Advance, first_progress
-from runtime.contract.records.ledger import Mark
+from runtime.contract.records.ledger import BatchIdentity
 from runtime.contract.records.offset_map import Run
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, PartitionsRefused
-from runtime.ledger.records import Record, build
+from runtime.ledger.records import InternalRecord, build
 from runtime.slot.health.accounts import OffsetRange
-from runtime.slot.partition import Cursor, PartitionCopy, Queued
-from runtime.slot.read.budget import ByteBudget, Held
-from runtime.slot.write.transaction import Part, blamed, tail_step
+from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
+from runtime.slot.read.budget import ByteBudget, ResponseMemory
+from runtime.slot.write.transaction import TransactionPartition, blamed, tail_step
 
-MARK = Mark(1, 2, 3)
+MARK = BatchIdentity(1, 2, 3)
 
 
 def partition(number: int = 0) -> PartitionCopy:
@@ -32,21 +32,21 @@ def partition(number: int = 0) -> PartitionCopy:
     return PartitionCopy(AssignedPartition("flow", "orders", number, "orders"), progress)
 
 
-def outgoing(first: int, *records: tuple[int, int]) -> Outgoing:
+def outgoing(first: int, *records: tuple[int, int]) -> OutgoingBatch:
     """Records as (source offset, how many from there on)."""
     count = sum(many for _, many in records)
-    batch: Batch = build([Record(b"k", b"v")] * count, 50 + first)
+    batch: Batch = build([InternalRecord(b"k", b"v")] * count, 50 + first)
     segments, delta = [], 0
     for source, many in records:
-        segments.append(Segment(delta, source, many))
+        segments.append(OffsetDeltaRun(delta, source, many))
         delta += many
     last = records[-1]
-    return Outgoing(batch, tuple(segments), last[0] + last[1], Reason.NONE)
+    return OutgoingBatch(batch, tuple(segments), last[0] + last[1], RewriteReason.NONE)
 
 
 def test_acknowledged_base_offsets_become_runs() -> None:
     copy = partition()
-    part = Part(copy, 1, 4)
+    part = TransactionPartition(copy, 1, 4)
     part.in_flight = 2
     assert part.acknowledged(outgoing(0, (10, 2), (15, 1)), 7, 100, MARK) is None
     assert part.acknowledged(outgoing(1, (16, 3)), 7, 103, MARK) is None
@@ -65,16 +65,16 @@ def test_acknowledged_base_offsets_become_runs() -> None:
 
 def test_what_is_still_queued_is_not_said_to_be_copied() -> None:
     copy = partition()
-    part = Part(copy, 1, 4)
+    part = TransactionPartition(copy, 1, 4)
     part.acknowledged(outgoing(0, (10, 2)), 7, 100, MARK)
-    copy.add(Queued(outgoing(0, (12, 2)), 7, Held(ByteBudget(1), 1).view()))
+    copy.add(QueuedBatch(outgoing(0, (12, 2)), 7, ResponseMemory(ByteBudget(1), 1).view()))
     copy.cursor = Cursor(14, 7)
     assert part.step().position == 12
 
 
 @pytest.mark.parametrize(("base", "refused"), [(99, True), (0, True), (100, False), (150, False)])
 def test_a_base_offset_below_the_destination_s_end_cannot_be_true(base: int, refused: bool) -> None:
-    part = Part(partition(), 1, 4)
+    part = TransactionPartition(partition(), 1, 4)
     assert (part.acknowledged(outgoing(0, (10, 1)), 7, base, MARK) is not None) is refused
 
 
@@ -86,7 +86,7 @@ def test_offsets_before_and_between_own_batches_are_to_be_explained(
     bases: list[int], unexplained: list[OffsetRange]
 ) -> None:
     copy = partition()
-    part = Part(copy, 1, 4)
+    part = TransactionPartition(copy, 1, 4)
     for number, base in enumerate(bases):
         part.acknowledged(outgoing(0, (10 + number, 1)), 7, base, MARK)
     assert copy.accounts.unexplained() == unexplained
@@ -95,9 +95,9 @@ def test_offsets_before_and_between_own_batches_are_to_be_explained(
 def test_a_rewind_throws_away_what_was_fetched_and_gives_its_memory_back() -> None:
     copy, budget = partition(), ByteBudget(100)
     budget.take(60)
-    held = Held(budget, 60)
+    held = ResponseMemory(budget, 60)
     for number in range(2):
-        copy.add(Queued(outgoing(0, (10 + number, 1)), 7, held.view()))
+        copy.add(QueuedBatch(outgoing(0, (10 + number, 1)), 7, held.view()))
     copy.cursor, copy.dropped = Cursor(12, 7), 4
     copy.rewind()
     assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
@@ -129,6 +129,6 @@ def test_where_the_broker_names_none_all_are_blamed() -> None:
     assert blamed(Disconnected("broker 1", "gone", sent=True), joining) == copies
 
 
-def _joining() -> tuple[tuple[PartitionCopy, ...], list[Part]]:
+def _joining() -> tuple[tuple[PartitionCopy, ...], list[TransactionPartition]]:
     copies = tuple(partition(number) for number in range(3))
-    return copies, [Part(copy, 1, 4) for copy in copies]
+    return copies, [TransactionPartition(copy, 1, 4) for copy in copies]

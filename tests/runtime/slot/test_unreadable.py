@@ -25,13 +25,13 @@ from runtime.contract.records.ledger import (
     encode_value,
     partition_of,
 )
-from runtime.contract.records.producers import Producer
+from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec import naming
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.maps import Maps
+from runtime.ledger.maps import OffsetMapReader
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.ledger.records import Record
+from runtime.ledger.records import InternalRecord
 from runtime.ledger.scan import TopicReplaced
 from tests.fakes.internal_topics import InternalTopics
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
@@ -51,14 +51,14 @@ GENERATION = Generation(1, "job", "active", "driver", [], "dc1", "dc2", 1)
 SEGMENT = Segment(0, 1, 0, 1, b"")
 
 
-def stored(key: LedgerKey, value: LedgerValue) -> Record:
-    return Record(encode_key(key), encode_value(value))
+def stored(key: LedgerKey, value: LedgerValue) -> InternalRecord:
+    return InternalRecord(encode_key(key), encode_value(value))
 
 
-def ledger_of(*records: Record) -> InternalTopics:
+def ledger_of(*records: InternalRecord) -> InternalTopics:
     good = (stored(GenerationKey("good"), GENERATION), stored(ProgressKey(GOOD), PROGRESS))
     segment = stored(SegmentKey(GOOD, 0, 0), SEGMENT)
-    bad = Record(encode_key(SegmentKey(BAD, 0, 0)), NEWER)
+    bad = InternalRecord(encode_key(SegmentKey(BAD, 0, 0)), NEWER)
     return InternalTopics({naming.LEDGER: [*records, *good], naming.OFFSET_MAP: [bad, segment]})
 
 
@@ -69,14 +69,14 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        Record(encode_key(ProgressKey(BAD)), NEWER),
-        Record(b'["newer","bad","orders",0]', b"?"),
-        Record(b'["progress","bad"]', b"?"),
-        Record(b"no key of ours", b"?"),
+        InternalRecord(encode_key(ProgressKey(BAD)), NEWER),
+        InternalRecord(b'["newer","bad","orders",0]', b"?"),
+        InternalRecord(b'["progress","bad"]', b"?"),
+        InternalRecord(b"no key of ours", b"?"),
     ],
     ids=["value", "kind", "shape", "foreign"],
 )
-def test_one_unreadable_record_is_its_own_flow_s(record: Record) -> None:
+def test_one_unreadable_record_is_its_own_flow_s(record: InternalRecord) -> None:
     async def work() -> None:
         ledger = await Ledger.open(ledger_of(record))  # type: ignore[arg-type]
         await ledger.decided("good")
@@ -94,7 +94,7 @@ def test_one_unreadable_record_is_its_own_flow_s(record: Record) -> None:
 def test_an_unreadable_segment_is_its_own_flow_s_at_every_refresh() -> None:
     async def work() -> None:
         topics = ledger_of()
-        maps = Maps(topics, await Ledger.open(topics))  # type: ignore[arg-type]
+        maps = OffsetMapReader(topics, await Ledger.open(topics))  # type: ignore[arg-type]
         for _ in range(2):
             with pytest.raises(UnreadableRecord):
                 await maps.refresh("bad")
@@ -120,12 +120,12 @@ def test_a_ledger_that_was_replaced_is_said_once_and_then_read_anew() -> None:
 
 
 def test_of_producers_only_those_that_cannot_be_read_stop_a_copy_and_they_do_so_each_time() -> None:
-    known = Producer("flow", "dc1", "dc1-id", flow_spec("flow").rename)
+    known = FlowProducer("flow", "dc1", "dc1-id", flow_spec("flow").rename)
     topics = InternalTopics(
         {
             naming.PRODUCERS: [
-                Record(producers.encode_key(5), NEWER),
-                Record(producers.encode_key(6), producers.encode(known)),
+                InternalRecord(producers.encode_key(5), NEWER),
+                InternalRecord(producers.encode_key(6), producers.encode(known)),
             ]
         }
     )
@@ -143,7 +143,7 @@ def test_of_producers_only_those_that_cannot_be_read_stop_a_copy_and_they_do_so_
 
 
 def test_a_producers_key_that_cannot_be_read_may_be_any_producer_s() -> None:
-    topics = InternalTopics({naming.PRODUCERS: [Record(b"newer", b"?")]})
+    topics = InternalTopics({naming.PRODUCERS: [InternalRecord(b"newer", b"?")]})
 
     async def work() -> None:
         directory = ProducerDirectory(topics)  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ from runtime.contract.spec.jobspec import (
     Setting,
     Start,
 )
-from runtime.kafka.cluster import Cluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.ledger_writer import LedgerWriter, fence
 from runtime.ledger.start_positions import commit_first_positions, first_positions
@@ -187,9 +187,9 @@ class Side:
                     raise AssertionError(f"{name}: {error}") from error
         known_everywhere(self.client, {one.topic: one.num_partitions for one in topics})
 
-    async def open(self) -> Cluster:
+    async def open(self) -> KafkaCluster:
         resolved = {key: str(value) for key, value in self.client.items() if key != "bootstrap.servers"}
-        return await Cluster.open(client.wire_settings(self.bootstrap, resolved))
+        return await KafkaCluster.open(client.wire_settings(self.bootstrap, resolved))
 
 
 def _row(message: Any) -> Row:

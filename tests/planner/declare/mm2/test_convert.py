@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.declare import load
-from planner.declare.mm2 import Converted, convert
+from planner.declare.mm2 import ConvertedTopology, convert
 from planner.declare.mm2.properties import properties_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Configs, ConfigSync, Flow, SecretRef, StartAt
@@ -17,7 +17,7 @@ PACKAGE = "org.apache.kafka.connect.mirror"
 BASE = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
 
 
-def converted(more: str = "") -> Converted:
+def converted(more: str = "") -> ConvertedTopology:
     return convert(BASE + more, "mm2.properties", "mm2")
 
 

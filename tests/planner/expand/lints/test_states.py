@@ -3,7 +3,7 @@
 import pytest
 
 from planner.expand import expand, lint_offline
-from planner.model.diagnostic import Diagnostic, ExitCode, Severity, Source, worst
+from planner.model.diagnostic import Diagnostic, ExitCode, Severity, SourceLocation, worst
 from planner.model.topology import (
     Flow,
     FlowState,
@@ -91,7 +91,7 @@ def test_ways_back_that_are_none(flows: tuple[Flow, ...], lints: list[str]) -> N
 
 
 def test_each_says_where_and_what_to_do() -> None:
-    place = Source("topology.yaml", 3, 5)
+    place = SourceLocation("topology.yaml", 3, 5)
     of = topology(
         flow("dc1>dc2", ("a", "zzz", "__repl.x"), provenance=Provenance.OFF, source=place),
         flow("dc2>dc1", "a", source=place),

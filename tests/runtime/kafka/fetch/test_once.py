@@ -13,14 +13,14 @@ from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, Disconnected
 from runtime.kafka.fetch.once import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
-from runtime.kafka.protocol.metadata import Partition, Topic
+from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import (
     ListedOffset,
     ListOffsetsRequest,
     ListOffsetsResponse,
     TopicPartition,
 )
-from runtime.ledger.scan import Scan
+from runtime.ledger.scan import InternalTopicScan
 
 AT = TopicPartition("orders", 0)
 ID = b"o" * 16
@@ -47,8 +47,8 @@ class OneBroker:
     takes_s: float = 0.0
     asked: list[FetchRequest] = field(default_factory=list)
 
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, Topic]:
-        return {AT.topic: Topic(AT.topic, ID, ErrorCode.NONE, False, {0: self.leader(*AT)})}
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
+        return {AT.topic: TopicMetadata(AT.topic, ID, ErrorCode.NONE, False, {0: self.leader(*AT)})}
 
     def leader(self, topic: str, partition: int) -> Partition:
         return Partition(0, 1, 5, (1,), (1,))
@@ -94,12 +94,12 @@ def test_nothing_at_all_without_a_quota_is_a_broker_s_error() -> None:
 
 def test_the_time_that_a_quota_took_leaves_a_scan_its_patience() -> None:
     broker = OneBroker([GONE, answered()], takes_s=LONG_S)
-    scan = Scan(broker, *AT)  # type: ignore[arg-type]
+    scan = InternalTopicScan(broker, *AT)  # type: ignore[arg-type]
     asyncio.run(scan.refresh(PATIENCE_S))
     assert scan.fold.position == END
 
 
 def test_a_scan_s_patience_ends() -> None:
-    scan = Scan(OneBroker([GONE] * 3), *AT)  # type: ignore[arg-type]
+    scan = InternalTopicScan(OneBroker([GONE] * 3), *AT)  # type: ignore[arg-type]
     with pytest.raises(Disconnected):
         asyncio.run(scan.refresh(PATIENCE_S))

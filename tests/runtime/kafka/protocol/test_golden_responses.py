@@ -67,7 +67,7 @@ from runtime.kafka.protocol.metadata import (
     MetadataRequest,
     MetadataResponse,
     Partition,
-    Topic,
+    TopicMetadata,
 )
 from runtime.kafka.protocol.offsets import (
     EpochEndsRequest,
@@ -129,7 +129,7 @@ CASES: list[tuple[str, Request[Any], object]] = [
             (Broker(1, "one", 9092, "r1"), Broker(2, "two", 9093)),
             "abc",
             1,
-            (Topic("orders", NO_TOPIC_ID, OK, True, {0: Partition(0, 2, -1, (1, 2), (2,))}),),
+            (TopicMetadata("orders", NO_TOPIC_ID, OK, True, {0: Partition(0, 2, -1, (1, 2), (2,))}),),
         ),
     ),
     (
@@ -207,7 +207,7 @@ CASES: list[tuple[str, Request[Any], object]] = [
             "abc",
             1,
             (
-                Topic(
+                TopicMetadata(
                     "orders",
                     ONE,
                     OK,
@@ -217,7 +217,7 @@ CASES: list[tuple[str, Request[Any], object]] = [
                         1: Partition(1, -1, 4, (1,), (), ErrorCode.LEADER_NOT_AVAILABLE),
                     },
                 ),
-                Topic("", TWO, ErrorCode.UNKNOWN_TOPIC_ID, False, {}),
+                TopicMetadata("", TWO, ErrorCode.UNKNOWN_TOPIC_ID, False, {}),
             ),
         ),
     ),
