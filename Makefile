@@ -148,7 +148,7 @@ format: $(READY) ## rewrite the sources as ruff wants them
 types: $(READY) ## mypy, strict
 	@$(BIN)/mypy
 
-imports: $(READY) ## the arrows of docs/architecture.md
+imports: $(READY) ## the arrows of docs/internals/architecture.md
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 bench-plan: setup ## how long a plan over 10,000 topics takes; build/bench-plan.json keeps it

@@ -1,4 +1,4 @@
-"""Kafka record batches as bytes: parse, filter, rewrite, stamp. Bytes in, bytes out; see docs/batch.md."""
+"""Kafka record batches as bytes: parse, filter, rewrite, stamp. See docs/internals/batch.md."""
 
 from runtime.batch.aborted import AbortedTransactions, marker_type
 from runtime.batch.failure import BatchFailure, CorruptBatch, PartitionLocation, TooLarge

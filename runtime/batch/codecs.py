@@ -9,7 +9,7 @@ import cramjam
 from runtime.batch.layout import Codec
 from runtime.batch.varint import MalformedBytes
 
-# Only batches that must be rewritten are packed again; fast levels, as measured in docs/batch.md.
+# Only batches that must be rewritten are packed again; fast levels, as measured in docs/internals/batch.md.
 _GZIP_LEVEL: Final = 1
 _LZ4_LEVEL: Final = 0
 _ZSTD_LEVEL: Final = 1

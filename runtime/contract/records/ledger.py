@@ -1,4 +1,4 @@
-"""The ledger's records, at the destination: progress, generations and the offset map. See docs/ledger.md.
+"""Codecs of the ledger: progress, generations and the offset map. See docs/internals/ledger.md.
 
 All records of a flow lie in one partition of each topic (`partition_of`), so one scan up to a high watermark
 reads the flow's generation and its progress. Keys are JSON and never change; values begin with a version

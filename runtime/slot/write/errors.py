@@ -1,4 +1,4 @@
-"""One table decides how the slot handles an error, by its phase and its code. See docs/copy.md.
+"""One table decides how the slot handles an error, by its phase and its code. See docs/internals/slot.md.
 
 Two rules of fencing hold throughout. A batch that failed in a transaction is not sent again in it: any
 produce error aborts. An error that may mean that another writer is active ends the process (R3).

@@ -1,4 +1,4 @@
-"""The snippet of docs/ledger.md, run as it stands there."""
+"""The snippet of docs/internals/ledger.md, run as it stands there."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, assigned, copy_through, flow_spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
-DOCS = Path("docs/ledger.md")
+DOCS = Path("docs/internals/ledger.md")
 
 
 def test_the_offset_map_is_a_data_frame(lab: Lab, fresh: Callable[[str], str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The table of docs/batch.md: python -m tests.runtime.batch.measure"""
+"""The table of docs/internals/batch.md: python -m tests.runtime.batch.measure"""
 
 import random
 import struct
