@@ -26,10 +26,10 @@ pytestmark = pytest.mark.integration
 
 THING = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
 FETCH = """
-from runtime.lab import jars
-from runtime.lab.kit.ivy import Dependency, Request
+from runtime.lab.kit import jars
+from runtime.lab.kit.ivy import IvyDependency, IvyRequest
 from runtime.lab.kit.java import find_java
-request = Request("thing-1.0", (Dependency("org.example", "thing", "1.0", transitive=True),), count=2)
+request = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
 print(jars.classpath(find_java(), request, lambda what, done, total: print(done, total)))
 """
 
