@@ -158,7 +158,8 @@ def test_one_that_crashes_is_restarted_and_one_that_is_fenced_is_not(
 
 def test_of_two_launches_at_once_one_is_refused(launcher: SupervisedLauncher, tmp_path: Path):
     program = (
-        "import sys; from pathlib import Path; from runtime.launch.supervision.supervised import SupervisedLauncher\n"
+        "import sys; from pathlib import Path\n"
+        "from runtime.launch.supervision.supervised import SupervisedLauncher\n"
         "from runtime.launch.launcher import LaunchError\n"
         "from tests.runtime.launch.test_supervisor import SPEC\n"
         "try: SupervisedLauncher(Path(sys.argv[1])).launch(SPEC)\n"
