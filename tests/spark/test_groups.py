@@ -141,7 +141,7 @@ def test_offsets_and_locate_for_people(job: Running, sides: dict[str, Side], top
     there_it_is = f"offset {there.offset} of dc1.resuming-plain-1 at dc2"
     assert forth.stdout == f"offset {here.offset} of resuming-plain-1 at dc1 is {there_it_is}.\n"
     back = repl("locate", FLOW, f"dc1.resuming-plain:1:{there.offset}", "--reverse", "--path", str(topology))
-    assert f"came from offset {here.offset} of resuming-plain-1 at dc1" in back.stdout
+    assert f"is offset {here.offset} of resuming-plain-1 at dc1" in back.stdout
     late = located(topology, f"resuming-plain:1@{here.timestamp + 3_600_000}")
     assert late["found"] == "no_record"
     assert located(topology, "resuming-plain:1:100000")["found"] == "not_yet"

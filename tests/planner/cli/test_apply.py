@@ -59,7 +59,7 @@ def test_a_yes_applies(topology):
     code, told = answering("yes", "apply", str(topology.file))
     assert code == 0, told
     assert f"topic.dc1.{topology.name}-orders: created" in told
-    assert "\nApply complete! Resources: 1 added, 0 changed, 0 destroyed." in told
+    assert "Apply complete! Resources: 1 added, 0 changed, 0 destroyed." in told
 
 
 def test_no_colour_where_it_is_not_wanted(topology):
