@@ -124,11 +124,11 @@ test: setup prometheus ## every check and every test: format, lint, types, arrow
 	@$(MAKE) --no-print-directory --jobs lint types imports unit-covered
 	@$(MAKE) --no-print-directory integration
 
-fast: setup ## the checks and tests that need no broker, in under a minute
+fast: setup ## the checks and the quick tests, without brokers, in about a minute
 	@$(MAKE) --no-print-directory --jobs lint types imports unit
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" -q
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark and not slow" -q
 
 unit-covered: $(READY)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not integration and not spark" --cov --cov-report= -q

@@ -57,13 +57,36 @@ LONGEST = (
     "spark/test_metrics.py",
     "spark/test_rights.py",
 )
+# Files without brokers that take seconds each: `make test` runs them, `make fast` leaves them out.
+SLOW = (
+    "planner/cli/test_status.py",
+    "planner/cli/test_import.py",
+    "planner/declare/test_limits.py",
+    "planner/expand/test_growth.py",
+    "planner/kafka/test_connections.py",
+    "planner/plan/test_agreement.py",
+    "planner/plan/test_convergence.py",
+    "planner/plan/test_moving.py",
+    "planner/render/test_markdown.py",
+    "runtime/audit/test_records_trail.py",
+    "runtime/batch/test_properties.py",
+    "runtime/driver/test_main.py",
+    "runtime/launch/test_once.py",
+    "runtime/launch/test_supervisor.py",
+    "security/test_hostile_broker.py",
+    "security/test_topology_code.py",
+    "security/test_validate_bounds.py",
+)
 _HANGS_S = 900  # with brokers: many times what the longest takes, for machines with too much to do
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+    slow = {Path(__file__).parent / name for name in SLOW}
     for item in items:
+        if item.path in slow:
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("integration") or item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
 
