@@ -9,10 +9,6 @@ import click
 
 from planner.cli.app import show
 from planner.cli.apply_view import ApplyView
-from planner.cli.applying import ApplySession, carry_out
-from planner.cli.endpoints import check_jobs, endpoints_of
-from planner.cli.launching import home_of, launchers
-from planner.cli.looking import PlanRecheck
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -22,16 +18,20 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.pipeline import apply_plan, folder_of, see, with_waiting
 from planner.cli.plan_output import show_plan
-from planner.cli.saved_plan import approved, refuse_expect_without_a_plan
 from planner.cli.validate import checked
-from planner.cli.waiting import NOTICED_S, waiting
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, worst
 from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import Plan
 from planner.plan import with_diagnostics
 from planner.state import planfile
+from planner.workflows.applying.launchers import home_of, launchers
+from planner.workflows.applying.recheck import PlanRecheck
+from planner.workflows.applying.saved_plan import approved, refuse_expect_without_a_plan
+from planner.workflows.applying.session import ApplySession, carry_out
+from planner.workflows.clusters import check_jobs, endpoints_of
+from planner.workflows.planning.plans import apply_plan, folder_of, see, with_waiting
+from planner.workflows.planning.waiting import NOTICED_S, waiting
 
 
 @click.command()

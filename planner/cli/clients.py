@@ -46,10 +46,10 @@ def command(
     Groups with members, client ids, hosts and lag; producers as the brokers remember them. CLUSTER is a name
     of the topology.
     """
-    from planner.cli.answers import answered
     from planner.cli.printing import print_lines
-    from planner.cli.reading import read_asked
     from planner.render.reports import clients as rendered
+    from planner.workflows.audit.answers import answered
+    from planner.workflows.audit.reading import read_asked
     from runtime.audit.read.clients import read_clients
 
     asked = read_asked(load(path, var_files), cluster)

@@ -6,7 +6,6 @@ import click
 
 from planner.cli.apply import execute
 from planner.cli.apply_view import ApplyView
-from planner.cli.observing import observe
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -15,11 +14,12 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.pipeline import destroy_plan
 from planner.cli.plan_output import show_plan
 from planner.cli.validate import checked
 from planner.diff.differ import declaring_nothing
 from planner.plan import with_diagnostics
+from planner.workflows.planning.observing import observe
+from planner.workflows.planning.plans import destroy_plan
 
 
 @click.command()

@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
-from planner.cli.pipeline import drift_plan, see
 from planner.cli.plan_output import exit_code, failing_as_json, output
 from planner.cli.validate import checked
+from planner.workflows.planning.plans import drift_plan, see
 
 
 @click.command()

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.editing import FlowCommandOptions, apply_edited, apply_with_states
-from planner.cli.failback_edit import really_home, with_ways_home, without_others
 from planner.cli.failback_view import show_left
-from planner.cli.known import cluster_of
 from planner.cli.options import (
     auto_approve_option,
     copied_within_option,
@@ -18,12 +15,15 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.promote_wait import SILENT_MS, copied, drained
 from planner.cli.validate import checked
 from planner.graph.failback import Failback, came_home, homecomings
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.guards.transitions import may_follow
+from planner.workflows.flows.copied import SILENT_MS, copied, drained
+from planner.workflows.flows.editing import FlowCommandOptions, apply_edited, apply_with_states
+from planner.workflows.flows.failback_edit import really_home, with_ways_home, without_others
+from planner.workflows.topology import cluster_of
 
 
 @click.command()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.editing import FlowCommandOptions
 from planner.graph.failback import Failback
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Topology
+from planner.workflows.flows.editing import FlowCommandOptions
 
 if TYPE_CHECKING:
     from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def show_left(topology: Topology, coming: Sequence[Failback], how: FlowCommandOptions) -> None:
     """Raises Failure where a side does not answer."""
-    from planner.cli.status_asking import asked_of
+    from planner.workflows.audit.requests import asked_of
     from runtime.audit.status.look import read_status
 
     status = asyncio.run(read_status(asked_of(topology), 0, how.timeout / 1000))

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.editing import FlowCommandOptions, apply_with_states
-from planner.cli.known import cluster_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -21,6 +19,8 @@ from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.guards.transitions import may_follow
+from planner.workflows.flows.editing import FlowCommandOptions, apply_with_states
+from planner.workflows.topology import cluster_of
 
 if TYPE_CHECKING:
     from runtime.contract.views.loss_view import FlowLoss
@@ -58,13 +58,13 @@ def command(
     flows = leaving(topology, cluster)
     status = show_losses(topology, flows, timeout, as_json=as_json)
     if rehearse:
-        from planner.cli.rehearsing import show_groups
+        from planner.workflows.flows.rehearsal import show_groups
 
         return show_groups(topology, flows, status, timeout, as_json=as_json)
     how = FlowCommandOptions(path, var_files, auto_approve, lock_timeout, timeout, as_json, given_up=cluster)
     code = apply_with_states({flow.name: FlowState.FAILED_OVER for flow in flows}, how)
     if code == ExitCode.DONE:
-        from planner.cli.rehearsing import show_subscriptions
+        from planner.workflows.flows.rehearsal import show_subscriptions
 
         show_lost(topology, flows, status, how)
         show_subscriptions(topology, flows, timeout, as_json=as_json)
@@ -120,7 +120,7 @@ def _new(flows: list[Flow]) -> set[str]:
 
 
 def _looked(topology: Topology, given_up: str, timeout: int, over_s: float) -> "StatusView":
-    from planner.cli.status_asking import asked_of
+    from planner.workflows.audit.requests import asked_of
     from runtime.audit.status.look import read_status
 
     return asyncio.run(read_status(asked_of(topology, given_up), over_s, timeout / 1000))

@@ -7,7 +7,6 @@ import click
 
 from planner.cli import as_json as json_output
 from planner.cli.app import show
-from planner.cli.endpoints import endpoints_of
 from planner.cli.options import json_option, topology_path, var_file_option
 from planner.config import load
 from planner.kafka import ClusterEndpoint
@@ -19,6 +18,7 @@ from planner.observe import Observer
 from planner.render.reports import history as text
 from planner.state.history import merge, read_history
 from planner.state.planfile import step_of
+from planner.workflows.clusters import endpoints_of
 
 
 @click.command()

@@ -122,9 +122,9 @@ def command(
 def from_clusters(
     declared: Mapping[str, Cluster], name: str | None, pattern: str | None, timeout_ms: int
 ) -> ImportResult:
-    from planner.cli.observing import observe_for_import
     from planner.observe.imported import imported
     from planner.render.yaml.topology import topology_yaml
+    from planner.workflows.planning.observing import observe_for_import
 
     observed = observe_for_import(declared, pattern, timeout_ms)
     reachable = _reachable(observed)

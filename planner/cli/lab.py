@@ -72,8 +72,8 @@ def up(home: Path, as_json: bool, **choices: Any) -> None:
     """Bring clusters up, and return when their brokers answer.
 
     What runs already is left alone, what was killed or stopped is started on its data."""
-    from planner.cli.lab_choices import specs
     from planner.cli.lab_view import hints, progress
+    from planner.workflows.lab import specs
 
     with _told(), _terminable(), progress() as report:
         lab = _lab(home, report)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.known import flow_of
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.config import load
 from planner.model.diagnostic import ExitCode, Failure, error
+from planner.workflows.topology import flow_of
 
 FORMAT_VERSION = 1
 _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+)(?::(?P<offset>\d+)|@(?P<moment>.+))")
@@ -46,10 +46,10 @@ def command(
     By its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first record as late as
     that. The topic is named as it is called where the record is.
     """
-    from planner.cli.answers import answered
-    from planner.cli.status_asking import reaches_of
     from planner.render.reports.locate import as_json as document
     from planner.render.reports.locate import as_text
+    from planner.workflows.audit.answers import answered
+    from planner.workflows.audit.requests import reaches_of
     from runtime.audit.offsets.locate import LocateRequest, locate
 
     wanted = parse_place(place)

@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.known import flow_of
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.config import load
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import GroupMode
+from planner.workflows.topology import flow_of
 
 FORMAT_VERSION = 1
 
@@ -29,12 +29,12 @@ def command(
     They are translated now, from the ledger: right also when no job runs. Where the source does not answer,
     its side is what the job's checkpoints last told.
     """
-    from planner.cli.answers import answered
     from planner.cli.printing import print_lines
-    from planner.cli.status_asking import reaches_of
     from planner.graph.routes import router_of, unsynced
     from planner.render.reports.offsets import as_json as document
     from planner.render.reports.offsets import screen
+    from planner.workflows.audit.answers import answered
+    from planner.workflows.audit.requests import reaches_of
     from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 
     topology = load(path, var_files)

@@ -11,13 +11,13 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.pipeline import apply_plan, see, with_waiting
 from planner.cli.plan_output import exit_code, failing_as_json, output, reporting_failure, write_reports
-from planner.cli.untrusted import check_operator, check_options, judged
 from planner.cli.validate import checked
 from planner.model.diagnostic import Failure, error
 from planner.model.plan import Plan
 from planner.plan import with_diagnostics
+from planner.workflows.planning.plans import apply_plan, see, with_waiting
+from planner.workflows.planning.untrusted import check_operator, check_options, judged
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -94,7 +94,7 @@ def _plan(
     if rollback is not None:
         if targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
-        from planner.cli.rolling_back import rollback_plan
+        from planner.workflows.planning.rollback import rollback_plan
 
         return rollback_plan(loaded.topology, rollback, timeout)
     seen = see(loaded.topology, timeout)

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import click
 
-from planner.cli.editing import FlowCommandOptions, apply_with_state, wrong_state
-from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
     copied_within_option,
@@ -15,11 +13,13 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.promote_topics import promote_topics
-from planner.cli.promote_wait import SILENT_MS, drained
 from planner.cli.validate import checked
 from planner.cli.verify import PatternParam
 from planner.model.topology import FlowState
+from planner.workflows.flows.copied import SILENT_MS, drained
+from planner.workflows.flows.editing import FlowCommandOptions, apply_with_state, wrong_state
+from planner.workflows.flows.promoting import promote_topics
+from planner.workflows.topology import flow_of
 
 _STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
 

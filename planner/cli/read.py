@@ -79,10 +79,10 @@ def command(
 
     Each committed record with its provenance. CLUSTER is a name of the topology.
     """
-    from planner.cli.answers import answered
     from planner.cli.printing import print_lines
-    from planner.cli.reading import read_asked
     from planner.render.reports import read as rendered
+    from planner.workflows.audit.answers import answered
+    from planner.workflows.audit.reading import read_asked
     from runtime.audit.read.reading import read_cluster
     from runtime.audit.read.records import read_records
 

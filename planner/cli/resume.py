@@ -4,9 +4,6 @@ from pathlib import Path
 
 import click
 
-from planner.cli.accept_loss import go_on_over_loss
-from planner.cli.editing import FlowCommandOptions, apply_with_state, wrong_state
-from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -18,6 +15,9 @@ from planner.cli.options import (
 from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import RUNNING, FlowState
+from planner.workflows.flows.accept_loss import go_on_over_loss
+from planner.workflows.flows.editing import FlowCommandOptions, apply_with_state, wrong_state
+from planner.workflows.topology import flow_of
 
 
 @click.command()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli import as_json as json_output
-from planner.cli.known import flow_of
 from planner.cli.options import (
     auto_approve_option,
     json_option,
@@ -22,6 +21,7 @@ from planner.cli.options import (
 from planner.config import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, Topology
+from planner.workflows.topology import flow_of
 from runtime.contract.views.salvage_view import SalvagedRecord, SalvageView
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def command(
     declared = flow_of(topology, flow)
     if not replay:
         return _shown(_asked(topology, declared, timeout), export, as_json=as_json)
-    from planner.cli.salvage_replay import ReplayCommand, refuse_while_running
-    from planner.cli.salvage_replay import replay as replayed
+    from planner.workflows.audit.replay import ReplayCommand, refuse_while_running
+    from planner.workflows.audit.replay import replay as replayed
 
     refuse_while_running(declared)
     replaying = ReplayCommand(topology, declared, to, auto_approve, lock_timeout, as_json)
@@ -103,8 +103,8 @@ def _shown(asked: "SalvageRequest", export: Path | None, *, as_json: bool) -> in
 
 
 def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageRequest":
-    from planner.cli.flow_specs import flow_spec
     from planner.graph.routes import router_of
+    from planner.workflows.audit.flow_spec import flow_spec
     from runtime.audit.salvage.salvage import SalvageRequest
 
     spec, clusters = flow_spec(topology, flow, timeout)
@@ -113,7 +113,7 @@ def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageRequest":
 
 
 def _salvaged(asked: "SalvageRequest", take: Callable[[SalvagedRecord], None]) -> SalvageView:
-    from planner.cli.answers import answered
+    from planner.workflows.audit.answers import answered
     from runtime.audit.salvage.salvage import salvage
 
     return answered(salvage(asked, take))

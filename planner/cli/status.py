@@ -57,8 +57,8 @@ def command(
     All of it is read from the clusters: right also when a job is dead, or when one datacenter is down.
     Exit code: 0 done, 1 where a destination could not be read (the rest is shown).
     """
-    from planner.cli.status_asking import asked_of
     from planner.render.status.screen import DetailLevel
+    from planner.workflows.audit.requests import asked_of
     from runtime.audit.status.look import read_status
 
     asked = asked_of(load(path, var_files))

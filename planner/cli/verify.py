@@ -8,14 +8,14 @@ import click
 from msgspec.structs import replace
 
 from planner.cli import as_json as json_output
-from planner.cli.flow_specs import job_spec
-from planner.cli.known import flow_of
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
-from planner.cli.spark_once import on_spark
-from planner.cli.verify_book import book_of
 from planner.config import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import ENDED
+from planner.workflows.audit.flow_spec import job_spec
+from planner.workflows.audit.spark import on_spark
+from planner.workflows.audit.verification_file import book_of
+from planner.workflows.topology import flow_of
 from runtime.audit.verify.request import VerificationOutcome, VerifyRequest
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.regex import UnreadableRegex, regex

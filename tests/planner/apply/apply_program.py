@@ -12,14 +12,14 @@ from pathlib import Path
 
 from planner.cli.app import show
 from planner.cli.apply_view import ApplyView
-from planner.cli.applying import ApplySession, carry_out
-from planner.cli.endpoints import endpoints_of
-from planner.cli.looking import PlanRecheck
-from planner.cli.pipeline import apply_plan, see
 from planner.cli.validate import checked
 from planner.model.diagnostic import Failure
 from planner.model.outcome import StepsEnded
 from planner.state import planfile
+from planner.workflows.applying.recheck import PlanRecheck
+from planner.workflows.applying.session import ApplySession, carry_out
+from planner.workflows.clusters import endpoints_of
+from planner.workflows.planning.plans import apply_plan, see
 
 TIMEOUT_MS = 10_000
 

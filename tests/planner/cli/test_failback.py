@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.failback_edit import with_ways_home
 from planner.config import load
 from planner.graph.failback import homecomings
 from planner.model.diagnostic import ExitCode
+from planner.workflows.flows.failback_edit import with_ways_home
 from tests.planner.cli.shop import HEAD, refused, shop
 
 ACTIVE = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli.app import root
-from planner.cli.lab_choices import specs
 from planner.cli.lab_view import show
+from planner.workflows.lab import specs
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.errors import LabError
 from runtime.lab.lab import Lab

@@ -4,9 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from planner.cli.endpoints import endpoints_of
 from planner.cli.history import find, histories
-from planner.cli.pipeline import now_text
 from planner.model.address import Kind
 from planner.model.applied import ApplyRecord
 from planner.model.desired import Desired
@@ -20,6 +18,8 @@ from planner.plan.agreement.fingerprint import fingerprints
 from planner.plan.guards.recheck import required_keys, requirements
 from planner.plan.rollback import roll_back
 from planner.state.registry import read_registry
+from planner.workflows.clusters import endpoints_of
+from planner.workflows.planning.plans import now_text
 
 
 def rollback_plan(topology: Topology, apply_id: str, timeout_ms: int) -> Plan:

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import click
 from msgspec.structs import replace
 
-from planner.cli.launching import home_at
 from planner.model.diagnostic import Failure, error
+from planner.workflows.applying.launchers import home_at
 from runtime.audit.verify.request import VerifyRequest, encode_request
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from planner.apply.commands import StoppedPartitions
-from planner.cli.accept_loss import told
 from planner.model.diagnostic import ExitCode, Failure
+from planner.workflows.flows.accept_loss import told
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.records.status import PartitionStatus
 from tests.fakes.states import flow

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from planner.cli.known import cluster_of
-from planner.cli.status_asking import reaches_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
+from planner.workflows.audit.requests import reaches_of
+from planner.workflows.topology import cluster_of
 from runtime.audit.read.records import ReadRecordsRequest
 from runtime.audit.read.records_trace import Known
 

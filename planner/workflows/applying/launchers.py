@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from planner.apply.launching import JobLauncher, Launchers, LaunchFailed
-from planner.cli.pipeline import folder_of
 from planner.model.plan import Plan
+from planner.workflows.planning.plans import folder_of
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch.launcher import Launcher, LaunchError, LaunchState
 

@@ -1,9 +1,9 @@
 """A declared flow → what its job is told of it: provenance resolved, clusters pinned, no secret."""
 
-from planner.cli.pipeline import see
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
+from planner.workflows.planning.plans import see
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
 
 

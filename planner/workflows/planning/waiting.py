@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from planner.cli.app import show
-from planner.cli.endpoints import endpoints_of
 from planner.kafka import ClusterEndpoint
 from planner.model.address import flow_address
 from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan, PlannedFlow
 from planner.model.topology import RUNNING
 from planner.observe.jobs import read_specs
+from planner.workflows.clusters import endpoints_of
 from runtime.contract.records.status import PartitionState
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.views.status_view import PartitionWaits, StatusView
@@ -71,7 +71,7 @@ def _has(specs: Mapping[str, JobSpec], flow: PlannedFlow) -> bool:
 def _asked(
     plan: Plan, flows: Sequence[PlannedFlow], specs: Mapping[str, Mapping[str, JobSpec]]
 ) -> "StatusRequest":
-    from planner.cli.status_asking import reaches_of
+    from planner.workflows.audit.requests import reaches_of
     from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
     from runtime.contract.spec.route import Router
     from runtime.contract.spec.spec_routes import routes_of

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.cli import as_json as json_output
-from planner.cli.answers import answered
 from planner.cli.apply import ask
-from planner.cli.endpoints import endpoints_of
-from planner.cli.leasing import leased
 from planner.cli.printing import print_lines
-from planner.cli.spark_once import on_spark
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import ENDED, Flow, Topology
 from planner.render.reports.salvage_replay import as_json as document
 from planner.render.reports.salvage_replay import done, planned, replayable
 from planner.state import log
+from planner.workflows.applying.lease import leased
+from planner.workflows.audit.answers import answered
+from planner.workflows.audit.spark import on_spark
+from planner.workflows.clusters import endpoints_of
 from runtime.audit.salvage.salvage import SalvageRequest
 from runtime.contract.spec import naming
 from runtime.contract.views.salvage_view import SalvageView

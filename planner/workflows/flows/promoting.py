@@ -4,13 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.cli.editing import FlowCommandOptions, apply_edited, wrong_state
-from planner.cli.promote_wait import drained
 from planner.config.edit.promoted import with_promoted
 from planner.config.files import text_to_edit
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.promoted import matches_nothing
+from planner.workflows.flows.copied import drained
+from planner.workflows.flows.editing import FlowCommandOptions, apply_edited, wrong_state
 from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:

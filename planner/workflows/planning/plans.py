@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.cli.endpoints import endpoints_of
-from planner.cli.observing import observe
 from planner.diff import diff, diff_destroy, drift
 from planner.graph import expand
 from planner.model.change import Action
@@ -17,6 +15,8 @@ from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics
+from planner.workflows.clusters import endpoints_of
+from planner.workflows.planning.observing import observe
 
 # For so long what the controller knows and the brokers do not show yet is read again.
 OUTDATED_S = 60.0
@@ -53,8 +53,8 @@ def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
     clusters = [one for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)]
     if plan.errored or not any(one.jobs for one in clusters):
         return plan
-    from planner.cli.waiting import waiting
     from planner.plan.waiting import warnings_of
+    from planner.workflows.planning.waiting import waiting
 
     return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms))])
 

@@ -8,11 +8,11 @@ import click
 from planner.apply.commands import StoppedPartitions, accept_loss
 from planner.cli.app import show
 from planner.cli.apply import ask
-from planner.cli.endpoints import endpoints_of
 from planner.graph.messages import few
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.topology import Flow, Topology
+from planner.workflows.clusters import endpoints_of
 from runtime.contract.records.states import next_step
 from runtime.contract.records.status import PartitionState, PartitionStatus
 

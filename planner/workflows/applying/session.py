@@ -21,8 +21,6 @@ from planner.apply.retry import RequestGuard
 from planner.cli.app import show
 from planner.cli.apply_view import ApplyView
 from planner.cli.interrupting import interruptible
-from planner.cli.leasing import leased, user
-from planner.cli.looking import PlanRecheck
 from planner.cli.unexpected import reporting
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.model.applied import ApplyRecord, StepResult
@@ -49,6 +47,8 @@ from planner.state.lease import Lease
 from planner.state.lease_log import TTL_MS
 from planner.state.planfile import digest, step_of
 from planner.state.registry import RegistryWriter
+from planner.workflows.applying.lease import leased, user
+from planner.workflows.applying.recheck import PlanRecheck
 from runtime.contract.spec import naming
 from runtime.contract.views.status_view import PartitionWaits
 

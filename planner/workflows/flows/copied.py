@@ -75,7 +75,7 @@ def _not_promoted(chosen: Chosen | None) -> Late:
 async def _until_copied(
     topology: Topology, flow: Flow, seconds: float, chosen: Chosen | None, gives_up: _GivesUp
 ) -> None:
-    from planner.cli.status_asking import asked_of
+    from planner.workflows.audit.requests import asked_of
     from runtime.audit.status.join import join
     from runtime.audit.status.look import StatusReader
 

@@ -21,9 +21,9 @@ def show_groups(
 ) -> int:
     import msgspec
 
-    from planner.cli.answers import answered
     from planner.cli.printing import print_lines
     from planner.render.reports.loss import duration_line, group_lines
+    from planner.workflows.audit.answers import answered
     from runtime.contract.views.loss_view import GroupTopics
 
     groups = answered(_groups(topology, flows, timeout / 1000))
@@ -51,7 +51,7 @@ def show_subscriptions(topology: Topology, flows: Sequence[Flow], timeout: int, 
     """After the failover: what could not be read is a warning, for the failover itself is done."""
     import msgspec
 
-    from planner.cli.answers import answered
+    from planner.workflows.audit.answers import answered
 
     try:
         groups = answered(_subscriptions(topology, flows, timeout / 1000))
@@ -95,8 +95,8 @@ async def _groups(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 
 
 def _asked(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalRequest]":
-    from planner.cli.status_asking import reaches_of
     from planner.graph.routes import router_of
+    from planner.workflows.audit.requests import reaches_of
     from runtime.audit.offsets.rehearsal import RehearsalRequest
 
     router = router_of(topology)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from planner.apply.launching import LaunchFailed
-from planner.cli.launching import LauncherAdapter, home_of
 from planner.model.diagnostic import SourceLocation
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Cluster
+from planner.workflows.applying.launchers import LauncherAdapter, home_of
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 
-from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
 from planner.cli.reading_bar import ReadingBar
 from planner.diff.record import flow_of
 from planner.graph import ClusterReadRequest, wants
@@ -20,6 +19,7 @@ from planner.model.topology import Cluster, Topology
 from planner.observe import Observer, named_topics
 from planner.observe.imported import wanted_of
 from planner.state.registry import read_registry
+from planner.workflows.clusters import GIVEN_UP_S, endpoints_of
 
 _NOTHING = ClusterReadRequest()
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from planner.cli.pipeline import see
 from planner.config.edit.flow_key import with_state
 from planner.config.edit.reverse_flow import with_way_back
 from planner.config.files import text_to_edit
 from planner.graph.failback import Failback, without_carried
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import FlowState, Topology
+from planner.workflows.planning.plans import see
 
 
 def without_others(topology: Topology, coming: Iterable[Failback], timeout_ms: int) -> list[Failback]:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from planner.cli.apply import execute
 from planner.cli.apply_view import ApplyView
-from planner.cli.known import flow_of
-from planner.cli.pipeline import apply_plan, see
 from planner.cli.plan_output import show_plan
 from planner.cli.validate import checked
 from planner.config.edit.flow_key import with_state
@@ -20,6 +18,8 @@ from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan import with_diagnostics
 from planner.plan.guards.transitions import may_follow
+from planner.workflows.planning.plans import apply_plan, see
+from planner.workflows.topology import flow_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What commands do, callable without a terminal: plan, apply, failover and the rest."""
