@@ -22,7 +22,7 @@ from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.guards.transitions import may_follow
 from planner.workflows.flows.copied import SILENT_MS, copied, drained
 from planner.workflows.flows.editing import FlowCommandOptions, apply_edited, apply_with_states
-from planner.workflows.flows.failback_edit import really_home, with_ways_home, without_others
+from planner.workflows.flows.failback_edit import check_failback_edit, with_failback_flows, without_others
 from planner.workflows.topology import cluster_of
 
 
@@ -70,10 +70,10 @@ def _bring_home(topology: Topology, cluster: str, how: FlowCommandOptions, secon
     show_left(topology, coming, how)
     coming = without_others(topology, coming, how.timeout)
     code = apply_edited(
-        with_ways_home(topology, coming),
+        with_failback_flows(topology, coming),
         [one.name for one in coming],
         how,
-        lambda edited: really_home(edited, coming),
+        lambda edited: check_failback_edit(edited, coming),
     )
     if code != ExitCode.DONE:
         return code

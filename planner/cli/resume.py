@@ -15,7 +15,7 @@ from planner.cli.options import (
 from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import RUNNING, FlowState
-from planner.workflows.flows.accept_loss import go_on_over_loss
+from planner.workflows.flows.accept_loss import resume_over_loss
 from planner.workflows.flows.editing import FlowCommandOptions, apply_with_state, wrong_state
 from planner.workflows.topology import flow_of
 
@@ -59,5 +59,5 @@ def command(
     code = apply_with_state(flow, FlowState.ACTIVE, how)
     if not accept or code != ExitCode.DONE:
         return code
-    go_on_over_loss(checked(path, var_files).topology, known, auto_approve=auto_approve)
+    resume_over_loss(checked(path, var_files).topology, known, auto_approve=auto_approve)
     return ExitCode.DONE

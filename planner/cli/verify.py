@@ -14,7 +14,7 @@ from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import ENDED
 from planner.workflows.audit.flow_spec import job_spec
 from planner.workflows.audit.spark import on_spark
-from planner.workflows.audit.verification_file import book_of
+from planner.workflows.audit.verification_file import verification_file
 from planner.workflows.topology import flow_of
 from runtime.audit.verify.request import VerificationOutcome, VerifyRequest
 from runtime.contract.spec.jobspec import JobSpec
@@ -160,7 +160,7 @@ def command(
         within_s=timeout / 1000,
         opposite=opposite.name if opposite is not None else None,
     )
-    with book_of(request, path, resume=resume) as book:
+    with verification_file(request, path, resume=resume) as book:
         outcome = _run(request, book, resume=resume, where=_on_its_cluster(job) if on_cluster else None)
     verified = outcome.verified
     if verified is None:

@@ -18,10 +18,10 @@ LAST_LINES = 15
 def home_of(plan: Plan, path: Path) -> Path:
     """Where this machine keeps what belongs to its jobs: beside the topology, wherever its plan was saved."""
     files = [one.source.file for one in plan.connections.values() if one.source is not None]
-    return home_at(Path(files[0]) if files and Path(files[0]).exists() else path) / "jobs"
+    return launcher_home(Path(files[0]) if files and Path(files[0]).exists() else path) / "jobs"
 
 
-def home_at(path: Path) -> Path:
+def launcher_home(path: Path) -> Path:
     """Of a topology, where nobody named another."""
     if os.environ.get(HOME):
         return Path(os.environ[HOME]).absolute()

@@ -11,18 +11,18 @@ import click
 from msgspec.structs import replace
 
 from planner.model.diagnostic import Failure, error
-from planner.workflows.applying.launchers import home_at
+from planner.workflows.applying.launchers import launcher_home
 from runtime.audit.verify.request import VerifyRequest, encode_request
 
 
 @contextmanager
-def book_of(request: VerifyRequest, path: Path, *, resume: bool) -> Iterator[Path | None]:
+def verification_file(request: VerifyRequest, path: Path, *, resume: bool) -> Iterator[Path | None]:
     """One file for each comparison: the same flow, topics, range and sample, at whatever rate. None where
     nothing can be written: then it only can't go on.
     """
     from runtime.launch.folder import hold
 
-    file = home_at(path) / "verify" / f"{quote(request.flow.name, safe='')}-{_digest(request)}.jsonl"
+    file = launcher_home(path) / "verify" / f"{quote(request.flow.name, safe='')}-{_digest(request)}.jsonl"
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = hold(file.with_suffix(".lock"))

@@ -17,7 +17,7 @@ from runtime.contract.records.states import next_step
 from runtime.contract.records.status import PartitionState, PartitionStatus
 
 
-def go_on_over_loss(topology: Topology, flow: Flow, *, auto_approve: bool) -> None:
+def resume_over_loss(topology: Topology, flow: Flow, *, auto_approve: bool) -> None:
     """It asks by itself: a flow that is active has no plan that could be approved."""
     destination = topology.clusters[flow.destination_cluster]
 

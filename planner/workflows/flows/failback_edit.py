@@ -30,7 +30,7 @@ def without_others(topology: Topology, coming: Iterable[Failback], timeout_ms: i
     ]
 
 
-def with_ways_home(topology: Topology, homecomings: Iterable[Failback]) -> dict[Path, str]:
+def with_failback_flows(topology: Topology, homecomings: Iterable[Failback]) -> dict[Path, str]:
     """The files with what is to be written; files that stay as they are, too."""
     after: dict[Path, str] = {}
     for one in homecomings:
@@ -84,7 +84,7 @@ def _edit(
     after[file] = edited
 
 
-def really_home(topology: Topology, homecomings: Iterable[Failback]) -> None:
+def check_failback_edit(topology: Topology, homecomings: Iterable[Failback]) -> None:
     """Raises Failure where the edit did not come to what was meant."""
     for one in homecomings:
         back = topology.flows.get(one.name)
