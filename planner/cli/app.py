@@ -4,12 +4,13 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from planner.cli.terminal import guarded, say
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure
+from planner.cli.output import guarded, reader_is_gone, show
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error
 
 
 class CommandEntry(NamedTuple):
@@ -24,29 +25,29 @@ COMMANDS: dict[str, CommandEntry] = {
     "plan": CommandEntry("plan", "Show what must change for the clusters to match the topology."),
     "apply": CommandEntry("apply", "Make the clusters match the topology, or execute a saved plan exactly."),
     "show": CommandEntry("show", "Show a saved plan again."),
-    "drift": CommandEntry("drift", "What changed outside the topology since it was applied."),
+    "drift": CommandEntry("drift", "Show what changed outside the topology since it was applied."),
     "destroy": CommandEntry(
         "destroy", "Stop the jobs, and delete what the topology owns with on_remove: delete."
     ),
     "import": CommandEntry(
         "import_", "Write a live cluster, or a MirrorMaker 2 configuration, as a topology."
     ),
-    "status": CommandEntry("status", "Jobs, flows, lag, rates and latency, read from the data itself."),
-    "offsets": CommandEntry("offsets", "Where a consumer group stands at both sides of a flow."),
-    "locate": CommandEntry("locate", "Where one record is on the other side of a flow."),
-    "read": CommandEntry("read", "Records with their provenance, and what a cluster holds."),
-    "clients": CommandEntry("clients", "Which groups and clients produce to and consume from each topic."),
-    "pause": CommandEntry("pause", "Stop copying a flow, to go on later where it stood."),
-    "resume": CommandEntry("resume", "Let a paused flow go on, or one that stopped over lost records."),
-    "failover": CommandEntry("failover", "Give a cluster up: its flows end with what arrived."),
-    "promote": CommandEntry("promote", "Make a flow's destination the truth, once all of it is copied."),
-    "failback": CommandEntry("failback", "Bring home what the other side wrote; --switch: run as before."),
-    "salvage": CommandEntry("salvage", "What the old primary holds and never sent."),
+    "status": CommandEntry("status", "Show jobs, flows, lag, rates and latency, read from the clusters."),
+    "offsets": CommandEntry("offsets", "Show a consumer group's offsets at both sides of a flow."),
+    "locate": CommandEntry("locate", "Find one record at the other side of a flow."),
+    "read": CommandEntry("read", "Show what a cluster holds, or records with their provenance."),
+    "clients": CommandEntry("clients", "Show which clients produce to and consume from each topic."),
+    "pause": CommandEntry("pause", "Stop copying a flow until repl resume."),
+    "resume": CommandEntry("resume", "Continue a paused flow, or one that stopped over lost records."),
+    "failover": CommandEntry("failover", "Give up a cluster: its flows end with what arrived."),
+    "promote": CommandEntry("promote", "Promote a flow: stop copying and make the destination writable."),
+    "failback": CommandEntry("failback", "Copy back what was written meanwhile; --switch: run as before."),
+    "salvage": CommandEntry("salvage", "List or replay the records that a source never sent."),
     "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
-    "history": CommandEntry("history", "Who applied what, when, and how it ended."),
-    "lab": CommandEntry("lab", "Real local Kafka clusters for trying things and for tests."),
-    "schema": CommandEntry("schema", "The JSON Schema of the topology, for editors."),
-    "completion": CommandEntry("completion", "Completion for bash, zsh or fish."),
+    "history": CommandEntry("history", "Show who applied what, when, and how it ended."),
+    "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, for trials and tests."),
+    "schema": CommandEntry("schema", "Print the JSON Schema of the topology, for editors."),
+    "completion": CommandEntry("completion", "Print the completion script for bash, zsh or fish."),
 }
 
 
@@ -100,19 +101,23 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo("\nInterrupted.", err=True)
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output went away (repl … | head): nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        reader_is_gone()
         return int(ExitCode.DONE)
-    except Exception as wrong:  # noqa: BLE001 - the outermost edge: the traceback is kept, and one line is shown
-        from planner.cli.unexpected import unexpected
-
-        show([unexpected(wrong)])
+    except Exception as wrong:  # noqa: BLE001 - the outermost edge: the traceback is kept, one line is shown
+        show([_unexpected(wrong)])
         return int(ExitCode.ERROR)
     return int(outcome) if isinstance(outcome, int) else int(ExitCode.DONE)
 
 
-def show(diagnostics: Sequence[Diagnostic]) -> None:
-    """Diagnostics to stderr, each with its severity."""
-    colours = {"error": "red", "warning": "yellow", "note": "blue"}
-    for one in diagnostics:
-        say(str(one), label=f"{one.severity.value}:", colour=colours[one.severity.value], bold=True, err=True)
+def _unexpected(wrong: Exception) -> Diagnostic:
+    """Keeps the traceback of what ended a command in a file, and returns the line for the user."""
+    from planner.workflows.tracebacks import traceback_reporter
+    from runtime.contract.client.redaction import redacted
+
+    folder = Path(os.environ.get("REPL_HOME") or ".repl") / "errors"
+    report = traceback_reporter(folder, f"command-{os.getpid()}", lambda text: click.echo(text, err=True))
+    where = report(wrong)
+    text = redacted(str(wrong).splitlines()[0]) if str(wrong) else "no reason given"
+    return error(
+        f"unexpected {type(wrong).__name__}: {text}; {where}", "this is a mistake in repl: report it"
+    )

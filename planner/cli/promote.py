@@ -1,11 +1,11 @@
-"""`repl promote`: a planned switch-over. A flow copies all there is, its groups follow, and then it ends."""
+"""`repl promote`: a planned switch-over of a flow, or of some of its topics."""
 
-import asyncio
 from pathlib import Path
 
 import click
 
 from planner.cli.options import (
+    PatternParam,
     auto_approve_option,
     copied_within_option,
     json_option,
@@ -13,15 +13,8 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.validate import checked
-from planner.cli.verify import PatternParam
-from planner.model.topology import FlowState
-from planner.workflows.flows.copied import SILENT_MS, drained
-from planner.workflows.flows.editing import FlowCommandOptions, apply_with_state, wrong_state
-from planner.workflows.flows.promoting import promote_topics
-from planner.workflows.topology import flow_of
-
-_STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
+from planner.cli.view import TerminalView, interaction
+from planner.workflows.flows.promotion import PromoteRequest, promote
 
 
 @click.command()
@@ -35,7 +28,7 @@ _STATES = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
     "--topics",
     type=PatternParam(),
     metavar="RE",
-    help="Only these topics of the flow; the others go on being copied.",
+    help="Only these topics of the flow; the others keep being copied.",
 )
 @json_option
 def command(
@@ -48,20 +41,20 @@ def command(
     topics: str | None,
     as_json: bool,
 ) -> int:
-    """Make FLOW's destination the truth: copy all there is, move the groups, then end the flow.
+    """Promote FLOW: copy everything, move the groups, stop copying, and make the destination writable.
 
     Stop the producers at the source first. Waits until the lag is 0, then writes state: promoted into the
-    topology, plans, asks and applies; the job itself copies what came in meanwhile before it ends the flow.
-    Exit code 1 where records are left at the timeout: the flow goes on copying. With --topics it is the
-    topics whose whole names match RE at the source, and they are written under promoted.
+    topology, plans, asks and applies. The job copies what arrived meanwhile before it ends the flow. Exit
+    code 1 where records are left at the timeout: the flow keeps copying. With --topics, only topics whose
+    whole names match RE at the source are promoted, and RE is written under promoted.
     """
-    topology = checked(path, var_files).topology
-    known = flow_of(topology, flow)
-    how = FlowCommandOptions(path, var_files, auto_approve, lock_timeout, SILENT_MS, as_json)
-    if topics is not None:
-        return promote_topics(topology, known, topics, timeout / 1000, how)
-    if known.state not in _STATES:
-        raise wrong_state(known, "promoted")
-    if known.state is FlowState.ACTIVE:
-        asyncio.run(drained(topology, known, timeout / 1000))
-    return apply_with_state(flow, FlowState.PROMOTED, how)
+    request = PromoteRequest(
+        path,
+        var_files,
+        lock_timeout_ms=lock_timeout,
+        flow=flow,
+        topics=topics,
+        copied_within_ms=timeout,
+    )
+    view = TerminalView(as_json=as_json)
+    return promote(request, interaction(view, auto_approve=auto_approve)).exit_code

@@ -1,4 +1,4 @@
-"""`repl resume`: a paused flow goes on; with --accept-loss one that stopped over lost records, too."""
+"""`repl resume`: a paused flow continues; with --accept-loss also one that stopped over lost records."""
 
 from pathlib import Path
 
@@ -12,12 +12,8 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.cli.validate import checked
-from planner.model.diagnostic import ExitCode
-from planner.model.topology import RUNNING, FlowState
-from planner.workflows.flows.accept_loss import resume_over_loss
-from planner.workflows.flows.editing import FlowCommandOptions, apply_with_state, wrong_state
-from planner.workflows.topology import flow_of
+from planner.cli.view import TerminalView, interaction
+from planner.workflows.flows.states import ResumeRequest, resume
 
 
 @click.command()
@@ -26,9 +22,8 @@ from planner.workflows.topology import flow_of
 @var_file_option
 @click.option(
     "--accept-loss",
-    "accept",
     is_flag=True,
-    help="Go on over records that are lost: partitions in data_loss, recreated or diverged.",
+    help="Continue without lost records: partitions in data_loss, recreated or diverged.",
 )
 @auto_approve_option
 @lock_timeout_option
@@ -38,26 +33,20 @@ def command(
     flow: str,
     path: Path,
     var_files: tuple[Path, ...],
-    accept: bool,
+    accept_loss: bool,
     auto_approve: bool,
     lock_timeout: int,
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Let FLOW go on where it stood: writes state: active into the topology, plans and applies.
+    """Continue FLOW where it stopped: writes state: active into the topology, plans and applies.
 
-    With --accept-loss the partitions of the flow that stand still because records were lost go on behind
-    the loss. It is for those that stand still now, and for nothing that comes later. Other states are no
-    loss: what they wait for is said, and nothing of them is passed over.
+    With --accept-loss, partitions that stand still because records were lost continue behind the loss. It
+    holds for the loss of now, and for none that comes later. Partitions in other states do not continue;
+    what each waits for is shown.
     """
-    known = flow_of(checked(path, var_files).topology, flow)
-    if known.state not in RUNNING:
-        raise wrong_state(known, "resumed")
-    how = FlowCommandOptions(
-        path, var_files, auto_approve, lock_timeout, timeout, as_json, must_copy=not accept
+    request = ResumeRequest(
+        path, var_files, timeout, lock_timeout_ms=lock_timeout, flow=flow, accept_loss=accept_loss
     )
-    code = apply_with_state(flow, FlowState.ACTIVE, how)
-    if not accept or code != ExitCode.DONE:
-        return code
-    resume_over_loss(checked(path, var_files).topology, known, auto_approve=auto_approve)
-    return ExitCode.DONE
+    view = TerminalView(as_json=as_json)
+    return resume(request, interaction(view, auto_approve=auto_approve)).exit_code

@@ -1,4 +1,4 @@
-"""Clusters of a topology or a plan → how to reach them, secrets resolved here and now."""
+"""Clusters of a topology or a plan → how to reach them, with their secrets resolved."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -15,13 +15,13 @@ from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec
 
-GIVEN_UP_S = 3.0  # a cluster that is to be given up is not waited for long
+GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
 
 
 def endpoints_of(
     clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None
 ) -> dict[str, ClusterEndpoint]:
-    """Failure names every secret that can't be had, of all clusters at once.
+    """Returns how each cluster is reached. Failure names every secret that is missing, of all clusters.
 
     `trusted` is for clusters that a plan file names: see `resolve`.
     """
@@ -43,7 +43,7 @@ def endpoints_of(
 
 
 def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
-    """The jobs of a saved plan reach clusters by their own specs: the same limits hold for them.
+    """Checks the clusters in the job specs of a saved plan: the same limits hold for them.
 
     `trusted` are the folders whose files they may refer to where REPL_ALLOW_FILES is not set.
     """

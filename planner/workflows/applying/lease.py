@@ -1,17 +1,19 @@
-"""The lease of a cluster, asked for by a command: of those that write, one at a time."""
+"""The lease of a cluster, taken in the name of who runs a command, and the commit of the topology.
+
+Of everything that changes a cluster only the lease's holder runs: an apply, or a replay of salvaged records.
+"""
 
 import getpass
 import os
 import socket
-import time
+import subprocess
 import uuid
-
-import click
+from pathlib import Path
 
 from planner.kafka import ClusterEndpoint
-from planner.render.escape import one_line
 from planner.state.lease import Lease
-from planner.state.lease_log import TTL_MS, LeaseHolder, LeaseState
+from planner.state.lease_log import TTL_MS, LeaseHolder
+from planner.workflows.interaction import LeaseAwaited, ProgressHandler
 
 
 def leased(
@@ -21,9 +23,13 @@ def leased(
     topology: str,
     plan: str,
     lock_timeout_ms: int,
+    progress: ProgressHandler,
     ttl_ms: int = TTL_MS,
 ) -> Lease:
-    """`name` is the holder's, `plan` what he carries out. Failure when another one holds it for too long."""
+    """Acquires the lease of a cluster. Failure where another holder keeps it beyond the lock timeout.
+
+    `name` identifies the holder, `plan` what the holder executes.
+    """
     holder = LeaseHolder(
         id=f"{name}-{uuid.uuid4().hex[:6]}",
         user=user(),
@@ -32,17 +38,31 @@ def leased(
         topology=topology,
         plan=plan,
     )
-
-    def waiting(held: LeaseState) -> None:
-        since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
-        who = one_line(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
-        click.echo(f"Waiting for another apply to {endpoint.cluster}: {who}, since {since} ...", err=True)
-
-    return Lease(endpoint, holder, ttl_ms).acquire(lock_timeout_ms / 1000, waiting)
+    return Lease(endpoint, holder, ttl_ms).acquire(
+        lock_timeout_ms / 1000, lambda held: progress(LeaseAwaited(endpoint.cluster, held))
+    )
 
 
 def user() -> str:
+    """Returns the name of the user, or the user id in a container without names."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())  # a container's user often has no name
+        return str(os.getuid())
+
+
+def git_commit(folder: Path, *, edited: bool) -> str | None:
+    """Returns the commit of the topology's folder, marked `-dirty` if it was edited; None outside of Git."""
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        edited = edited or bool(_git(folder, "status", "--porcelain", "--", "."))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if edited else commit
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+    )
+    return done.stdout.strip()

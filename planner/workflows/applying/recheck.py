@@ -1,4 +1,4 @@
-"""Wiring: what an apply asks the clusters once more: are they the right ones, and does the plan hold?"""
+"""Reads the clusters again before an apply: are they the planned ones, and does the plan still hold?"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from planner.state.registry import read_registry
 
 @dataclass(frozen=True, slots=True)
 class PlanRecheck:
-    """`timeout_ms`: how long a cluster may keep silent."""
+    """Reads what a plan depends on. `timeout_ms`: how long a cluster may keep silent."""
 
     endpoints: Mapping[str, ClusterEndpoint]
     timeout_ms: int
 
     def refuse_others(self, plan: Plan, written: Iterable[str]) -> None:
-        """Failure where a cluster that is to be written to is another one than is meant, or is silent."""
+        """Failure where a cluster that the plan changes is another one than is meant, or does not answer."""
         with self._observer(plan, written) as observer:
             found = observer.identities()
         refuse_silent(found)
@@ -37,7 +37,7 @@ class PlanRecheck:
             raise Failure(others)
 
     def again(self, plan: Plan, written: Iterable[str]) -> Observed:
-        """What the plan's fingerprints, steps and policies name. Failure where a written one is silent."""
+        """Reads what the fingerprints, steps and policies name. Failure where a changed cluster is silent."""
         keys: dict[str, dict[str, TopicConfigsRequest]] = {name: {} for name in plan.connections}
         acls: set[str] = set()
         required = required_keys(plan.policies)
@@ -71,7 +71,7 @@ class PlanRecheck:
 
 
 def refuse_silent(found: Mapping[str, str | ObservedCluster | Unreachable]) -> None:
-    """Of clusters that must be written to."""
+    """Failure where a cluster that the plan changes does not answer."""
     silent = [one for one in found.values() if isinstance(one, Unreachable)]
     if silent:
         raise Failure(

@@ -1,29 +1,55 @@
-"""Opens a saved plan for an apply: it is the approved one, its signature fits, and it does what it shows."""
+"""Saved plans: opened only if approved, signed as required, and in agreement with what they show."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from planner.cli.app import show
-from planner.cli.plan_output import print_steps
 from planner.model.diagnostic import ExitCode, Failure, error, note
 from planner.model.plan import Plan
 from planner.plan.digest import PREFIX
 from planner.state import planfile
 from planner.state.planfile import SavedPlan
 from planner.state.signature import KEY, KEY_FILE, Signature, key_of
+from planner.workflows.interaction import Noticed, ProgressHandler, SavedPlanReady, silent
 
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 
 
-def approved(path: Path, expect: str | None, *, quiet: bool) -> Plan:
-    """Return the plan to execute, after its steps were shown; Failure where it is not the approved one."""
+@dataclass(frozen=True, slots=True)
+class OpenedPlan:
+    """A saved plan as it can be shown: with its digest, and how it is signed."""
+
+    plan: Plan
+    digest: str
+    signature: Signature
+
+    @property
+    def signed(self) -> bool:
+        return self.signature is not Signature.NOT_SIGNED
+
+
+def save_plan(plan: Plan, file: Path) -> OpenedPlan:
+    """Writes a plan to a file, signed where a key is set. Failure: it can't be written or holds a secret."""
+    key = key_of()
+    digest = planfile.write(plan, file, key)
+    return OpenedPlan(plan, digest, Signature.NOT_SIGNED if key is None else Signature.VALID)
+
+
+def open_plan(file: Path) -> OpenedPlan:
+    """Reads a saved plan to show it. Failure where its steps are not what its changes show."""
+    saved = planfile.load(file)
+    return OpenedPlan(saved.agreed(), saved.digest, saved.checked_with(key_of()))
+
+
+def approved(path: Path, expect: str | None, progress: ProgressHandler = silent) -> Plan:
+    """Returns the saved plan to execute and reports its steps. Failure where it is not the approved one."""
     saved = planfile.load(path)
     if expect is not None:
         _refuse_another(saved, expect)
-    _refuse_unsigned(saved, key_of())
+    _refuse_unsigned(saved, key_of(), progress)
     plan = saved.agreed()
-    if not quiet and plan.applyable:
-        print_steps(plan)
+    if plan.applyable:
+        progress(SavedPlanReady(plan))
     return plan
 
 
@@ -51,7 +77,7 @@ def _refuse_another(saved: SavedPlan, expect: str) -> None:
         )
 
 
-def _refuse_unsigned(saved: SavedPlan, key: bytes | None) -> None:
+def _refuse_unsigned(saved: SavedPlan, key: bytes | None, progress: ProgressHandler) -> None:
     match saved.checked_with(key):
         case Signature.NOT_CHECKED:
             unchecked = note(
@@ -59,7 +85,7 @@ def _refuse_unsigned(saved: SavedPlan, key: bytes | None) -> None:
                 f"set {KEY} or {KEY_FILE} to the key that it was signed with",
                 code="plan-signature",
             )
-            show([unchecked])
+            progress(Noticed(unchecked))
         case Signature.NOT_SIGNED if key is not None:
             raise _refused(saved, "is not signed, and a key is set")
         case Signature.OTHER_KEY:

@@ -1,8 +1,7 @@
-"""Wires one apply: leases, the look whether the plan still holds, journal, executor, terminal."""
+"""Executes one plan: the leases, the check that it still holds, the journal, and the steps."""
 
 import os
 import socket
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +17,9 @@ from planner.apply.context import ApplyContext
 from planner.apply.executor import Interruption
 from planner.apply.launching import Launchers, nobody
 from planner.apply.retry import RequestGuard
-from planner.cli.app import show
-from planner.cli.apply_view import ApplyView
-from planner.cli.interrupting import interruptible
-from planner.cli.unexpected import reporting
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.model.applied import ApplyRecord, StepResult
-from planner.model.diagnostic import ExitCode, Failure, error, note, warning
+from planner.model.diagnostic import Failure, error, note, warning
 from planner.model.outcome import (
     DONE,
     NOTHING_DONE,
@@ -47,8 +42,19 @@ from planner.state.lease import Lease
 from planner.state.lease_log import TTL_MS
 from planner.state.planfile import digest, step_of
 from planner.state.registry import RegistryWriter
-from planner.workflows.applying.lease import leased, user
+from planner.workflows.applying.lease import git_commit, leased, user
 from planner.workflows.applying.recheck import PlanRecheck
+from planner.workflows.interaction import (
+    ApplyEnded,
+    ApplyStarted,
+    Interrupts,
+    Noticed,
+    ProgressHandler,
+    StepWaits,
+    UnexpectedError,
+    without_signals,
+)
+from planner.workflows.tracebacks import traceback_reporter
 from runtime.contract.spec import naming
 from runtime.contract.views.status_view import PartitionWaits
 
@@ -57,53 +63,53 @@ INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 
 @dataclass(frozen=True, slots=True)
 class ApplySession:
-    """What an apply needs besides its plan."""
+    """What one execution of a plan needs besides the plan."""
 
     endpoints: Mapping[str, ClusterEndpoint]
-    look: PlanRecheck
+    recheck: PlanRecheck
     lock_timeout_ms: int
-    view: ApplyView
-    finish_with: str  # the command that finishes what could not be finished
-    folder: Path
+    progress: ProgressHandler
+    folder: Path  # the topology's, whose commit the history records
+    interrupts: Interrupts = without_signals
     lease_ttl_ms: int = TTL_MS
     launchers: Launchers = nobody
     wait: bool = True
-    errors: Path | None = None  # the folder of tracebacks; without one they go to stderr
+    errors: Path | None = None  # the folder of tracebacks
     write: Callable[[], None] | None = None  # writes what the plan was made from, before the first step
-    waiting: Callable[[Plan], Sequence[PartitionWaits]] = lambda _: ()  # what no apply lets go on
+    waiting: Callable[[Plan], Sequence[PartitionWaits]] = lambda _: ()  # partitions that no apply continues
 
 
-def carry_out(plan: Plan, applying: ApplySession) -> int:
-    """Exactly the plan's steps, under the leases of the clusters that they write to; the exit code."""
+def carry_out(plan: Plan, session: ApplySession) -> ApplyEnded:
+    """Executes exactly the plan's steps, under the leases of the clusters that they change.
+
+    Failure: the plan does not hold any more, a lease is held by another apply, or the journal can't be
+    written.
+    """
     written = sorted({step.cluster for step in plan.steps})
-    applied = _applied(plan, written, applying.folder, edited=applying.write is not None)
-    applying.look.refuse_others(plan, written)  # a saved plan's address may lead elsewhere by now
+    applied = _applied(plan, written, session)
+    session.recheck.refuse_others(plan, written)  # a saved plan's address may lead elsewhere by now
     with ExitStack() as held:
         for cluster in written:
-            log.ensure(applying.endpoints[cluster], INTERNAL, plan.internal)
-        leases = {cluster: held.enter_context(_leased(applied, applying, cluster)) for cluster in written}
-        applied = replace(applied, started_ms=_now_ms())  # waiting for the leases was not applying
-        before = _earlier(plan, applying, written)
-        remaining = _still_true(plan, applying, written, before)
+            log.ensure(session.endpoints[cluster], INTERNAL, plan.internal)
+        leases = {cluster: held.enter_context(_leased(applied, session, cluster)) for cluster in written}
+        applied = replace(applied, started_ms=_now_ms())  # waiting for the leases is no part of the apply
+        before = _earlier(plan, session, written)
+        remaining = _still_true(plan, session, written, before)
         if before is not None and not remaining:
-            return _done_already(plan, applying, before)
-        summary = _execute(plan, remaining, before, applied, applying, leases)
-    waits = applying.waiting(plan) if summary.complete else ()
-    applying.view.closing(plan, summary, applied.id, applying.finish_with, waits)
-    if summary.complete:
-        return ExitCode.ERROR if waits else ExitCode.DONE
-    return ExitCode.INTERRUPTED if summary.interrupted else ExitCode.ERROR
+            return _done_already(plan, session, before)
+        summary = _execute(plan, remaining, before, applied, session, leases)
+    waits = session.waiting(plan) if summary.complete else ()
+    return ApplyEnded(plan, summary, applied.id, tuple(waits))
 
 
-def _done_already(plan: Plan, applying: ApplySession, before: ApplyRecord) -> int:
-    """A plan that was applied to its end, applied again: nothing is to do, and no history tells of it."""
-    show([note(f"all {len(plan.steps)} steps of this plan were done by the apply {before.id}")])
-    waits = applying.waiting(plan)
-    applying.view.closing(plan, NOTHING_DONE, None, applying.finish_with, waits)
-    return ExitCode.ERROR if waits else ExitCode.DONE
+def _done_already(plan: Plan, session: ApplySession, before: ApplyRecord) -> ApplyEnded:
+    """A plan that was applied to its end, applied again: nothing is to do, and no history records it."""
+    done = note(f"all {len(plan.steps)} steps of this plan were done by the apply {before.id}")
+    session.progress(Noticed(done))
+    return ApplyEnded(plan, NOTHING_DONE, None, tuple(session.waiting(plan)))
 
 
-def _applied(plan: Plan, written: Sequence[str], folder: Path, *, edited: bool) -> ApplyRecord:
+def _applied(plan: Plan, written: Sequence[str], session: ApplySession) -> ApplyRecord:
     now_ms = _now_ms()
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
     return ApplyRecord(
@@ -114,7 +120,7 @@ def _applied(plan: Plan, written: Sequence[str], folder: Path, *, edited: bool) 
         user=user(),
         host=socket.gethostname(),
         pid=os.getpid(),
-        git=_git_commit(folder, edited=edited),
+        git=git_commit(session.folder, edited=session.write is not None),
         clusters={cluster: plan.clusters[cluster] for cluster in written},
         total=len(plan.steps),
         started_ms=now_ms,
@@ -125,38 +131,23 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _git_commit(folder: Path, *, edited: bool) -> str | None:
-    """The commit that the topology stands at, with a mark where it was edited since; None outside of Git."""
-    try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        edited = edited or bool(_git(folder, "status", "--porcelain", "--", "."))
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return f"{commit}-dirty" if edited else commit
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
-    )
-    return done.stdout.strip()
-
-
-def _leased(applied: ApplyRecord, applying: ApplySession, cluster: str) -> Lease:
+def _leased(applied: ApplyRecord, session: ApplySession, cluster: str) -> Lease:
     return leased(
-        applying.endpoints[cluster],
+        session.endpoints[cluster],
         name=applied.id,
         topology=applied.topology,
         plan=applied.plan,
-        lock_timeout_ms=applying.lock_timeout_ms,
-        ttl_ms=applying.lease_ttl_ms,
+        lock_timeout_ms=session.lock_timeout_ms,
+        progress=session.progress,
+        ttl_ms=session.lease_ttl_ms,
     )
 
 
-def _earlier(plan: Plan, applying: ApplySession, written: Sequence[str]) -> ApplyRecord | None:
-    """What applies of this very plan did before, whether or not they got to its end."""
+def _earlier(plan: Plan, session: ApplySession, written: Sequence[str]) -> ApplyRecord | None:
+    """Returns what earlier applies of this plan did, whether or not they were complete."""
     told = [
-        read_history(applying.endpoints[cluster], step_of, lambda one: show([one])) for cluster in written
+        read_history(session.endpoints[cluster], step_of, lambda one: session.progress(Noticed(one)))
+        for cluster in written
     ]
     same = [one for one in merge(told) if one.plan == digest(plan)]
     if not same:
@@ -169,17 +160,17 @@ def _earlier(plan: Plan, applying: ApplySession, written: Sequence[str]) -> Appl
 
 
 def _still_true(
-    plan: Plan, applying: ApplySession, written: Sequence[str], before: ApplyRecord | None
+    plan: Plan, session: ApplySession, written: Sequence[str], before: ApplyRecord | None
 ) -> tuple[Step, ...]:
-    """The steps that are left to do. What an earlier apply of the plan did is not held against it while it is
-    still so.
+    """Returns the steps that are left. What an earlier apply of the plan did does not make it stale while it
+    is still so.
     """
     done = _done_before(before)
     sent = _sent_before(before)
     touched = {step.address for step in plan.steps if step.id in sent}
     untouched = tuple(one for one in plan.fingerprints if one.address not in touched)
     remaining = tuple(step for step in plan.steps if step.id not in done)
-    observed = applying.look.again(plan, written)
+    observed = session.recheck.again(plan, written)
     problems = recheck(plan, remaining, observed) or (
         *stale(replace(plan, fingerprints=untouched), observed),
         *undone(plan.steps, done, observed),
@@ -189,7 +180,8 @@ def _still_true(
     if problems:
         raise Failure(problems)
     if done and len(done) < len(plan.steps):
-        show([note(f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply")])
+        earlier = note(f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply")
+        session.progress(Noticed(earlier))
     return remaining
 
 
@@ -199,7 +191,7 @@ def _done_before(before: ApplyRecord | None) -> frozenset[str]:
 
 
 def _sent_before(before: ApplyRecord | None) -> frozenset[str]:
-    """Steps that may have changed something, whatever is known of their answers."""
+    """Returns the steps that may have changed something, whatever is known of their answers."""
     outcomes = before.outcomes if before else {}
     never = (Result.SKIPPED.value, Result.NOT_STARTED.value)
     return frozenset(step_id for step_id, told in outcomes.items() if told.result not in never)
@@ -210,27 +202,30 @@ def _execute(
     remaining: Sequence[Step],
     before: ApplyRecord | None,
     applied: ApplyRecord,
-    applying: ApplySession,
+    session: ApplySession,
     leases: Mapping[str, Lease],
 ) -> ApplySummary:
     done = _done_before(before)
-    producers = {cluster: producer(applying.endpoints[cluster]) for cluster in leases}
+    producers = {cluster: producer(session.endpoints[cluster]) for cluster in leases}
     journal = Journal(applied, producers, _noted)
     interruption = Interruption()
+    report = traceback_reporter(
+        session.errors, applied.id, lambda text: session.progress(UnexpectedError(text))
+    )
 
     def barred(cluster: str) -> Callable[[], str | None]:
         return lambda: interruption.reason() or leases[cluster].lost()
 
     hands = {
         cluster: ApplyContext(
-            endpoint=applying.endpoints[cluster],
+            endpoint=session.endpoints[cluster],
             registry=RegistryWriter(producers[cluster]),
             guard=RequestGuard(barred(cluster)),
             plan_digest=applied.plan,
             now_ms=_now_ms,
-            launchers=applying.launchers,
-            wait=applying.wait,
-            waits=applying.view.waits,
+            launchers=session.launchers,
+            wait=session.wait,
+            waits=lambda step, what: session.progress(StepWaits(step, what)),
         )
         for cluster in leases
     }
@@ -239,24 +234,24 @@ def _execute(
         match event:
             case StepsSent():
                 journal.sent(event.cluster, [step.id for step in event.steps])
-                applying.view.sent(event)
+                session.progress(event)
             case StepsEnded():
                 journal.ended(event.cluster, {one.step.id: _told(one) for one in event.outcomes})
-                applying.view.ended(event)
+                session.progress(event)
 
-    with interruptible(interruption):
+    with session.interrupts(interruption):
         _begin(journal, plan)
-        _write_first(journal, applying)
-        applying.view.begin(plan)
-        summary = execute(remaining, hands, tell, interruption, reporting(applying.errors, applied.id))
+        _write_first(journal, session)
+        session.progress(ApplyStarted(plan))
+        summary = execute(remaining, hands, tell, interruption, report)
         left_out = {step.id: StepOutcome(step, DONE.result) for step in plan.steps if step.id in done}
         summary = replace(summary, outcomes={**left_out, **summary.outcomes})
-        _finish(journal, summary)
+        _finish(journal, summary, session.progress)
     return summary
 
 
 def _noted(step: Step) -> Any:
-    """A record of the journal has its limit; what a job runs by stands with its flows in the registry."""
+    """Leaves out job specs: a journal record has a size limit, and the registry holds them."""
     match step:
         case LaunchJob() | ReconfigureJob():
             return plain(replace(step, spec="{}", needs=()))
@@ -276,12 +271,12 @@ def _begin(journal: Journal, plan: Plan) -> None:
         ) from failure
 
 
-def _write_first(journal: Journal, applying: ApplySession) -> None:
-    """The topology's files say what is applied before anything of it is; else nothing is applied."""
-    if applying.write is None:
+def _write_first(journal: Journal, session: ApplySession) -> None:
+    """Writes the topology's files before the first step. If they can't be written, nothing is applied."""
+    if session.write is None:
         return
     try:
-        applying.write()
+        session.write()
     except Failure:
         with suppress(KafkaException, TimeoutError):
             journal.finish("failed", _now_ms())
@@ -292,9 +287,10 @@ def _told(outcome: StepOutcome) -> StepResult:
     return StepResult(outcome.result.value, outcome.why, outcome.seconds)
 
 
-def _finish(journal: Journal, summary: ApplySummary) -> None:
+def _finish(journal: Journal, summary: ApplySummary, progress: ProgressHandler) -> None:
     result = "done" if summary.complete else "interrupted" if summary.interrupted else "failed"
     try:
         journal.finish(result, _now_ms())
     except (KafkaException, TimeoutError) as failure:
-        show([warning(f"how the apply ended could not be written to its history: {explain(failure)}")])
+        unwritten = f"how the apply ended could not be written to its history: {explain(failure)}"
+        progress(Noticed(warning(unwritten)))

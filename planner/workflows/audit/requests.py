@@ -1,17 +1,34 @@
-"""A topology → what status asks of its clusters."""
+"""A topology → requests to its clusters and their ledgers, and how such a request is carried out."""
 
+import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from planner.graph.routes import opposite_of, router_of
+from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Cluster, Flow, Topology
 from planner.workflows.clusters import GIVEN_UP_S, endpoints_of
-from runtime.audit.ledger import ClusterAccess
+from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
 from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
 
+Answer = TypeVar("Answer")
 
-def reaches_of(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, ClusterAccess]:
-    """How to reach them, secrets resolved. Failure names every one that can't be had."""
+
+def answered(question: Coroutine[Any, Any, Answer]) -> Answer:
+    """Carries out a request. Failure says what to do. Another cluster than the pinned one is refused."""
+    try:
+        return asyncio.run(question)
+    except AuditFailure as failure:
+        code = ExitCode.REFUSED if isinstance(failure, UnexpectedClusterId) else ExitCode.ERROR
+        raise Failure(error(str(failure), failure.way_out, exit=code)) from None
+
+
+def cluster_access(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, ClusterAccess]:
+    """Returns how each cluster is reached, secrets resolved. Failure names every secret that is missing.
+
+    `given_up` is a cluster that a failover abandons: it is waited for only briefly.
+    """
     listed = list(clusters)
     endpoints = endpoints_of(listed)
     return {
@@ -27,20 +44,20 @@ def reaches_of(clusters: Iterable[Cluster], given_up: str | None = None) -> dict
     }
 
 
-def asked_of(topology: Topology, given_up: str | None = None) -> StatusRequest:
-    """Of the clusters that a flow touches; one that is given up is not waited for long."""
+def status_request(topology: Topology, given_up: str | None = None) -> StatusRequest:
+    """Returns the request for the status of every cluster that a flow touches."""
     flows = [topology.flows[name] for name in sorted(topology.flows)]
     names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
     clusters = [topology.clusters[name] for name in sorted(names)]
     return StatusRequest(
         topology=topology.name,
-        clusters=reaches_of(clusters, given_up),
-        flows=[_asked(flow, topology) for flow in flows],
+        clusters=cluster_access(clusters, given_up),
+        flows=[_flow_request(flow, topology) for flow in flows],
         router=router_of(topology),
     )
 
 
-def _asked(flow: Flow, topology: Topology) -> FlowStatusRequest:
+def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
     opposite = opposite_of(flow, topology)
     return FlowStatusRequest(
         name=flow.name,

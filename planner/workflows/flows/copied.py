@@ -1,65 +1,74 @@
-"""Until what is to be promoted is copied, with progress. Edge: status is read again and again."""
+"""Waits until a flow has copied everything. The status is read again and again."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import click
-
 from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
 from planner.plan.promoted import source_is_silent
+from planner.workflows.interaction import CopyAwaited, ProgressHandler
 from runtime.contract.records.status import PartitionState
 
 if TYPE_CHECKING:
     from runtime.contract.views.status_view import FlowStatusView, StatusView, TopicStatusView
 
-SILENT_MS = 10_000
-_LOOK_S = 1.0
-_ANOTHER_LOG = (PartitionState.RECREATED, PartitionState.DIVERGED)  # their lag is not known
+SILENT_MS = 10_000  # after this silence a cluster is unreachable
+_EVERY_S = 1.0
+_LAG_UNKNOWN = (PartitionState.RECREATED, PartitionState.DIVERGED)  # they belong to another log
 
 Chosen = Callable[["FlowStatusView"], "Sequence[TopicStatusView]"]
-Late = Callable[[str, float, str], Failure]  # the flow, how long it was waited for, what is left
+TimedOutFailure = Callable[[str, float, str], Failure]  # the flow, the seconds waited, what is left
 
 
 @dataclass(frozen=True, slots=True)
 class _GivesUp:
-    """What is raised when it takes too long (`late`), while the job does not run (`down`, told what is left),
-    and while the source does not answer (`silent`, told why); the last two may let it go on.
+    """What happens at the timeout (`late`), while the job does not run (`down`, called with what is left),
+    and while the source does not answer (`silent`, called with the reason).
+
+    `down` and `silent` may return: the wait then ends without a failure, or goes on.
     """
 
-    late: Late
+    late: TimedOutFailure
     down: Callable[[str], None]
     silent: Callable[[str], None]
 
 
-async def drained(topology: Topology, flow: Flow, seconds: float, chosen: Chosen | None = None) -> None:
-    """Until nothing is left to copy, of the whole flow or of what is chosen of it. A job that does not run is
-    not waited for: the plan starts it. A source that does not answer is refused: nothing of it can be copied.
-    `chosen` may raise Failure.
+async def drained(
+    topology: Topology,
+    flow: Flow,
+    seconds: float,
+    progress: ProgressHandler,
+    chosen: Chosen | None = None,
+) -> None:
+    """Waits until nothing is left to copy, of the whole flow or of the topics that `chosen` selects.
+
+    A job that does not run is not waited for: the plan starts it. Failure: the source does not answer, or the
+    time is up. `chosen` may raise Failure too.
     """
 
     def silent(why: str) -> None:
-        click.echo(f"flow.{flow.name}: {why}", err=True)
+        progress(CopyAwaited(flow.name, why))
         raise Failure(source_is_silent(flow))
 
-    await _until_copied(
-        topology, flow, seconds, chosen, _GivesUp(_not_promoted(chosen), lambda _: None, silent)
-    )
+    gives_up = _GivesUp(_not_promoted(chosen), lambda _: None, silent)
+    await _until_copied(topology, flow, seconds, chosen, gives_up, progress)
 
 
-async def copied(topology: Topology, flow: Flow, seconds: float, late: Late) -> None:
-    """The same by a job that must run, and by a source that may come back meanwhile."""
+async def copied(
+    topology: Topology, flow: Flow, seconds: float, late: TimedOutFailure, progress: ProgressHandler
+) -> None:
+    """Waits likewise, but the job must run, and a source that does not answer may come back."""
 
     def down(left: str) -> None:
         raise Failure(error(f"job.{flow.job} does not run any more: {left}", "run the same command again"))
 
-    await _until_copied(topology, flow, seconds, None, _GivesUp(late, down, lambda _: None))
+    await _until_copied(topology, flow, seconds, None, _GivesUp(late, down, lambda _: None), progress)
 
 
-def _not_promoted(chosen: Chosen | None) -> Late:
+def _not_promoted(chosen: Chosen | None) -> TimedOutFailure:
     def late(flow: str, seconds: float, left: str) -> Failure:
         what = f"flow.{flow} is" if chosen is None else f"topics of flow.{flow} are"
         return Failure(
@@ -73,9 +82,14 @@ def _not_promoted(chosen: Chosen | None) -> Late:
 
 
 async def _until_copied(
-    topology: Topology, flow: Flow, seconds: float, chosen: Chosen | None, gives_up: _GivesUp
+    topology: Topology,
+    flow: Flow,
+    seconds: float,
+    chosen: Chosen | None,
+    gives_up: _GivesUp,
+    progress: ProgressHandler,
 ) -> None:
-    from planner.workflows.audit.requests import asked_of
+    from planner.workflows.audit.requests import status_request
     from runtime.audit.status.join import join
     from runtime.audit.status.look import StatusReader
 
@@ -83,7 +97,7 @@ async def _until_copied(
     deadline = loop.time() + seconds
     silence = SourceSilence()
     shown = ""
-    async with StatusReader(asked_of(topology), SILENT_MS / 1000) as looker:
+    async with StatusReader(status_request(topology), SILENT_MS / 1000) as looker:
         before = await looker.look()
         while True:
             now = await looker.look()
@@ -99,16 +113,16 @@ async def _until_copied(
                 gives_up.down(left)
                 return
             if left != shown:
-                click.echo(f"flow.{flow.name}: {left}", err=True)
+                progress(CopyAwaited(flow.name, left))
                 shown = left
             if loop.time() > deadline:
                 raise gives_up.late(flow.name, seconds, left)
             before = now
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_EVERY_S)
 
 
 class SourceSilence:
-    """Of a source: one that never answered is silent at once, one that did has a moment to come back."""
+    """A source that never answered is silent at once, one that answered before after SILENT_MS."""
 
     def __init__(self) -> None:
         self._answered_at: float | None = None
@@ -124,8 +138,8 @@ def _up(status: "StatusView", flow: "FlowStatusView") -> bool:
 
 
 def left_to_copy(topics: "Sequence[TopicStatusView]") -> str:
-    """What is not copied yet, the most first; before all, partitions that stand still until someone acts."""
-    stopped = [part for one in topics for part in one.partitions if part.state in _ANOTHER_LOG]
+    """Says what is not copied yet, the largest lag first. Partitions that wait for a decision come first."""
+    stopped = [part for one in topics for part in one.partitions if part.state in _LAG_UNKNOWN]
     if stopped:
         first = stopped[0]
         named = few([f"{one.topic}-{one.partition}" for one in stopped])

@@ -1,14 +1,9 @@
-"""Commands that edit a flow in the YAML: the edited text is planned, approved, written, then applied."""
+"""Edits of a flow in the YAML: the edited text is planned, approved, written, then applied."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from planner.cli.apply import execute
-from planner.cli.apply_view import ApplyView
-from planner.cli.plan_output import show_plan
-from planner.cli.validate import checked
 from planner.config.edit.flow_key import with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.model.address import flow_address
@@ -18,31 +13,22 @@ from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan import with_diagnostics
 from planner.plan.guards.transitions import may_follow
+from planner.workflows.applying.apply import ApplyResult, execute
+from planner.workflows.interaction import Interaction, PlanReady
 from planner.workflows.planning.plans import apply_plan, see
-from planner.workflows.topology import flow_of
+from planner.workflows.topology import ChangeRequest, checked, flow_of
 
 
-@dataclass(frozen=True, slots=True)
-class FlowCommandOptions:
-    """The options that all of these commands have."""
-
-    path: Path
-    var_files: Sequence[Path]
-    auto_approve: bool
-    lock_timeout: int
-    timeout: int
-    as_json: bool
-    wait: bool = True
-    given_up: str | None = None  # a cluster that is not waited for as long as the others
-    must_copy: bool = False  # it is not complete while a partition of the flows waits for a decision
-
-
-def apply_with_state(name: str, state: FlowState, how: FlowCommandOptions) -> int:
-    return apply_with_states({name: state}, how)
-
-
-def apply_with_states(states: Mapping[str, FlowState], how: FlowCommandOptions) -> int:
-    topology = checked(how.path, how.var_files).topology
+def apply_with_states(
+    states: Mapping[str, FlowState],
+    request: ChangeRequest,
+    interaction: Interaction,
+    *,
+    given_up: str | None = None,
+    must_copy: bool = False,
+) -> ApplyResult:
+    """Writes the state of each flow into the topology, and applies the edited topology."""
+    topology = checked(request.path, request.var_files).topology
     after: dict[Path, str] = {}
     for name, state in states.items():
         flow = flow_of(topology, name)
@@ -51,44 +37,53 @@ def apply_with_states(states: Mapping[str, FlowState], how: FlowCommandOptions) 
         file = Path(flow.source.file)
         text = after.get(file) or text_to_edit(file)
         after[file] = text if flow.state is state else _edited(text, flow, state, flow.source)
-    return apply_edited(after, states, how, lambda edited: _really(edited, states))
+    return apply_edited(
+        after,
+        states,
+        request,
+        interaction,
+        lambda edited: _check_states(edited, states),
+        given_up=given_up,
+        must_copy=must_copy,
+    )
 
 
 def apply_edited(
     after: Mapping[Path, str],
     flows: Iterable[str],
-    how: FlowCommandOptions,
-    right: Callable[[Topology], None],
-) -> int:
-    """Plans the edited texts, shows the plan, asks, writes the files, and applies.
+    request: ChangeRequest,
+    interaction: Interaction,
+    check: Callable[[Topology], None],
+    *,
+    given_up: str | None = None,
+    must_copy: bool = False,
+) -> ApplyResult:
+    """Plans the edited texts, asks, writes the files right before the first step, and applies.
 
-    `flows` are those that it is about; `right` raises Failure where the edit is not what was meant. The files
-    are written when all that could still refuse the plan was asked, right before its first step.
+    `flows` are the edited ones. `check` raises Failure where the edit has not the intended effect.
+    `given_up` is a cluster that is waited for only briefly. With `must_copy`, the apply is not complete while
+    a partition of the flows waits for a decision.
     """
     before = {file: file.read_bytes() for file in after}
     changed = {
         file: in_form_of(before[file], text) for file, text in after.items() if text != text_to_edit(file)
     }
-    loaded = checked(how.path, how.var_files, edited=after)
-    right(loaded.topology)
-    seen = see(loaded.topology, how.timeout, how.given_up)
+    loaded = checked(request.path, request.var_files, edited=after)
+    check(loaded.topology)
+    seen = see(loaded.topology, request.timeout_ms, given_up, interaction.progress)
     plan = with_diagnostics(apply_plan(seen), loaded.warnings)
-    show_plan(plan, as_json=how.as_json)
+    interaction.progress(PlanReady(plan))
     return execute(
         plan,
-        how.path,
-        auto_approve=how.auto_approve,
-        lock_timeout=how.lock_timeout,
-        timeout=how.timeout,
-        view=ApplyView(as_json=how.as_json),
-        wait=how.wait,
-        ask_of=set(flows) if how.must_copy else (),
+        request,
+        interaction,
+        wait_for=set(flows) if must_copy else (),
         write=partial(write_edited, before, changed) if changed and _known(plan, flows) else None,
     )
 
 
 def _known(plan: Plan, flows: Iterable[str]) -> bool:
-    """Whether the destination of any could be read: else nothing came of the edit."""
+    """Whether the destination of any flow could be read: otherwise the edit changes nothing."""
     unknown = {one.address for one in plan.changes if one.action is Action.UNKNOWN}
     return any(flow_address(name) not in unknown for name in flows)
 
@@ -106,13 +101,14 @@ def _edited(text: str, flow: Flow, state: FlowState, source: SourceLocation) -> 
     return after
 
 
-def _really(topology: Topology, states: Mapping[str, FlowState]) -> None:
+def _check_states(topology: Topology, states: Mapping[str, FlowState]) -> None:
     for name, state in states.items():
         if topology.flows[name].state is not state:
             raise Failure(error(f"the state of flow {name} comes from elsewhere", "edit it by hand"))
 
 
 def wrong_state(flow: Flow, wanted: str) -> Failure:
+    """Returns the refusal of a state that may not follow the flow's own."""
     return Failure(
         error(
             f"flow.{flow.name} is {flow.state.value} and can't be {wanted}",

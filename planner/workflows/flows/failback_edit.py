@@ -1,4 +1,4 @@
-"""A failback as an edit of the topology: ways home are added, or run again."""
+"""A failback as an edit of the topology: reverse flows are added, or set to active again."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,15 +9,18 @@ from planner.config.files import text_to_edit
 from planner.graph.failback import Failback, without_carried
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import FlowState, Topology
+from planner.workflows.interaction import ProgressHandler
 from planner.workflows.planning.plans import see
 
 
-def without_others(topology: Topology, coming: Iterable[Failback], timeout_ms: int) -> list[Failback]:
-    """Ways home that are still to be made leave to other flows what those bring home already."""
+def without_others(
+    topology: Topology, coming: Iterable[Failback], timeout_ms: int, progress: ProgressHandler
+) -> list[Failback]:
+    """Leaves out of new reverse flows the topics that other flows copy back already."""
     listed = list(coming)
     if all(one.back is not None for one in listed):
         return listed
-    observed = see(topology, timeout_ms).observed
+    observed = see(topology, timeout_ms, progress=progress).observed
     names = {
         name: frozenset(live.topics) if (live := observed.reachable(name)) is not None else frozenset()
         for name in observed.clusters
@@ -30,10 +33,10 @@ def without_others(topology: Topology, coming: Iterable[Failback], timeout_ms: i
     ]
 
 
-def with_failback_flows(topology: Topology, homecomings: Iterable[Failback]) -> dict[Path, str]:
-    """The files with what is to be written; files that stay as they are, too."""
+def with_failback_flows(topology: Topology, failbacks: Iterable[Failback]) -> dict[Path, str]:
+    """Returns the edited text of each file, also of files that stay as they are."""
     after: dict[Path, str] = {}
-    for one in homecomings:
+    for one in failbacks:
         if one.back is None:
             _free(one, topology)
             _edit(after, one.flow.source, one.flow.name, _adding(one))
@@ -47,8 +50,8 @@ def _free(one: Failback, topology: Topology) -> None:
     if other is not None:
         raise Failure(
             error(
-                f"the way home of flow.{one.flow.name} would be called {one.name}, and that is another flow",
-                f"give that another name, or write the way home yourself, with reverse_of: {one.flow.name}",
+                f"the reverse of flow.{one.flow.name} would be called {one.name}, and that is another flow",
+                f"give that another name, or write the reverse flow yourself: reverse_of: {one.flow.name}",
                 source=other.source,
             )
         )
@@ -84,9 +87,9 @@ def _edit(
     after[file] = edited
 
 
-def check_failback_edit(topology: Topology, homecomings: Iterable[Failback]) -> None:
-    """Raises Failure where the edit did not come to what was meant."""
-    for one in homecomings:
+def check_failback_edit(topology: Topology, failbacks: Iterable[Failback]) -> None:
+    """Failure where the edit has not the intended effect."""
+    for one in failbacks:
         back = topology.flows.get(one.name)
         if back is None or back.state is not FlowState.ACTIVE:
             raise Failure(error(f"the state of flow {one.name} comes from elsewhere", "edit it by hand"))

@@ -1,8 +1,8 @@
-"""Wiring: topology → what the live clusters hold. Names are read first, then what expanding asks for."""
+"""Topology → what the live clusters hold. Names are read first, then the details that expanding asks for."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
-from planner.cli.reading_bar import ReadingBar
 from planner.diff.record import flow_of
 from planner.graph import ClusterReadRequest, wants
 from planner.graph.routes import opposite_of
@@ -16,28 +16,40 @@ from planner.model.observed import (
 )
 from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster, Topology
-from planner.observe import Observer, named_topics
+from planner.observe import Observer, ProgressCallback, named_topics
 from planner.observe.imported import wanted_of
 from planner.state.registry import read_registry
 from planner.workflows.clusters import GIVEN_UP_S, endpoints_of
+from planner.workflows.interaction import (
+    ProgressHandler,
+    ReadingEnded,
+    ReadingProgressed,
+    ReadingStarted,
+    silent,
+)
 
 _NOTHING = ClusterReadRequest()
 
 
-def observe(topology: Topology, timeout_ms: int, given_up: str | None = None) -> Observed:
-    """A cluster silent for `timeout_ms` is Unreachable, one that is given up anyway after a moment.
+def observe(
+    topology: Topology,
+    timeout_ms: int,
+    given_up: str | None = None,
+    progress: ProgressHandler = silent,
+) -> Observed:
+    """Reads every cluster. One that is silent for `timeout_ms` is Unreachable, `given_up` after 3 s.
 
-    Failure: a secret is missing, or a pin is wrong.
+    Failure: a secret is missing, or a cluster is not the pinned one.
     """
     endpoints = endpoints_of(topology.clusters.values())
     with (
-        ReadingBar() as bar,
+        _reading(progress) as reading,
         Observer(
             topology.clusters,
             endpoints,
             timeout_s=timeout_ms / 1000,
             sooner_s={given_up: GIVEN_UP_S} if given_up is not None else {},
-            progress=bar,
+            progress=reading,
             read_registry=read_registry,
             jobs_of=topology.name,
             flows=_flows_into(topology),
@@ -55,12 +67,27 @@ def _flows_into(topology: Topology) -> dict[str, set[str]]:
     return found
 
 
-def observe_for_import(clusters: Mapping[str, Cluster], pattern: str | None, timeout_ms: int) -> Observed:
-    """What is set explicitly on the topics that match, and the ACLs; who owns them does not matter."""
+@contextmanager
+def _reading(progress: ProgressHandler) -> Iterator[ProgressCallback]:
+    """Reports the start and the end of a reading, and in between how far each cluster is."""
+    progress(ReadingStarted())
+    try:
+        yield lambda cluster, what, done, total: progress(ReadingProgressed(cluster, what, done, total))
+    finally:
+        progress(ReadingEnded())
+
+
+def observe_for_import(
+    clusters: Mapping[str, Cluster],
+    pattern: str | None,
+    timeout_ms: int,
+    progress: ProgressHandler = silent,
+) -> Observed:
+    """Reads what is set explicitly on the topics that match, and the ACLs, whatever topology owns them."""
     endpoints = endpoints_of(clusters.values())
     with (
-        ReadingBar() as bar,
-        Observer(clusters, endpoints, timeout_s=timeout_ms / 1000, progress=bar) as observer,
+        _reading(progress) as reading,
+        Observer(clusters, endpoints, timeout_s=timeout_ms / 1000, progress=reading) as observer,
     ):
         observed = observer.names()
         request = {
@@ -72,7 +99,7 @@ def observe_for_import(clusters: Mapping[str, Cluster], pattern: str | None, tim
 
 
 def request_for(topology: Topology, observed: Observed) -> Request:
-    """What expanding wants, and what the objects need that this topology owns and wants no more."""
+    """Returns what expanding asks for, and what is needed of owned objects that leave the topology."""
     clusters = {name: one for name, one in observed.clusters.items() if isinstance(one, ObservedCluster)}
     names = {name: cluster.topics.keys() | cluster.hidden for name, cluster in clusters.items()}
     wanted = wants(topology).details(names)

@@ -1,4 +1,4 @@
-"""Wiring: a topology's path → its plan. Every command that plans goes through here."""
+"""Topology → plan: every workflow that plans goes through here."""
 
 import datetime
 import time
@@ -6,57 +6,111 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.diff import diff, diff_destroy, drift
+from planner.diff import diff, diff_destroy
+from planner.diff import drift as drift_changes
 from planner.graph import expand
 from planner.model.change import Action
 from planner.model.desired import Desired
+from planner.model.diagnostic import Failure, error
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics
 from planner.workflows.clusters import endpoints_of
+from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.planning.observing import observe
+from planner.workflows.planning.untrusted import check_operator, check_options, judged
+from planner.workflows.topology import TopologyRequest, checked
 
-# For so long what the controller knows and the brokers do not show yet is read again.
+# While brokers do not show yet what their controller knows, they are read again for this long.
 OUTDATED_S = 60.0
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 4.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest(TopologyRequest):
+    """A request for a plan.
+
+    `targets`: only these addresses and what they need. `rollback`: the id of an apply to take back.
+    `untrusted`: the topology comes from somebody else, such as a pull request; see docs/security.md.
+    """
+
+    targets: tuple[str, ...] = ()
+    rollback: str | None = None
+    untrusted: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class PlanningInput:
-    """The topology beside what the clusters hold and should hold."""
+    """A topology beside what the clusters hold and should hold."""
 
     topology: Topology
     observed: Observed
     desired: Desired
     timeout_ms: int
-    given_up: str | None = None  # a cluster that is not waited for as long as the others
+    given_up: str | None = None  # a cluster that is waited for only briefly
+    progress: ProgressHandler = silent
 
     def again(self) -> "PlanningInput":
-        return see(self.topology, self.timeout_ms, self.given_up)
+        return see(self.topology, self.timeout_ms, self.given_up, self.progress)
 
 
-def see(topology: Topology, timeout_ms: int, given_up: str | None = None) -> PlanningInput:
-    observed = observe(topology, timeout_ms, given_up)
-    return PlanningInput(topology, observed, expand(topology, observed, Path.cwd()), timeout_ms, given_up)
+def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
+    """Observes the clusters and returns the plan that makes them match the topology. It changes nothing.
+
+    The plan's diagnostics hold guards, lints and warnings. Failure: the topology has errors, a secret is
+    missing, or a cluster is not the pinned one. A cluster that does not answer is part of the plan.
+    """
+    if request.untrusted:
+        check_operator()
+        check_options(request.path, request.var_files, request.rollback)
+    loaded = checked(request.path, request.var_files)
+    if request.untrusted:
+        judged(loaded.warnings)
+    if request.rollback is not None:
+        if request.targets:
+            raise Failure(error("an apply is taken back as a whole", "leave out --target"))
+        from planner.workflows.planning.rollback import rollback_plan
+
+        return rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
+    seen = see(loaded.topology, request.timeout_ms, progress=progress)
+    return with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
+
+
+def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:
+    """Returns what changed outside the topology since it was applied, as a plan without steps."""
+    loaded = checked(request.path, request.var_files)
+    return drift_plan(see(loaded.topology, request.timeout_ms, progress=progress))
+
+
+def see(
+    topology: Topology,
+    timeout_ms: int,
+    given_up: str | None = None,
+    progress: ProgressHandler = silent,
+) -> PlanningInput:
+    """Observes the clusters of a topology and expands it over what they hold."""
+    observed = observe(topology, timeout_ms, given_up, progress)
+    desired = expand(topology, observed, Path.cwd())
+    return PlanningInput(topology, observed, desired, timeout_ms, given_up, progress)
 
 
 def apply_plan(seen: PlanningInput, targets: Sequence[str] = ()) -> Plan:
-    """Checked by the brokers too: what they would refuse is an error of the plan, before anything changes."""
+    """Returns the plan, checked by the brokers too: what they would refuse is an error of the plan."""
     return settled(seen, lambda one: _planned(one, targets), PlanningInput.again)
 
 
 def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
-    """Warns of partitions that wait for a decision; where no job ever ran there are none."""
+    """Returns the plan with warnings of partitions that wait for a decision."""
     clusters = [one for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)]
     if plan.errored or not any(one.jobs for one in clusters):
         return plan
     from planner.plan.waiting import warnings_of
     from planner.workflows.planning.waiting import waiting
 
-    return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms))])
+    return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms, progress=seen.progress))])
 
 
 def settled(
@@ -65,9 +119,9 @@ def settled(
     again: Callable[[PlanningInput], PlanningInput],
     within_s: float = OUTDATED_S,
 ) -> Plan:
-    """Plans, and reads again while the brokers did not show all that their controller knows.
+    """Plans, and reads again while the brokers do not show everything that their controller knows.
 
-    So it is while the topics of an apply that was killed are still being made.
+    This happens while topics of an apply that was killed are still being created.
     """
     deadline = time.monotonic() + within_s
     pause = _FIRST_PAUSE
@@ -95,7 +149,7 @@ def _planned(seen: PlanningInput, targets: Sequence[str]) -> Plan:
 
 
 def verified(plan: Plan, timeout_ms: int) -> Plan:
-    """With what the brokers have to say against its steps; where there is none, no client is made."""
+    """Returns the plan with the brokers' objections to its steps. Other steps need no client."""
     if not any(isinstance(step, CreateTopic | AlterConfigs | GrowPartitions) for step in plan.steps):
         return plan
     from planner.observe.broker_check import verify_on_broker
@@ -105,8 +159,8 @@ def verified(plan: Plan, timeout_ms: int) -> Plan:
 
 
 def drift_plan(seen: PlanningInput) -> Plan:
-    """What the registry remembers against what is there: shown like a plan, never guarded nor applied."""
-    found = drift(seen.desired, seen.observed)
+    """Compares the registry with the clusters. The result is shown like a plan and never applied."""
+    found = drift_changes(seen.desired, seen.observed)
     unread = [one for one in found if one.action is Action.UNKNOWN]
     nothing = Desired(seen.topology.name, unknown=seen.desired.unknown)
     plan = make_plan(nothing, seen.observed, unread, seen.topology, Mode.DRIFT, now_text())
@@ -114,14 +168,10 @@ def drift_plan(seen: PlanningInput) -> Plan:
 
 
 def destroy_plan(topology: Topology, observed: Observed) -> Plan:
-    """Everything that the topology owns leaves it; what it still declares is not looked at."""
+    """Returns the plan that removes everything that the topology owns, whatever it still declares."""
     changes = diff_destroy(observed, topology)
     return make_plan(Desired(topology.name), observed, changes, topology, Mode.DESTROY, now_text())
 
 
 def now_text() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def folder_of(path: Path) -> Path:
-    return path if path.is_dir() else path.parent

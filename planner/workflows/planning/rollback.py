@@ -1,10 +1,9 @@
-"""Wiring of `repl plan --rollback ID`: the history's steps × what is there now → the inverse plan."""
+"""`repl plan --rollback ID`: the steps of one apply × what the clusters hold now → the inverse plan."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from planner.cli.history import find, histories
 from planner.model.address import Kind
 from planner.model.applied import ApplyRecord
 from planner.model.desired import Desired
@@ -18,13 +17,18 @@ from planner.plan.agreement.fingerprint import fingerprints
 from planner.plan.guards.recheck import required_keys, requirements
 from planner.plan.rollback import roll_back
 from planner.state.registry import read_registry
+from planner.workflows.audit.history import find, histories
 from planner.workflows.clusters import endpoints_of
+from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.planning.plans import now_text
 
 
-def rollback_plan(topology: Topology, apply_id: str, timeout_ms: int) -> Plan:
+def rollback_plan(
+    topology: Topology, apply_id: str, timeout_ms: int, progress: ProgressHandler = silent
+) -> Plan:
+    """Returns the plan that takes back an apply. Failure: the id fits no apply, or several."""
     endpoints = endpoints_of(topology.clusters.values())
-    applied = find(histories(topology.clusters, endpoints), apply_id)
+    applied = find(histories(topology.clusters, endpoints, progress), apply_id)
     with Observer(
         topology.clusters,
         endpoints,
@@ -38,7 +42,7 @@ def rollback_plan(topology: Topology, apply_id: str, timeout_ms: int) -> Plan:
 
 
 def _plan(topology: Topology, applied: ApplyRecord, observed: Observed) -> Plan:
-    """Guarded like any other plan: protection and policies hold for going back, too."""
+    """Guards it like any other plan: protection and policies hold for a rollback too."""
     back = roll_back(applied, observed)
     plan = make_plan(Desired(topology.name), observed, back.changes, topology, Mode.ROLLBACK, now_text())
     plan = replace(plan, steps=back.steps, fingerprints=fingerprints(back.steps, observed, {}))
@@ -46,7 +50,7 @@ def _plan(topology: Topology, applied: ApplyRecord, observed: Observed) -> Plan:
 
 
 def _wanted(steps: Iterable[Step], required: frozenset[str]) -> Mapping[str, ClusterDetailsRequest]:
-    """Of what the apply touched: the keys it set, those that policies require, and its ACLs."""
+    """Returns what to read of the touched objects: the keys it set, those that policies require, its ACLs."""
     keys: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     acls: set[str] = set()
     for step in steps:

@@ -1,4 +1,4 @@
-"""`repl plan --untrusted`: what is refused before a machine with credentials plans a pull request."""
+"""`repl plan --untrusted`: the checks before a machine with credentials plans a pull request."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error
 from runtime.contract.client.allowances import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
 
-# Warnings of a trusted topology that are errors of one that is not: its author would see what goes by.
+# Warnings of a trusted topology that are errors of an untrusted one: its author could read what is sent.
 _REFUSED = frozenset({CLEAR_TEXT, UNCHECKED})
 _WHAT = {
     ALLOW_ENV: "the environment variables that a topology may use, for example DC1_*",
@@ -52,7 +52,7 @@ def check_options(path: Path, var_files: Iterable[Path], rollback: str | None) -
 
 
 def judged(found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """What was found in the topology; Failure where some of it is refused for an untrusted one."""
+    """Returns the diagnostics of the topology. Failure where an untrusted one may not have them."""
     strict = tuple(
         replace(one, severity=Severity.ERROR, exit=ExitCode.ERROR) if one.code in _REFUSED else one
         for one in found

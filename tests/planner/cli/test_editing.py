@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.apply import execute
-from planner.cli.apply_view import ApplyView
-from planner.cli.validate import checked
 from planner.config.edit.flow_key import with_state
 from planner.config.files import topology_files, write_edited
 from planner.model.diagnostic import Failure
 from planner.model.topology import FlowState
+from planner.workflows.applying.apply import execute
+from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
+from planner.workflows.topology import ChangeRequest, checked
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.cli.shop import shop
 from tests.planner.plan.jobs import plan
 
+QUICK = ChangeRequest(Path(), timeout_ms=100, lock_timeout_ms=100)
 FLOWS = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"
 
 
@@ -86,31 +87,26 @@ def test_nothing_is_written_where_no_step_can_begin() -> None:
     assert made.steps
 
     with pytest.raises(Failure):
-        execute(
-            made,
-            Path(),
-            auto_approve=True,
-            lock_timeout=100,
-            timeout=100,
-            view=ApplyView(as_json=False),
-            write=written,
-        )
+        execute(made, QUICK, Interaction(approve_all), write=written)
 
     assert written.times == 0
 
 
-def test_an_edit_that_takes_no_step_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edit_that_takes_no_step_is_written() -> None:
     written = Written()
 
-    code = execute(
-        plan(topology()),
-        Path(),
-        auto_approve=False,
-        lock_timeout=100,
-        timeout=100,
-        view=ApplyView(as_json=False),
-        write=written,
-    )
+    result = execute(plan(topology()), QUICK, UNATTENDED, write=written)
 
-    assert (code, written.times) == (0, 1)
-    assert "Apply complete!" in capsys.readouterr().out
+    assert (result.complete, written.times) == (True, 1)
+
+
+def test_what_is_not_approved_is_not_written() -> None:
+    written = Written()
+    shop = topology(flow("there"))
+
+    with pytest.raises(Failure, match="not approved, so nothing was changed"):
+        execute(
+            plan(shop, observed(cluster(live("a")), cluster(name="dc2"))), QUICK, UNATTENDED, write=written
+        )
+
+    assert written.times == 0

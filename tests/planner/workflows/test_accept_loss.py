@@ -3,8 +3,10 @@
 import pytest
 
 from planner.apply.commands import StoppedPartitions
+from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode, Failure
-from planner.workflows.flows.accept_loss import told
+from planner.workflows.flows.states import report_loss
+from planner.workflows.interaction import Interaction, LossAccepted, Noticed, ProgressEvent
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.records.status import PartitionStatus
 from tests.fakes.states import flow
@@ -19,11 +21,18 @@ def partition(number: int, state: State, why: str = "") -> PartitionStatus:
 LOST = partition(0, State.DATA_LOSS)
 
 
-def test_what_goes_on_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    told(StoppedPartitions((LOST, partition(1, State.RECREATED)), ()), THERE)
+def told(stopped: StoppedPartitions) -> list[ProgressEvent]:
+    events: list[ProgressEvent] = []
+    report_loss(stopped, THERE, Interaction(progress=events.append))
+    return events
+
+
+def test_what_continues_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for event in told(StoppedPartitions((LOST, partition(1, State.RECREATED)), ())):
+        TerminalView(as_json=False)(event)
 
     assert capsys.readouterr().err == (
-        "flow.there: goes on over what was lost: orders-0 (data_loss), orders-1 (recreated)\n"
+        "flow.there: continues behind the lost records: orders-0 (data_loss), orders-1 (recreated)\n"
     )
 
 
@@ -39,7 +48,7 @@ def test_what_goes_on_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_is_no_loss_is_refused_with_its_way_out(state: State, says: str) -> None:
     with pytest.raises(Failure) as failure:
-        told(StoppedPartitions((), (partition(7, state, "so it is"), partition(8, state))), THERE)
+        told(StoppedPartitions((), (partition(7, state, "so it is"), partition(8, state))))
 
     assert failure.value.exit_code == ExitCode.REFUSED
     (one,) = failure.value.diagnostics
@@ -47,23 +56,23 @@ def test_what_is_no_loss_is_refused_with_its_way_out(state: State, says: str) ->
     assert says in one.way_out
 
 
-def test_each_state_is_told_of_beside_what_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_state_is_a_warning_beside_what_continues() -> None:
     others = (partition(1, State.RECORD_CORRUPT), partition(2, State.LEDGER_MISSING))
 
-    told(StoppedPartitions((LOST,), others), THERE)
+    accepted, *more = told(StoppedPartitions((LOST,), others))
 
-    first, *more = capsys.readouterr().err.splitlines()
-    assert "goes on over what was lost: orders-0" in first
-    assert ["orders-2: ledger_missing" in more[0], "orders-1: record_corrupt" in more[1]] == [True, True]
+    assert accepted == LossAccepted("there", (LOST,))
+    warned = [str(one.diagnostic) for one in more if isinstance(one, Noticed)]
+    assert ["orders-2: ledger_missing" in warned[0], "orders-1: record_corrupt" in warned[1]] == [True, True]
 
 
 def test_where_nothing_stands_still_nothing_is_accepted() -> None:
     with pytest.raises(Failure, match="no partition of it stands still over lost records") as failure:
-        told(StoppedPartitions((), ()), THERE)
+        told(StoppedPartitions((), ()))
 
     assert failure.value.exit_code == ExitCode.ERROR
 
 
 def test_a_job_that_did_not_hear_is_named() -> None:
     with pytest.raises(Failure, match="it has not taken over what it was told"):
-        told(StoppedPartitions((LOST,), (), "it has not taken over what it was told"), THERE)
+        told(StoppedPartitions((LOST,), (), "it has not taken over what it was told"))

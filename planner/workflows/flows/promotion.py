@@ -1,6 +1,7 @@
-"""`repl promote FLOW --topics RE`: some topics of a flow end, and the others go on being copied."""
+"""`repl promote`: a planned switch-over of a flow, or of some of its topics."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,18 +10,57 @@ from planner.config.files import text_to_edit
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.promoted import matches_nothing
+from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.flows.copied import drained
-from planner.workflows.flows.editing import FlowCommandOptions, apply_edited, wrong_state
+from planner.workflows.flows.editing import apply_edited, apply_with_states, wrong_state
+from planner.workflows.interaction import UNATTENDED, Interaction
+from planner.workflows.topology import ChangeRequest, FlowRequest, checked, flow_of
 from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:
     from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
 
+_MAY_BE_PROMOTED = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
 
-def promote_topics(
-    topology: Topology, flow: Flow, pattern: str, seconds: float, how: FlowCommandOptions
-) -> int:
-    """One that was promoted before is waited for no more: what may be left of that is done."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromoteRequest(FlowRequest):
+    """A request to promote a flow, or its topics whose whole names match the regex `topics`.
+
+    `copied_within_ms`: how long to wait until everything is copied.
+    """
+
+    topics: str | None = None
+    copied_within_ms: int = 600_000
+
+
+def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+    """Copies everything, moves the groups, then stops the flow and makes its destination writable.
+
+    Waits until the lag is 0, then writes `state: promoted` into the topology and applies it. Producers at
+    the source must be stopped before. Failure where records are left at the timeout: the flow keeps copying.
+    """
+    topology = checked(request.path, request.var_files).topology
+    flow = flow_of(topology, request.flow)
+    seconds = request.copied_within_ms / 1000
+    if request.topics is not None:
+        return _promote_topics(topology, flow, request.topics, seconds, request, interaction)
+    if flow.state not in _MAY_BE_PROMOTED:
+        raise wrong_state(flow, "promoted")
+    if flow.state is FlowState.ACTIVE:
+        asyncio.run(drained(topology, flow, seconds, interaction.progress))
+    return apply_with_states({flow.name: FlowState.PROMOTED}, request, interaction)
+
+
+def _promote_topics(
+    topology: Topology,
+    flow: Flow,
+    pattern: str,
+    seconds: float,
+    request: ChangeRequest,
+    interaction: Interaction,
+) -> ApplyResult:
+    """Promotes some topics. A pattern that was promoted before is not waited for: what is left is applied."""
     if flow.state is FlowState.PAUSED:
         raise Failure(
             error(
@@ -33,14 +73,20 @@ def promote_topics(
     if flow.state is not FlowState.ACTIVE:
         raise wrong_state(flow, "promoted by topics")
     if pattern not in flow.promoted:
-        asyncio.run(drained(topology, flow, seconds, lambda seen: chosen_of(seen, pattern)))
+        asyncio.run(
+            drained(topology, flow, seconds, interaction.progress, lambda seen: chosen_of(seen, pattern))
+        )
     return apply_edited(
-        _after(flow, pattern), [flow.name], how, lambda edited: _really(edited, flow, pattern)
+        _after(flow, pattern),
+        [flow.name],
+        request,
+        interaction,
+        lambda edited: _check_promoted(edited, flow, pattern),
     )
 
 
 def chosen_of(seen: "FlowStatusView", pattern: str) -> "list[TopicStatusView]":
-    """Raises Failure where there is nothing to promote, or where it is the whole flow."""
+    """Returns the topics to promote. Failure where there are none, or where they are the whole flow."""
     match = NamePatterns([pattern]).match
     copied = [one for one in seen.topics if one.state != FlowState.PROMOTED]
     chosen = [one for one in copied if match(one.topic)]
@@ -81,6 +127,6 @@ def _after(flow: Flow, pattern: str) -> dict[Path, str]:
     return {file: after}
 
 
-def _really(topology: Topology, flow: Flow, pattern: str) -> None:
+def _check_promoted(topology: Topology, flow: Flow, pattern: str) -> None:
     if pattern not in topology.flows[flow.name].promoted:
         raise Failure(error(f"what flow {flow.name} promotes comes from elsewhere", "edit it by hand"))
