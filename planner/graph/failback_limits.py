@@ -12,7 +12,7 @@ from runtime.contract.spec.mirror import BOUNDS
 LARGEST = "max.message.bytes"
 
 
-def lifted(
+def limits_to_lift(
     now: PlannedTopicSettings, largest: int | None, before: Mapping[str, str], declared: Collection[str]
 ) -> dict[str, str]:
     """Returns the limits to lift, with their new values.
@@ -27,13 +27,13 @@ def lifted(
     return {key: value for key, value in wanted.items() if key not in declared}
 
 
-def values_before(
+def values_to_restore(
     now: PlannedTopicSettings, keys: Collection[str], before: Mapping[str, str]
 ) -> dict[str, str]:
     """Returns what to restore of each lifted limit: "" where the topic has no value of its own."""
     return {key: before.get(key, now.explicit.get(key, "")) for key in keys}
 
 
-def own_again(before: Mapping[str, str]) -> dict[str, str]:
+def own_values(before: Mapping[str, str]) -> dict[str, str]:
     """Returns the values that the topic had itself; the other limits go back to the cluster's own value."""
     return {key: value for key, value in before.items() if value}

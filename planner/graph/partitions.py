@@ -7,28 +7,28 @@ from planner.graph.topic_graph import TopicNode
 from planner.model.observed import Observed
 
 
-def partitions_of(world: ReplicationGraph, observed: Observed) -> Mapping[TopicNode, int | None]:
+def partitions_of(graph: ReplicationGraph, observed: Observed) -> Mapping[TopicNode, int | None]:
     """By topic, along chains and rounds. None where nothing tells. What is declared stays as declared."""
-    wanted = {node: _own(node, world, observed) for node in sorted(world.real.nodes)}
-    out = world.real.outgoing()
+    wanted = {node: _own(node, graph, observed) for node in sorted(graph.live.nodes)}
+    out = graph.live.outgoing()
     waiting = [node for node, count in wanted.items() if count is not None]
     while waiting:
         node = waiting.pop()
         count = wanted[node]
         assert count is not None
         for edge in out.get(node, ()):
-            there = edge.destination
-            topic = world.declared.get(there)
+            destination = edge.destination
+            topic = graph.declared_topics.get(destination)
             if topic is not None and topic.partitions is not None:
                 continue
-            if (wanted[there] or 0) < count:
-                wanted[there] = count
-                waiting.append(there)
+            if (wanted[destination] or 0) < count:
+                wanted[destination] = count
+                waiting.append(destination)
     return wanted
 
 
-def _own(node: TopicNode, world: ReplicationGraph, observed: Observed) -> int | None:
-    topic = world.declared.get(node)
+def _own(node: TopicNode, graph: ReplicationGraph, observed: Observed) -> int | None:
+    topic = graph.declared_topics.get(node)
     if topic is not None and topic.partitions is not None:
         return topic.partitions
     cluster = observed.reachable(node.cluster)

@@ -7,7 +7,7 @@ from runtime.contract.spec.rename import SAME_NAME, Match, Table, Template
 from runtime.contract.spec.route import CompiledRoute
 
 
-def prefix_there(way: CompiledRoute, prefix: str) -> str | None:
+def destination_prefix(way: CompiledRoute, prefix: str) -> str | None:
     """The prefix that covers exactly the renamed topics; None where none does, or it can't be told."""
     rename = way.route.rename
     if way.route.undoes is not None:

@@ -16,7 +16,7 @@ _STEPS = (
 )
 
 
-def sample(pattern: str) -> str | None:
+def sample_name(pattern: str) -> str | None:
     """One legal name that the whole pattern matches; None where none was found easily."""
     guess = re.sub(r"(?<!\\)\.", "x", pattern)
     for step, by in _STEPS:
