@@ -47,8 +47,8 @@ class Interruption:
 
 def execute(
     steps: Sequence[Step],
-    hands: Mapping[str, ApplyContext],
-    tell: Observer,
+    contexts: Mapping[str, ApplyContext],
+    notify: Observer,
     interruption: Interruption,
     report: Report,
 ) -> ApplySummary:
@@ -60,68 +60,66 @@ def execute(
     schedule = Schedule(steps)
     outcomes: dict[str, StepOutcome] = {}
     finished: queue.SimpleQueue[tuple[Sequence[Step], Future[list[StepOutcome]]]] = queue.SimpleQueue()
-    pools = {cluster: ThreadPoolExecutor(BATCHES_AT_ONCE, f"apply-{cluster}") for cluster in hands}
+    pools = {cluster: ThreadPoolExecutor(BATCHES_AT_ONCE, f"apply-{cluster}") for cluster in contexts}
     running = 0
 
-    def over(batch: Sequence[Step], done: Future[list[StepOutcome]]) -> None:
+    def on_batch_finished(batch: Sequence[Step], done: Future[list[StepOutcome]]) -> None:
         finished.put((batch, done))
 
-    def launch() -> int:
-        batches = [] if interruption.happened else schedule.take()
+    def submit_batches() -> int:
+        batches = [] if interruption.happened else schedule.next_batches()
         for batch in batches:
             cluster = batch[0].cluster
-            future = pools[cluster].submit(_run, hands[cluster], batch, tell)
-            future.add_done_callback(partial(over, batch))
+            future = pools[cluster].submit(_run, contexts[cluster], batch, notify)
+            future.add_done_callback(partial(on_batch_finished, batch))
         return len(batches)
 
-    def note(cluster: str, ended: list[StepOutcome]) -> None:
-        lost = schedule.over(ended)
+    def record_outcomes(cluster: str, ended: list[StepOutcome]) -> None:
+        lost = schedule.finish(ended)
         outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *lost))
         if lost:
-            told(cluster, lost)
+            write_journal(cluster, lost)
 
-    def told(cluster: str, ended: Sequence[StepOutcome]) -> None:
+    def write_journal(cluster: str, ended: Sequence[StepOutcome]) -> None:
         # A journal that cannot be written fails the batches too; nothing that is skipped here was sent.
         with suppress(KafkaException, TimeoutError):
-            tell(StepsEnded(cluster, tuple(ended)))
+            notify(StepsEnded(cluster, tuple(ended)))
 
     def outcome_of(batch: Sequence[Step], future: Future[list[StepOutcome]]) -> list[StepOutcome]:
         if (wrong := future.exception()) is None:
             return future.result()
         why = f"an error in repl itself, {type(wrong).__name__}: {_first_line(wrong)}; {report(wrong)}"
         ended = [StepOutcome(step, Result.FAILED, why) for step in batch]
-        told(batch[0].cluster, ended)
+        write_journal(batch[0].cluster, ended)
         return ended
 
     try:
-        running += launch()
+        running += submit_batches()
         while running:
             batch, future = finished.get()
             running -= 1
-            note(batch[0].cluster, outcome_of(batch, future))
-            running += launch()
+            record_outcomes(batch[0].cluster, outcome_of(batch, future))
+            running += submit_batches()
     finally:
         for pool in pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
-    for step in schedule.rest():
+    for step in schedule.not_started():
         outcomes[step.id] = StepOutcome(step, Result.NOT_STARTED, interruption.reason() or "")
-    requests = sum(one.guard.requests for one in hands.values())
+    requests = sum(one.guard.requests for one in contexts.values())
     return ApplySummary(outcomes, interruption.happened, time.monotonic() - started, requests)
 
 
-def _run(hands: ApplyContext, batch: Sequence[Step], tell: Observer) -> list[StepOutcome]:
+def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[StepOutcome]:
     """One batch in its thread."""
-    cluster = hands.endpoint.cluster
+    cluster = context.endpoint.cluster
     began = time.monotonic()
     ended: list[StepOutcome] = []
     try:
-        tell(StepsSent(cluster, tuple(batch)))
-        verdicts = _perform(hands, batch)
+        notify(StepsSent(cluster, tuple(batch)))
+        results = _run_handler(context, batch)
         seconds = time.monotonic() - began
-        ended = [
-            StepOutcome(step, verdicts[step.id].result, verdicts[step.id].why, seconds) for step in batch
-        ]
-        tell(StepsEnded(cluster, tuple(ended)))
+        ended = [StepOutcome(step, results[step.id].result, results[step.id].why, seconds) for step in batch]
+        notify(StepsEnded(cluster, tuple(ended)))
     except (KafkaException, TimeoutError) as failure:
         # The journal could not be written: the cluster does not take writes any more.
         why = f"the journal of {cluster} was not written: {explain(failure)}"
@@ -133,12 +131,12 @@ def _first_line(wrong: BaseException) -> str:
     return next((line for line in str(wrong).splitlines() if line.strip()), "no message")
 
 
-def _perform(hands: ApplyContext, batch: Sequence[Step]) -> dict[str, RequestResult]:
+def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, RequestResult]:
     kind = type(batch[0])
     handler = HANDLERS.get(kind)
     if handler is None:
         return {step.id: failed(f"this release cannot carry out {kind.__name__}") for step in batch}
     try:
-        return handler(hands, batch)
+        return handler(context, batch)
     except (KafkaException, TimeoutError, Failure) as failure:
         return {step.id: failed(explain(failure)) for step in batch}

@@ -43,6 +43,6 @@ class JobLauncher(Protocol):
 Launchers = Callable[[LaunchSpec], JobLauncher]
 
 
-def nobody(launch: LaunchSpec) -> JobLauncher:
+def no_launchers(launch: LaunchSpec) -> JobLauncher:
     """Where no job is ever started."""
     raise LaunchFailed(f"nothing here can start a job with launcher {launch.launcher}")

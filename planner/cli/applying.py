@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from planner.apply import execute
 from planner.apply.context import ApplyContext
 from planner.apply.executor import Interruption
-from planner.apply.launching import Launchers, nobody
+from planner.apply.launching import Launchers, no_launchers
 from planner.apply.retry import RequestGuard
 from planner.cli.app import show
 from planner.cli.apply_view import ApplyView
@@ -66,7 +66,7 @@ class ApplySession:
     finish_with: str  # the command that finishes what could not be finished
     folder: Path
     lease_ttl_ms: int = TTL_MS
-    launchers: Launchers = nobody
+    launchers: Launchers = no_launchers
     wait: bool = True
     errors: Path | None = None  # the folder of tracebacks; without one they go to stderr
     write: Callable[[], None] | None = None  # writes what the plan was made from, before the first step
@@ -218,19 +218,19 @@ def _execute(
     journal = Journal(applied, producers, _noted)
     interruption = Interruption()
 
-    def barred(cluster: str) -> Callable[[], str | None]:
+    def stop_reason(cluster: str) -> Callable[[], str | None]:
         return lambda: interruption.reason() or leases[cluster].lost()
 
-    hands = {
+    context = {
         cluster: ApplyContext(
             endpoint=applying.endpoints[cluster],
             registry=RegistryWriter(producers[cluster]),
-            guard=RequestGuard(barred(cluster)),
+            guard=RequestGuard(stop_reason(cluster)),
             plan_digest=applied.plan,
             now_ms=_now_ms,
             launchers=applying.launchers,
             wait=applying.wait,
-            waits=applying.view.waits,
+            on_wait=applying.view.waits,
         )
         for cluster in leases
     }
@@ -248,7 +248,7 @@ def _execute(
         _begin(journal, plan)
         _write_first(journal, applying)
         applying.view.begin(plan)
-        summary = execute(remaining, hands, tell, interruption, reporting(applying.errors, applied.id))
+        summary = execute(remaining, context, tell, interruption, reporting(applying.errors, applied.id))
         left_out = {step.id: StepOutcome(step, DONE.result) for step in plan.steps if step.id in done}
         summary = replace(summary, outcomes={**left_out, **summary.outcomes})
         _finish(journal, summary)

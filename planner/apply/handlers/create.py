@@ -8,8 +8,8 @@ from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, Top
 from confluent_kafka.cimpl import NewTopic
 
 from planner.apply.context import ApplyContext
-from planner.apply.retry import REQUEST_SECONDS, attempt
-from planner.apply.visibility import await_everywhere, led
+from planner.apply.retry import REQUEST_SECONDS, send_with_retries
+from planner.apply.visibility import has_leaders, wait_until_visible
 from planner.diff.values import readable, same_value
 from planner.kafka import explain
 from planner.model.outcome import DONE, RequestResult, Result, failed
@@ -18,7 +18,7 @@ from planner.model.step import CreateTopic
 _BROKERS_OWN = -1
 
 
-def perform(hands: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
+def perform(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
     """Creates the topics. One that exists as wanted is success: an earlier answer may have been lost."""
     existed: set[str] = set()
 
@@ -32,51 +32,51 @@ def perform(hands: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, Requ
             )
             for step in some
         ]
-        futures = hands.client.create_topics(
+        futures = context.client.create_topics(
             wanted, operation_timeout=REQUEST_SECONDS, request_timeout=REQUEST_SECONDS
         )
         return {step.id: futures[step.topic] for step in some}
 
-    def judge(step: CreateTopic, failure: KafkaException) -> RequestResult:
+    def classify_error(step: CreateTopic, failure: KafkaException) -> RequestResult:
         if failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             existed.add(step.id)
             return DONE  # until it is visible and was compared
         return failed(explain(failure))
 
-    verdicts = attempt(steps, send, judge, hands.guard)
-    there = [step for step in steps if verdicts[step.id].result is Result.DONE]
+    results = send_with_retries(steps, send, classify_error, context.guard)
+    there = [step for step in steps if results[step.id].result is Result.DONE]
     expected = {step.topic: 1 if step.id in existed else step.partitions or 1 for step in there}
-    waiting = await_everywhere(hands, set(expected), led(expected))
+    waiting = wait_until_visible(context, set(expected), has_leaders(expected))
     for step in there:
         if step.topic in waiting:
             what = "it exists already" if step.id in existed else "created"
-            verdicts[step.id] = failed(f"{what}, but not everywhere yet: {waiting[step.topic]}; apply again")
+            results[step.id] = failed(f"{what}, but not everywhere yet: {waiting[step.topic]}; apply again")
     compared = [step for step in there if step.id in existed and step.topic not in waiting]
-    return verdicts | (_as_wanted(hands, compared) if compared else {})
+    return results | (_as_wanted(context, compared) if compared else {})
 
 
-def _as_wanted(hands: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
+def _as_wanted(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
     """Compares topics that exist already with what their steps would have created."""
     resources = {step.id: ConfigResource(ResourceType.TOPIC, step.topic) for step in steps}
     try:
-        known = hands.client.list_topics(timeout=REQUEST_SECONDS).topics
-        answers = hands.client.describe_configs(list(resources.values()), request_timeout=REQUEST_SECONDS)
+        known = context.client.list_topics(timeout=REQUEST_SECONDS).topics
+        answers = context.client.describe_configs(list(resources.values()), request_timeout=REQUEST_SECONDS)
     except KafkaException as failure:
         return {step.id: _not_compared(failure) for step in steps}
-    verdicts: dict[str, RequestResult] = {}
+    results: dict[str, RequestResult] = {}
     for step in steps:
         try:
             entries: Mapping[str, ConfigEntry] = answers[resources[step.id]].result()
         except KafkaException as failure:
-            verdicts[step.id] = _not_compared(failure)
+            results[step.id] = _not_compared(failure)
             continue
         different = list(differences(step, known.get(step.topic), entries))
-        verdicts[step.id] = (
+        results[step.id] = (
             failed(f"it exists already, otherwise than planned: {'; '.join(different)}; plan again")
             if different
             else DONE
         )
-    return verdicts
+    return results
 
 
 def _not_compared(failure: KafkaException) -> RequestResult:
