@@ -24,7 +24,7 @@ class JobWatch:
     def __init__(self, endpoint: ClusterEndpoint) -> None:
         self.table = JobStatusTable()
         self._reader = CommittedLogReader(endpoint, STATUS)
-        self.table.take(self._reader.to_end())
+        self.table.update(self._reader.read_to_end())
 
     def __enter__(self) -> "JobWatch":
         return self
@@ -52,7 +52,7 @@ class JobWatch:
 
     def read_news(self) -> None:
         """Waits a moment for news."""
-        self.table.take(self._reader.more(_POLL_S))
+        self.table.update(self._reader.read_more(_POLL_S))
 
     def has_heartbeat(self, name: str, seconds: float) -> bool:
         """Whether a heartbeat comes within some time: whatever its clock says, then it lives."""
@@ -69,8 +69,8 @@ class JobWatch:
     def _catch_up(self) -> None:
         """What was said before now: a heartbeat among it is no sign of life."""
         deadline = time.monotonic() + _CATCH_UP_S
-        while news := self._reader.more(_POLL_S):
-            self.table.take(news)
+        while news := self._reader.read_more(_POLL_S):
+            self.table.update(news)
             if time.monotonic() > deadline:
                 return
 

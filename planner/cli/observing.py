@@ -18,7 +18,7 @@ from planner.model.observed import (
 from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster, Topology
 from planner.observe import Observer, named_topics
-from planner.observe.imported import wanted_of
+from planner.observe.imported import import_request
 from planner.state.registry import read_registry
 
 _NOTHING = ClusterReadRequest()
@@ -36,12 +36,12 @@ def observe(topology: Topology, timeout_ms: int, given_up: str | None = None) ->
             topology.clusters,
             endpoints,
             timeout_s=timeout_ms / 1000,
-            sooner_s={given_up: GIVEN_UP_S} if given_up is not None else {},
+            shorter_timeouts_s={given_up: GIVEN_UP_S} if given_up is not None else {},
             progress=bar,
             read_registry=read_registry,
             jobs_of=topology.name,
             flows=_flows_into(topology),
-            turning=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
+            failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
         ) as observer,
     ):
         observed = observer.names(named_topics(topology))
@@ -64,7 +64,7 @@ def observe_for_import(clusters: Mapping[str, Cluster], pattern: str | None, tim
     ):
         observed = observer.names()
         request = {
-            name: wanted_of(cluster, pattern)
+            name: import_request(cluster, pattern)
             for name, cluster in observed.clusters.items()
             if isinstance(cluster, ObservedCluster)
         }

@@ -20,18 +20,20 @@ Client = TypeVar("Client", AdminClient, Producer, Consumer)
 _TOKEN_WITHIN_S = 30.0
 
 # librdkafka writes its log lines to a terminal unless somebody takes them.
-_SILENT = logging.getLogger("repl.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+_DISCARDING_LOGGER = logging.getLogger("repl.librdkafka")
+_DISCARDING_LOGGER.addHandler(logging.NullHandler())
+_DISCARDING_LOGGER.propagate = False
 
 
-def _made(
+def _client(
     kind: Callable[[dict[str, Any]], Client], endpoint: ClusterEndpoint, more: Mapping[str, Any]
 ) -> Client:
     """Failure for settings that are not allowed, or that librdkafka does not take; it quotes no value."""
     try:
         settings = confluent_config(endpoint.bootstrap, endpoint.settings)
-        client = kind({"client.id": "repl", **settings, **more, **_login(endpoint), "logger": _SILENT})
+        client = kind(
+            {"client.id": "repl", **settings, **more, **_login(endpoint), "logger": _DISCARDING_LOGGER}
+        )
     except ClientSettingsError as wrong:
         raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.way_out) from None
     except KafkaException as failure:
@@ -64,7 +66,7 @@ def _failure(endpoint: ClusterEndpoint, why: str, way_out: str) -> Failure:
 
 def admin(endpoint: ClusterEndpoint, **more: Any) -> AdminClient:
     named = {key.replace("_", "."): value for key, value in more.items()}
-    client = _made(AdminClient, endpoint, named)
+    client = _client(AdminClient, endpoint, named)
     if endpoint.token_command is not None:
         client.poll(0)  # asks for the first token
     return client
@@ -72,7 +74,7 @@ def admin(endpoint: ClusterEndpoint, **more: Any) -> AdminClient:
 
 def producer(endpoint: ClusterEndpoint) -> Producer:
     """Every record it acknowledges is on all in-sync replicas, once and in order."""
-    return _made(
+    return _client(
         Producer,
         endpoint,
         {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "compression.type": "lz4"},
@@ -81,7 +83,7 @@ def producer(endpoint: ClusterEndpoint) -> Producer:
 
 def consumer(endpoint: ClusterEndpoint) -> Consumer:
     """Reads by assignment; it never joins a group and never commits."""
-    return _made(
+    return _client(
         Consumer,
         endpoint,
         {

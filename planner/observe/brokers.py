@@ -13,13 +13,13 @@ from planner.observe.parallel import for_each
 class BrokerConnections:
     """`silent` says of each broker that could not be reached why; the cluster itself lists it as alive."""
 
-    open: dict[int, BlockingConnection] = field(default_factory=dict)
-    silent: dict[int, WireFailure] = field(default_factory=dict)
+    connections: dict[int, BlockingConnection] = field(default_factory=dict)
+    unreachable: dict[int, WireFailure] = field(default_factory=dict)
 
     def close(self) -> None:
-        for connection in self.open.values():
+        for connection in self.connections.values():
             connection.close()
-        self.open.clear()
+        self.connections.clear()
 
 
 def reach_each(session: Session, brokers: Iterable[ObservedBroker], timeout_s: float) -> BrokerConnections:
@@ -37,7 +37,7 @@ def reach_each(session: Session, brokers: Iterable[ObservedBroker], timeout_s: f
     reached = BrokerConnections()
     for key, outcome in for_each({str(broker.id): dialling(broker) for broker in brokers}).items():
         if isinstance(outcome, BlockingConnection):
-            reached.open[int(key)] = outcome
+            reached.connections[int(key)] = outcome
         else:
-            reached.silent[int(key)] = outcome
+            reached.unreachable[int(key)] = outcome
     return reached

@@ -16,7 +16,7 @@ from planner.model.topology import Cluster
 from planner.observe.cluster import ClusterReader, ReadRegistry
 from planner.observe.parallel import for_each
 from planner.observe.pins import same_cluster, wrong_clusters
-from planner.observe.progress import ProgressCallback, silent
+from planner.observe.progress import ProgressCallback, no_progress
 
 TIMEOUT_S = 10.0
 _NOTHING = ClusterDetailsRequest()
@@ -42,23 +42,23 @@ class Observer:
         endpoints: Mapping[str, ClusterEndpoint],
         *,
         timeout_s: float = TIMEOUT_S,
-        sooner_s: Mapping[str, float] = NO_LIMITS,
-        progress: ProgressCallback = silent,
+        shorter_timeouts_s: Mapping[str, float] = NO_LIMITS,
+        progress: ProgressCallback = no_progress,
         read_registry: ReadRegistry | None = None,
         jobs_of: str | None = None,
         flows: Mapping[str, Collection[str]] = NO_FLOWS,
-        turning: Collection[str] = (),
+        failing_back: Collection[str] = (),
     ) -> None:
         self._clusters = clusters
         self._readers = {
             name: ClusterReader(
                 endpoints[name],
-                min(timeout_s, sooner_s.get(name, timeout_s)),
+                min(timeout_s, shorter_timeouts_s.get(name, timeout_s)),
                 progress,
                 read_registry,
                 jobs_of,
                 flows.get(name, ()),
-                turning,
+                failing_back,
             )
             for name in clusters
         }

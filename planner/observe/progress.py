@@ -8,5 +8,5 @@ class ProgressCallback(Protocol):
         """`done` of `total` parts of one kind of reading are there. Called from several threads."""
 
 
-def silent(cluster: str, what: str, done: int, total: int) -> None:
+def no_progress(cluster: str, what: str, done: int, total: int) -> None:
     """Shows nothing."""

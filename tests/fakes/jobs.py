@@ -123,12 +123,12 @@ class FakeJob(threading.Thread):
 
     def run(self) -> None:
         with CommittedLogReader(self._endpoint, naming.CONTROL) as commands:
-            commands.to_end()
+            commands.read_to_end()
             self._remember()
             while not self._killed.is_set() and self._state == "running":
                 self._beat()
                 mine = control.command_key(self._spec.job)
-                for record in commands.more(BEAT_S):
+                for record in commands.read_more(BEAT_S):
                     if record.key == mine and record.value is not None:
                         self._obey(control.decode_command(record.value))
         if not self._killed.is_set():

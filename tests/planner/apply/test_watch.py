@@ -55,7 +55,7 @@ def table(
         SlotKey("dc2", 0): slot,
     }
     made = JobStatusTable()
-    made.take(
+    made.update(
         TopicRecord(job_status.encode_key(key), job_status.encode(value), 0, number)
         for number, (key, value) in enumerate(said.items())
         if value is not None
@@ -158,7 +158,7 @@ def test_what_a_newer_release_says_is_not_guessed_at() -> None:
     made = JobStatusTable()
     key = job_status.encode_key(SpecKey("dc2"))
 
-    made.take(
+    made.update(
         [
             TopicRecord(key, b"\x63{}", 0, 0),
             TopicRecord(b'["job","dc2"]', b"\x63", 0, 1),
