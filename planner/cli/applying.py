@@ -40,8 +40,8 @@ from planner.model.outcome import (
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.agreement.fingerprint import stale
-from planner.plan.agreement.still_done import undone
-from planner.plan.guards.recheck import recheck, shown_as_it_runs
+from planner.plan.agreement.still_done import no_longer_done
+from planner.plan.guards.recheck import recheck, shown_as_running
 from planner.plan.plain import plain
 from planner.state import log
 from planner.state.history import Journal, merge, read_history
@@ -182,10 +182,10 @@ def _still_true(
     observed = applying.look.again(plan, written)
     problems = recheck(plan, remaining, observed) or (
         *stale(replace(plan, fingerprints=untouched), observed),
-        *undone(plan.steps, done, observed),
+        *no_longer_done(plan.steps, done, observed),
     )
     if before is None:
-        problems = problems or tuple(shown_as_it_runs(plan, observed))
+        problems = problems or tuple(shown_as_running(plan, observed))
     if problems:
         raise Failure(problems)
     if done and len(done) < len(plan.steps):

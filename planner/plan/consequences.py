@@ -22,7 +22,7 @@ def consequences(
 ) -> tuple[Diagnostic, ...]:
     return (
         *_unknown(unknown, desired, observed, declared),
-        *_perhaps_elsewhere(desired, observed, changes, unknown),
+        *_possibly_elsewhere(desired, observed, changes, unknown),
         *_growth(desired, changes),
         *_records_lost(changes),
         *_no_authorizer(desired, observed),
@@ -50,7 +50,7 @@ def _unknown(
         )
 
 
-def _perhaps_elsewhere(
+def _possibly_elsewhere(
     desired: Desired, observed: Observed, changes: Iterable[Change], unknown: Mapping[str, str]
 ) -> Iterator[Diagnostic]:
     """What is new at its destination may have been at another one that can't be asked."""
@@ -94,10 +94,10 @@ def _growth(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]
 
 
 def _records_lost(changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    doomed = [change for change in destroyed_topics(changes) if change.notes]
-    if doomed:
+    deleted = [change for change in destroyed_topics(changes) if change.notes]
+    if deleted:
         yield warning(
-            f"{few([change.address for change in doomed])}: deleted with the records inside",
+            f"{few([change.address for change in deleted])}: deleted with the records inside",
             "repl keeps no copy of them",
             code="records-lost",
         )

@@ -22,25 +22,25 @@ def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnost
         known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
         if known is None or change.action is not Action.UPDATE or known.flow.state not in RUNNING:
             continue
-        gone, new = gone_patterns(change.fields), new_patterns(change.fields)
-        if gone and not _starts_again(known.flow, change):
-            yield _taken_back(known.flow, gone)
+        removed, new = gone_patterns(change.fields), new_patterns(change.fields)
+        if removed and not _restarts(known.flow, change):
+            yield _refuse_taken_back(known.flow, removed)
         if new:
-            yield from _asked_for(known, new)
+            yield from _refuse_new(known, new)
 
 
-def _starts_again(flow: Flow, change: Change) -> bool:
+def _restarts(flow: Flow, change: Change) -> bool:
     """With this very change: a file that is out of date may know an older restart_from, or way back. Whether
     a flow that ended may come back is judged with its state.
     """
     moved = {one.path: one.old for one in change.fields}
-    told = flow.restart_from is not None and ("restart_from",) in moved
+    flow_steps = flow.restart_from is not None and ("restart_from",) in moved
     came_back = moved.get(("state",), FlowState.ACTIVE.value) not in RUNNING
-    return flow.state is FlowState.ACTIVE and (told or came_back)
+    return flow.state is FlowState.ACTIVE and (flow_steps or came_back)
 
 
-def _taken_back(flow: Flow, gone: Sequence[str]) -> Diagnostic:
-    patterns = ", ".join(gone)
+def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
+    patterns = ", ".join(removed)
     return _refused(
         flow,
         f"its topics {patterns} were promoted, and can't become active",
@@ -51,7 +51,7 @@ def _taken_back(flow: Flow, gone: Sequence[str]) -> Diagnostic:
     )
 
 
-def _asked_for(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
+def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
     flow = known.flow
     if flow.state is FlowState.PAUSED:
         yield _refused(
@@ -101,13 +101,13 @@ def matches_nothing(pattern: str, topics: Sequence[str]) -> str:
     return f"it copies {listed(topics)}" if topics else "it copies no topic yet"
 
 
-def lifted_last(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
+def remove_protection_last(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
     """What keeps writers off a mirror goes once its flow has let go of it; not if that fails."""
-    told = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
-    return [_after(step, _flow_step(owned.get(step.address)), told) for step in steps]
+    flow_steps = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
+    return [_with_need(step, _flow_step(owned.get(step.address)), flow_steps) for step in steps]
 
 
-def restored_last(steps: Sequence[Step]) -> list[Step]:
+def restore_limits_last(steps: Sequence[Step]) -> list[Step]:
     """Limits that a failback lifted are restored once its flow has ended; not if that fails."""
     ended: dict[str, list[str]] = {}
     for step in steps:
@@ -126,8 +126,12 @@ def _flow_step(entry: RegistryEntry | None) -> str:
     return f"own:{flow_address(flow)}" if flow is not None else ""
 
 
-def _after(step: Step, need: str, told: Iterable[str]) -> Step:
-    return replace(step, needs=(*step.needs, need)) if isinstance(step, DeleteAcl) and need in told else step
+def _with_need(step: Step, need: str, flow_steps: Iterable[str]) -> Step:
+    return (
+        replace(step, needs=(*step.needs, need))
+        if isinstance(step, DeleteAcl) and need in flow_steps
+        else step
+    )
 
 
 def _refused(flow: Flow, what: str, way_out: str, code: str) -> Diagnostic:

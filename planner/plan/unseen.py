@@ -13,7 +13,9 @@ from planner.model.desired import Desired
 from planner.model.observed import Observed
 
 
-def unseen(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Change]:
+def changes_of_silent_sources(
+    desired: Desired, observed: Observed, changes: Sequence[Change]
+) -> Iterator[Change]:
     """What would change, for the guards alone."""
     unknown = {one.address for one in changes if one.action is Action.UNKNOWN}
     found = standings(observed)

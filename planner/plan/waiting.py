@@ -9,7 +9,7 @@ from planner.model.diagnostic import Diagnostic, warning
 from planner.model.plan import WAITS
 from runtime.contract.views.status_view import PartitionWaits
 
-Alike = tuple[str, str, str]  # flow, state, next step
+WaitKey = tuple[str, str, str]  # flow, state, next step
 
 
 def warnings_of(waits: Iterable[PartitionWaits]) -> Iterator[Diagnostic]:
@@ -20,11 +20,11 @@ def warnings_of(waits: Iterable[PartitionWaits]) -> Iterator[Diagnostic]:
         yield warning(f"{named}: {state}{why}", f"next: {step}", address=str(flow_address(flow)), code=WAITS)
 
 
-def by_step(waits: Iterable[PartitionWaits]) -> Iterator[tuple[Alike, list[PartitionWaits]]]:
+def by_step(waits: Iterable[PartitionWaits]) -> Iterator[tuple[WaitKey, list[PartitionWaits]]]:
     """Yields the partitions of each flow that are in one state and have one next step."""
 
-    def alike(one: PartitionWaits) -> Alike:
+    def wait_key(one: PartitionWaits) -> WaitKey:
         return one.flow, one.state, one.next
 
-    for key, found in groupby(sorted(waits, key=alike), alike):
+    for key, found in groupby(sorted(waits, key=wait_key), wait_key):
         yield key, list(found)

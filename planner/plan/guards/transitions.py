@@ -30,9 +30,11 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
             continue
         if before in RUNNING:
             continue
-        told = flow.restart_from is not None and any(one.path == ("restart_from",) for one in change.fields)
-        comes_back = told or _turned_round(flow, topology, states, observed)
-        if flow.state is not FlowState.ACTIVE or not comes_back:
+        restarts = flow.restart_from is not None and any(
+            one.path == ("restart_from",) for one in change.fields
+        )
+        may_restart = restarts or _may_restart(flow, topology, states, observed)
+        if flow.state is not FlowState.ACTIVE or not may_restart:
             yield error(
                 f"was {before.value}, and can't become {flow.state.value}",
                 _way_out(before, flow),
@@ -71,9 +73,7 @@ def _states(changes: Iterable[Change]) -> Iterator[tuple[str, FlowState]]:
             yield change.address.name, FlowState(str(change.before["state"]))
 
 
-def _turned_round(
-    flow: Flow, topology: Topology, states: Mapping[str, FlowState], observed: Observed
-) -> bool:
+def _may_restart(flow: Flow, topology: Topology, states: Mapping[str, FlowState], observed: Observed) -> bool:
     """Its opposite ended, or is promoted home with this plan, after it had begun where this flow ended. That
     it did so is told by the ledgers alone: a file that knows an older end of it looks the same.
     """

@@ -26,7 +26,7 @@ from planner.model.step import (
     Step,
     StopJob,
 )
-from planner.plan.promoted import lifted_last, restored_last
+from planner.plan.promoted import remove_protection_last, restore_limits_last
 from planner.plan.steps.jobs import job_steps
 from planner.plan.steps.replicas import wanted_replicas
 
@@ -75,7 +75,7 @@ def make_steps(
             case _:
                 pass
     every = [*steps, *job_steps(changes, desired, observed, steps)]
-    return in_order(restored_last(lifted_last(every, owned)))
+    return in_order(restore_limits_last(remove_protection_last(every, owned)))
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
