@@ -8,19 +8,22 @@ topic under it and the rename can say it; elsewhere each topic gets a rule of it
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from planner.graph.messages import flow_diagnostic, listed
-from planner.graph.prefix import destination_prefix
 from planner.graph.protect import protection
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topic_graph import CopyEdge
+from planner.graph.topics import existing_mirrors
 from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
 from planner.model.topology import AclRule, Flow, Protect
+from runtime.contract.spec import rename_match
 from runtime.contract.spec.naming import is_internal
+from runtime.contract.spec.rename import SAME_NAME, Match, Table, Template
+from runtime.contract.spec.route import CompiledRoute
 
 EVERY = "*"
 
@@ -171,3 +174,69 @@ class _Mirror:
                 "a new topic gets its rules at the next apply; or declare a prefixed rule under acls",
                 "acl-prefix",
             )
+
+
+def destination_prefix(way: CompiledRoute, prefix: str) -> str | None:
+    """The prefix that covers exactly the renamed topics; None where none does, or it can't be told."""
+    rename = way.route.rename
+    if way.route.undoes is not None:
+        return prefix if rename == SAME_NAME else None
+    match rename:
+        case Template(text):
+            before, _, after = text.replace("{source}", way.route.source).partition("{topic}")
+            return before + prefix if not after else None
+        case Table(names):
+            spoken_of = any(old.startswith(prefix) or new.startswith(prefix) for old, new in names)
+            return None if spoken_of else prefix
+        case Match(pattern, to):
+            return _through_match(pattern, to, prefix)
+        case _:
+            assert_never(rename)
+
+
+def _through_match(pattern: str, to: str, prefix: str) -> str | None:
+    """`a-(.*)` → `b-\\1` moves the prefix `a-x` to `b-x`. Other shapes are not looked into."""
+    shape = rename_match.shape(pattern, to)
+    groups = [piece for piece in shape.old if isinstance(piece, int)]
+    open_end = pattern.removesuffix("$").endswith(("(.*)", "(.+)"))
+    if len(groups) != 1 or not open_end or shape.new[-1] != groups[0]:
+        return None
+    old = "".join(piece for piece in shape.old if isinstance(piece, str))
+    new = "".join(piece for piece in shape.new if isinstance(piece, str))
+    return new + prefix.removeprefix(old) if prefix.startswith(old) else None
+
+
+def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
+    """Who may read a mirror may go on reading it. What kept writers off goes: it is theirs now."""
+    for _, flow in sorted(graph.topology.flows.items()):
+        there = observed.reachable(flow.destination_cluster)
+        if there is None or (graph.copied.is_running(flow.name) and not flow.promoted):
+            continue
+        made = {
+            entry.address.name
+            for entry in there.owned
+            if entry.address.kind is Kind.ACL
+            and entry.origin == f"flow.{flow.name}"
+            and entry.topology == graph.topology.name
+        }
+        mirrors = _promoted_mirrors(graph, observed, flow) if made else []
+        for rule in there.acls or ():
+            if rule.name in made and not _denies_writes(rule) and any(_covers(rule, one) for one in mirrors):
+                origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
+                yield DesiredAcl(rule, origin, flow.source)
+
+
+def _promoted_mirrors(graph: ReplicationGraph, observed: Observed, flow: Flow) -> list[str]:
+    return [
+        there
+        for here, there in existing_mirrors(graph, observed, flow, declared=True)
+        if not graph.copied.copies(flow.name, here)
+    ]
+
+
+def _denies_writes(rule: AclRule) -> bool:
+    return rule.permission == "DENY" and rule.operation == "WRITE"
+
+
+def _covers(rule: AclRule, topic: str) -> bool:
+    return topic.startswith(rule.resource) if rule.pattern == "PREFIXED" else topic == rule.resource

@@ -3,18 +3,16 @@
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from planner.graph.acls import acls_known, acls_of
+from planner.graph.acls import acls_known, acls_of, kept_acls
 from planner.graph.flows import flows_of
 from planner.graph.jobs import jobs_of
 from planner.graph.lints import loops, names, selection, states, topics
 from planner.graph.lints.jobs import jobs
 from planner.graph.lints.security import security
 from planner.graph.merges import TopicMerges, merges_of
-from planner.graph.partitions import partitions_of
-from planner.graph.promoted import kept_acls
 from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
-from planner.graph.topics import DesiredTopics, topics_of
+from planner.graph.topics import DesiredTopics, partitions_of, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from planner.graph.promoted import promoted_topics
 from planner.graph.provenance import ReplicationLoop
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topic_graph import CopyEdge, TopicNode
@@ -80,3 +79,15 @@ def _reason(
 
 def _is_shared(edge: CopyEdge, looping: set[TopicNode], into: Mapping[TopicNode, list[CopyEdge]]) -> bool:
     return edge.destination in looping or len(into[edge.destination]) > 1
+
+
+def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> tuple[str, ...]:
+    """By their names at the source: of what is there, else of the mirrors that the flow made."""
+    if not flow.promoted:
+        return ()
+    if flow.source_cluster in graph.names:
+        router = graph.router
+        there = [one for one in graph.names[flow.source_cluster] if router.name_there(flow.name, one)]
+    else:
+        there = [here for here, _ in existing_mirrors(graph, observed, flow)]
+    return tuple(sorted(topic for topic in there if graph.copied.is_promoted(flow.name, topic)))

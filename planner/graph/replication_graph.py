@@ -1,12 +1,14 @@
 """What is there to copy: the topology's own topics and those of the clusters that could be read."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.graph.routes import CopiedTopics, router_of
-from planner.graph.sample import sample_name
 from planner.graph.topic_graph import CopyEdge, CopyGraph, TopicNode, build_copy_graph
 from planner.model.topology import Flow, Topic, Topology
+from runtime.contract.spec.naming import illegal_because
+from runtime.contract.spec.regex import matches
 from runtime.contract.spec.route import Router, is_reserved
 
 
@@ -102,3 +104,25 @@ def _samples(topology: Topology, flows: Iterable[Flow]) -> Iterator[TopicNode]:
             name = sample_name(pattern)
             if name is not None and not is_reserved(name):
                 yield TopicNode(flow.source_cluster, name)
+
+
+_STEPS = (
+    (re.compile(r"\\[dD]"), "0"),
+    (re.compile(r"\\[wWS]"), "x"),
+    (re.compile(r"\\([^A-Za-z0-9])"), "\\1"),
+    (re.compile(r"\[\^[^\]]*\]"), "x"),
+    (re.compile(r"\[([A-Za-z0-9_])[^\]]*\]"), "\\1"),
+    (re.compile(r"\((?:\?:)?([^()|]*)(?:\|[^()]*)?\)"), "\\1"),
+    (re.compile(r"\{\d*,?\d*\}|[*+?^$]"), ""),
+)
+
+
+def sample_name(pattern: str) -> str | None:
+    """One legal name that the whole pattern matches; None where none was found easily."""
+    guess = re.sub(r"(?<!\\)\.", "x", pattern)
+    for step, by in _STEPS:
+        guess = step.sub(by, guess)
+    for name in (guess, guess.split("|")[0]):
+        if illegal_because(name) is None and matches(pattern, name):
+            return name
+    return None

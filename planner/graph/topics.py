@@ -3,9 +3,15 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from planner.graph.configs import ConfigRule, PlannedTopicSettings, settings_of
-from planner.graph.failback_limits import LARGEST, limits_to_lift, own_values, values_to_restore
-from planner.graph.partitions import partitions_of
+from planner.graph.configs import (
+    LARGEST,
+    ConfigRule,
+    PlannedTopicSettings,
+    limits_to_lift,
+    own_values,
+    settings_of,
+    values_to_restore,
+)
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topic_graph import CopyEdge, TopicNode, strongly_connected
 from planner.model.address import Address, Kind, topic_address
@@ -266,3 +272,37 @@ def existing_mirrors(
         source_topic = graph.router.ways[flow.name].topic_here(name)
         if source_topic is not None and cluster is not None and name in cluster.topics:
             yield source_topic, name
+
+
+def partitions_of(graph: ReplicationGraph, observed: Observed) -> Mapping[TopicNode, int | None]:
+    """By topic, along chains and rounds. None where nothing tells. What is declared stays as declared."""
+    wanted = {node: _own(node, graph, observed) for node in sorted(graph.live.nodes)}
+    out = graph.live.outgoing()
+    waiting = [node for node, count in wanted.items() if count is not None]
+    while waiting:
+        node = waiting.pop()
+        count = wanted[node]
+        assert count is not None
+        for edge in out.get(node, ()):
+            destination = edge.destination
+            topic = graph.declared_topics.get(destination)
+            if topic is not None and topic.partitions is not None:
+                continue
+            if (wanted[destination] or 0) < count:
+                wanted[destination] = count
+                waiting.append(destination)
+    return wanted
+
+
+def _own(node: TopicNode, graph: ReplicationGraph, observed: Observed) -> int | None:
+    topic = graph.declared_topics.get(node)
+    if topic is not None and topic.partitions is not None:
+        return topic.partitions
+    cluster = observed.reachable(node.cluster)
+    if cluster is None:
+        return None
+    live = cluster.topics.get(node.topic)
+    if live is not None:
+        return live.partitions
+    # A declared topic that says nothing of partitions gets the cluster's own number.
+    return cluster.default_partitions if topic is not None else None

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.graph import expand
-from planner.graph.prefix import destination_prefix
+from planner.graph.acls import destination_prefix
 from planner.model.desired import Declared, Desired, MirroredBy
 from planner.model.topology import AclRule, Cluster, FlowState, Protect, SecretRef
 from runtime.contract.spec.rename import Match, Rename, Table, Template
