@@ -42,7 +42,7 @@ from planner.model.step import LaunchJob, ReconfigureJob, Step
 from planner.plan.agreement.fingerprint import stale
 from planner.plan.agreement.still_done import no_longer_done
 from planner.plan.guards.recheck import recheck, shown_as_running
-from planner.plan.plain import plain
+from planner.plan.serialize import plain
 from planner.state import log
 from planner.state.history import Journal, merge, read_history
 from planner.state.lease import Lease

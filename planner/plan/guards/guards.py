@@ -13,9 +13,8 @@ from planner.model.observed import FEATURE_REASSIGN, Observed
 from planner.model.topology import ENDED, Cluster, Topology
 from planner.plan.guards.jobs import job_guards
 from planner.plan.guards.policies import unmet_requirements
-from planner.plan.guards.transitions import transitions
-from planner.plan.promoted import promotions
-from planner.plan.unseen import changes_of_silent_sources
+from planner.plan.guards.promotions import promotions
+from planner.plan.guards.transitions import changes_of_silent_sources, transitions
 
 DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 

@@ -1,17 +1,13 @@
 """Topics that a flow promotes on their own: what must not be asked for, and what waits until it is done."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 
 from planner.diff.promoted import gone_patterns, new_patterns
-from planner.diff.record import flow_of
 from planner.graph.messages import listed, nearest
-from planner.model.address import Address, Kind, flow_address
+from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.owned import RegistryEntry
-from planner.model.step import RESTORE, AlterConfigs, DeleteAcl, Own, Step
 from planner.model.topology import RUNNING, Flow, FlowState
 from runtime.contract.spec.selection import NamePatterns
 
@@ -99,39 +95,6 @@ def matches_nothing(pattern: str, topics: Sequence[str]) -> str:
     if close is not None:
         return f"did you mean {close}?"
     return f"it copies {listed(topics)}" if topics else "it copies no topic yet"
-
-
-def remove_protection_last(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
-    """What keeps writers off a mirror goes once its flow has let go of it; not if that fails."""
-    flow_steps = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
-    return [_with_need(step, _flow_step(owned.get(step.address)), flow_steps) for step in steps]
-
-
-def restore_limits_last(steps: Sequence[Step]) -> list[Step]:
-    """Limits that a failback lifted are restored once its flow has ended; not if that fails."""
-    ended: dict[str, list[str]] = {}
-    for step in steps:
-        if isinstance(step, Own) and step.address.kind is Kind.FLOW:
-            ended.setdefault(step.cluster, []).append(step.id)
-    return [
-        replace(step, needs=(*step.needs, *ended.get(step.cluster, ())))
-        if isinstance(step, AlterConfigs) and step.id.startswith(RESTORE)
-        else step
-        for step in steps
-    ]
-
-
-def _flow_step(entry: RegistryEntry | None) -> str:
-    flow = flow_of(entry) if entry is not None else None
-    return f"own:{flow_address(flow)}" if flow is not None else ""
-
-
-def _with_need(step: Step, need: str, flow_steps: Iterable[str]) -> Step:
-    return (
-        replace(step, needs=(*step.needs, need))
-        if isinstance(step, DeleteAcl) and need in flow_steps
-        else step
-    )
 
 
 def _refused(flow: Flow, what: str, way_out: str, code: str) -> Diagnostic:
