@@ -6,12 +6,54 @@ from typing import Any, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from planner.apply.launching import Launchers, no_launchers
 from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint, admin
 from planner.model.address import Address
 from planner.model.owned import RegistryEntry
 from planner.model.step import Step
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+
+
+class LaunchFailed(Exception):
+    """A job could not be started, told or stopped; `log` are the last lines of its own log."""
+
+    def __init__(self, what: str, way_out: str = "", log: Sequence[str] = ()) -> None:
+        super().__init__(what)
+        self.what = what
+        self.way_out = way_out
+        self.log = tuple(log)
+
+
+class JobLauncher(Protocol):
+    """Every method may raise LaunchFailed."""
+
+    def launch(self, spec: JobSpec) -> str:
+        """Starts it, detached; where it runs, in a person's words."""
+        ...
+
+    def update(self, spec: JobSpec) -> None:
+        """The spec that the next start goes by; the running job is not touched."""
+        ...
+
+    def runs(self, job: str) -> bool | None:
+        """Whether its processes, or its application at the master, are there; None: that can't be told."""
+        ...
+
+    def stop(self, job: str, grace_s: float) -> None:
+        """Asks, waits, then kills. Gone already is success."""
+        ...
+
+    def tail(self, job: str) -> Sequence[str]:
+        """The last lines of its log."""
+        ...
+
+
+Launchers = Callable[[LaunchSpec], JobLauncher]
+
+
+def no_launchers(launch: LaunchSpec) -> JobLauncher:
+    """Where no job is ever started."""
+    raise LaunchFailed(f"nothing here can start a job with launcher {launch.launcher}")
 
 
 class OwnershipRegistry(Protocol):

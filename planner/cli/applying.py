@@ -14,9 +14,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
-from planner.apply.context import ApplyContext
+from planner.apply.context import ApplyContext, Launchers, no_launchers
 from planner.apply.executor import Interruption
-from planner.apply.launching import Launchers, no_launchers
 from planner.apply.retry import RequestGuard
 from planner.cli.app import show
 from planner.cli.apply_view import ApplyView

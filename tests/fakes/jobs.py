@@ -1,6 +1,6 @@
 """Jobs without Spark: they tell of themselves and do as they are told, and copy nothing.
 
-Behind the seam `planner.apply.launching.Launching`. One lives in a thread; what it says goes through the
+Behind the seam `planner.apply.context.JobLauncher`. One lives in a thread; what it says goes through the
 real status and control topics.
 """
 
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
-from planner.apply.launching import LaunchFailed
+from planner.apply.context import LaunchFailed
 from planner.kafka import ClusterEndpoint, producer
 from planner.kafka.log import CommittedLogReader, append
 from planner.model.topology import RUNNING

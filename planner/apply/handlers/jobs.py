@@ -8,9 +8,8 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from planner.apply.commands import new_id, not_acknowledged, send_command
-from planner.apply.context import ApplyContext
+from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
 from planner.apply.job_watch import JobWatch, not_copying
-from planner.apply.launching import JobLauncher, LaunchFailed
 from planner.kafka import explain, producer
 from planner.kafka.log import append
 from planner.model.outcome import DONE, RequestResult, Result, failed
