@@ -3,19 +3,33 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka.endpoint import ClusterEndpoint
-from planner.kafka.token_command import run_token_command
+from planner.kafka.tokens import run_token_command
 from planner.model.diagnostic import Failure, error
 from runtime.contract.client.redaction import without_quoted_value
 from runtime.contract.client.settings import confluent_config, speaks_bearer
 from runtime.contract.client.values import ClientSettingsError
 
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEndpoint:
+    """Resolved: `settings` hold secrets, so they never appear in a representation of this value.
+
+    `token_command` is the operator's command that prints OAUTHBEARER tokens.
+    """
+
+    cluster: str
+    bootstrap: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    token_command: str | None = field(default=None, repr=False)
+
 
 _TOKEN_WITHIN_S = 30.0
 

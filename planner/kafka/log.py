@@ -7,8 +7,7 @@ from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from planner.kafka.clients import consumer
-from planner.kafka.endpoint import ClusterEndpoint
+from planner.kafka.clients import ClusterEndpoint, consumer
 from planner.kafka.errors import explain, is_transient
 from planner.model.diagnostic import Failure, error
 from runtime.contract.spec import naming

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from planner.kafka.clients import ClusterEndpoint
 from planner.kafka.connections.failure import (
     Closed,
     NoAnswer,
@@ -10,7 +11,6 @@ from planner.kafka.connections.failure import (
     meaning,
 )
 from planner.kafka.connections.session import Session
-from planner.kafka.endpoint import ClusterEndpoint
 from runtime.contract.client.redaction import redacted
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError

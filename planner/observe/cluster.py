@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from planner.kafka import ClusterEndpoint
 from planner.kafka.connections import BlockingConnection, Refused, Unreadable, WireFailure
@@ -20,20 +20,27 @@ from planner.model.observed import (
 )
 from planner.model.owned import RegistryEntry
 from planner.observe.acls import read_acls
-from planner.observe.brokers import BrokerConnections, reach_each
+from planner.observe.brokers import BrokerConnections, reach_each, read_groups, read_sizes
 from planner.observe.configs import describe_broker, read_configs
 from planner.observe.defaults import BrokerDefaults, defaults_of
 from planner.observe.features import BrokerVersions, common_features, too_old
-from planner.observe.groups import read_groups
 from planner.observe.jobs import read_generations, read_jobs
 from planner.observe.listing import ClusterIdentity, TopicListing, identify, list_topics, look_up
-from planner.observe.progress import ProgressCallback
-from planner.observe.sizes import read_sizes
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
+
+
+class ProgressCallback(Protocol):
+    def __call__(self, cluster: str, what: str, done: int, total: int) -> None:
+        """`done` of `total` parts of one kind of reading are there. Called from several threads."""
+
+
+def no_progress(cluster: str, what: str, done: int, total: int) -> None:
+    """Shows nothing."""
+
 
 Found = TypeVar("Found")
 ReadRegistry = Callable[[ClusterEndpoint], tuple[RegistryEntry, ...]]

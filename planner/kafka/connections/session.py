@@ -14,7 +14,7 @@ from planner.kafka.connections import (
     WireFailure,
 )
 from planner.kafka.connections.explain import why_no_tls
-from planner.kafka.connections.tokens import token_of
+from planner.kafka.tokens import token_of
 from runtime.contract.client.values import WireSettings
 from runtime.kafka.buffers import GrowingBuffers
 from runtime.kafka.dial import Dialer
