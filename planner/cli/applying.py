@@ -24,15 +24,16 @@ from planner.cli.leasing import leased, user
 from planner.cli.looking import PlanRecheck
 from planner.cli.unexpected import reporting
 from planner.kafka import ClusterEndpoint, explain, producer
-from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.outcome import (
     DONE,
     NOTHING_DONE,
+    ApplyRecord,
     ApplySummary,
     Event,
     Result,
     StepOutcome,
+    StepResult,
     StepsEnded,
     StepsSent,
 )

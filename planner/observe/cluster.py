@@ -10,10 +10,10 @@ from planner.kafka.connections.failure import meaning
 from planner.kafka.connections.session import Session
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
-from planner.model.live import LiveJob
 from planner.model.observed import (
     ClusterDetailsRequest,
     ConfigValue,
+    LiveJob,
     ObservedCluster,
     ObservedTopic,
     TopicConfigsRequest,

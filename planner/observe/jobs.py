@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from planner.kafka import ClusterEndpoint
 from planner.kafka.jobs import JobStatusTable
 from planner.kafka.log import CommittedLogReader, TopicRecord, read
-from planner.model.live import FRESH_MS, LiveJob
+from planner.model.observed import FRESH_MS, LiveJob
 from runtime.contract.records import ledger
 from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec.jobspec import JobSpec

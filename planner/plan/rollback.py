@@ -14,11 +14,10 @@ from planner.diff.running import standings
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
-from planner.model.applied import ApplyRecord
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.live import LiveJob
-from planner.model.observed import Observed, ObservedTopic, replication_told
+from planner.model.observed import LiveJob, Observed, ObservedTopic, replication_told
+from planner.model.outcome import ApplyRecord
 from planner.model.owned import CONFIG, ID, RegistryEntry
 from planner.model.step import (
     AlterConfigs,

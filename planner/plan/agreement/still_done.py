@@ -9,8 +9,7 @@ from planner.diff.scope import explicit
 from planner.diff.values import readable, same_value
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic
-from planner.model.live import LiveJob
-from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.observed import LiveJob, Observed, ObservedCluster, ObservedTopic
 from planner.model.owned import RegistryEntry
 from planner.model.step import (
     AlterConfigs,
