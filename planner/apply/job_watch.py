@@ -102,21 +102,28 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
     for flow in spec.flows:
         view = views.get(flow.name)
         if flow.state not in RUNNING:
-            if why := _not_ended(flow, view):
-                return why
-            continue
-        if view is None or not view.generation:
+            missing = _not_ended(flow, view)
+        elif view is None or not view.generation:
             why = view.why if view is not None and view.why else "it is being taken over"
-            return f"flow.{flow.name} does not copy yet: {why}"
-        if flow.state != "active":
-            continue
-        if set(flow.promoted) - set(view.promoted):
-            return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is at it'}"
-        if view.topics < topics.get(flow.name, 0):
-            why = "; ".join([view.why, *view.notes]).strip("; ") or "it looks for its topics"
-            return f"flow.{flow.name} copies {view.topics} of {topics[flow.name]} topics yet: {why}"
-        if copied[flow.name] < view.partitions:
-            slots = "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
-            more = f": {slots}" if slots else ""
-            return f"flow.{flow.name}: {copied[flow.name]} of {view.partitions} partitions copy yet{more}"
+            missing = f"flow.{flow.name} does not copy yet: {why}"
+        elif flow.state == "active":
+            missing = _not_copied(flow, view, topics.get(flow.name, 0), copied[flow.name], status)
+        else:
+            missing = ""
+        if missing:
+            return missing
+    return ""
+
+
+def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status: JobStatus) -> str:
+    """Says what is missing until all topics and partitions of an active flow are copied."""
+    if set(flow.promoted) - set(view.promoted):
+        return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is at it'}"
+    if view.topics < topics:
+        why = "; ".join([view.why, *view.notes]).strip("; ") or "it looks for its topics"
+        return f"flow.{flow.name} copies {view.topics} of {topics} topics yet: {why}"
+    if copied < view.partitions:
+        slots = "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
+        more = f": {slots}" if slots else ""
+        return f"flow.{flow.name}: {copied} of {view.partitions} partitions copy yet{more}"
     return ""

@@ -117,19 +117,8 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
     reason = f"undoes apply {applied.id}"
     live = cluster.topics.get(step.address.name)
     match step:
-        case CreateTopic():
-            return _undo_create(step, live, entry, reason)
-        case AlterConfigs():
-            return _undo_alter(step, live, entry, reason)
-        case Reassign():
-            return _undo_reassign(step, live, reason)
-        case GrowPartitions():
-            return _Undone(
-                why_not="partitions only grow",
-                way_out="for fewer, make a topic of another name and copy into it",
-            )
-        case DeleteTopic():
-            return _Undone(why_not="its records are gone", way_out="declare it again for an empty one")
+        case CreateTopic() | AlterConfigs() | Reassign() | GrowPartitions() | DeleteTopic():
+            return _undo_topic_step(step, live, entry, reason)
         case CreateAcl():
             return _undo_create_acl(step, cluster.acls, applied.topology, reason)
         case DeleteAcl():
@@ -153,6 +142,28 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
                 why_not="what a job is told comes from the topology alone",
                 way_out="take the edit of the topology back, then apply",
             )
+
+
+def _undo_topic_step(
+    step: CreateTopic | AlterConfigs | Reassign | GrowPartitions | DeleteTopic,
+    live: ObservedTopic | None,
+    entry: RegistryEntry | None,
+    reason: str,
+) -> _Undone:
+    match step:
+        case CreateTopic():
+            return _undo_create(step, live, entry, reason)
+        case AlterConfigs():
+            return _undo_alter(step, live, entry, reason)
+        case Reassign():
+            return _undo_reassign(step, live, reason)
+        case GrowPartitions():
+            return _Undone(
+                why_not="partitions only grow",
+                way_out="for fewer, make a topic of another name and copy into it",
+            )
+        case DeleteTopic():
+            return _Undone(why_not="its records are gone", way_out="declare it again for an empty one")
 
 
 def _undo_launch(step: LaunchJob, live: LiveJob | None, reason: str) -> _Undone:

@@ -52,11 +52,9 @@ KIND_OF: Mapping[type[Step], str] = {kind: name for name, kind in STEP_KINDS.ite
 def plain(value: Any) -> Any:
     """Any value of the model as a plain tree."""
     match value:
-        case None | bool() | int() | float():
-            return value
         case Enum():
             return value.value
-        case str():
+        case None | bool() | int() | float() | str():
             return value
         case Address():
             return str(value)

@@ -41,6 +41,7 @@ from planner.plan.steps.steps import in_order
 MANAGING = (Action.CREATE, Action.UPDATE, Action.REPLACE)
 IDLE = (Action.NO_OP, Action.UNKNOWN)
 PARTITIONS, REPLICATION = ("partitions",), ("replication",)
+TopicStep = CreateTopic | GrowPartitions | AlterConfigs | Reassign | DeleteTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,18 @@ def _refused(where: str, what: str) -> Diagnostic:
 
 def _whole_plan_problems(plan: Plan) -> Iterator[tuple[str, str]]:
     """Each object once, each step once, in the order that follows from them."""
+    yield from _duplicates(plan)
+    known = {step.id for step in plan.steps}
+    for step in plan.steps:
+        for need in step.needs:
+            if need not in known or need == step.id:
+                yield str(step.address), f"{step.id} waits for {need}, which is no other step of the plan"
+    if len(known) == len(plan.steps) and in_order(plan.steps) != plan.steps:
+        yield "", "the steps are in another order than the one they are executed in"
+    yield from _order_problems(plan.steps)
+
+
+def _duplicates(plan: Plan) -> Iterator[tuple[str, str]]:
     for address, count in Counter(change.address for change in plan.changes).items():
         if count > 1:
             yield str(address), f"{count} changes are shown for it"
@@ -95,14 +108,6 @@ def _whole_plan_problems(plan: Plan) -> Iterator[tuple[str, str]]:
     for (_, address, *_rest), count in kinds.items():
         if count > 1:
             yield str(address), "one kind of step stands there more than once"
-    known = {step.id for step in plan.steps}
-    for step in plan.steps:
-        for need in step.needs:
-            if need not in known or need == step.id:
-                yield str(step.address), f"{step.id} waits for {need}, which is no other step of the plan"
-    if len(known) == len(plan.steps) and in_order(plan.steps) != plan.steps:
-        yield "", "the steps are in another order than the one they are executed in"
-    yield from _order_problems(plan.steps)
 
 
 def _order_problems(steps: Iterable[Step]) -> Iterator[tuple[str, str]]:
@@ -164,12 +169,8 @@ def _fits_change(step: Step, shown: ShownChange) -> bool:
     """Whether a change of this action has a step of this kind."""
     action, kind = shown.change.action, step.address.kind
     match step:
-        case CreateTopic():
-            return kind is Kind.TOPIC and action is Action.CREATE
-        case GrowPartitions() | AlterConfigs() | Reassign():
-            return kind is Kind.TOPIC and action is Action.UPDATE
-        case DeleteTopic():
-            return kind is Kind.TOPIC and action is Action.DELETE
+        case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
+            return kind is Kind.TOPIC and action is _topic_action(step)
         case CreateAcl():
             return kind is Kind.ACL and action is Action.CREATE
         case DeleteAcl():
@@ -180,18 +181,51 @@ def _fits_change(step: Step, shown: ShownChange) -> bool:
             moved = shown.field("recorded", "destination") is not None
             leaves = action in (Action.DELETE, Action.FORGET) or moved
             return leaves or (action is Action.REPLACE and kind in (Kind.FLOW, Kind.JOB))
-        case LaunchJob():
-            return kind is Kind.JOB and action in (Action.CREATE, Action.REPLACE, Action.DELETE)
-        case ReconfigureJob():
-            return kind is Kind.JOB and action in (Action.UPDATE, Action.DELETE)
-        case StopJob():
-            return kind is Kind.JOB and action in (Action.REPLACE, Action.DELETE)
+        case LaunchJob() | ReconfigureJob() | StopJob():
+            return kind is Kind.JOB and action in _job_actions(step)
         case _:
             assert_never(step)
 
 
+def _topic_action(step: TopicStep) -> Action:
+    match step:
+        case CreateTopic():
+            return Action.CREATE
+        case GrowPartitions() | AlterConfigs() | Reassign():
+            return Action.UPDATE
+        case DeleteTopic():
+            return Action.DELETE
+
+
+def _job_actions(step: LaunchJob | ReconfigureJob | StopJob) -> tuple[Action, ...]:
+    match step:
+        case LaunchJob():
+            return (Action.CREATE, Action.REPLACE, Action.DELETE)
+        case ReconfigureJob():
+            return (Action.UPDATE, Action.DELETE)
+        case StopJob():
+            return (Action.REPLACE, Action.DELETE)
+
+
 def _content_problems(step: Step, shown: ShownChange) -> Iterator[str]:
     """What the step does beside what the fields and the fingerprint say."""
+    match step:
+        case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
+            yield from _topic_problems(step, shown)
+        case CreateAcl() | DeleteAcl():
+            yield from _acl_problems(step, shown)
+        case Own():
+            yield from _entry_problems(step, shown)
+        case Disown():
+            if step.topology != shown.plan.topology:
+                yield f"it removes what the topology {step.topology!r} is remembered by"
+        case LaunchJob() | ReconfigureJob() | StopJob():
+            yield from job_problems(step, shown.plan, shown.change)
+        case _:
+            assert_never(step)
+
+
+def _topic_problems(step: TopicStep, shown: ShownChange) -> Iterator[str]:
     match step:
         case CreateTopic():
             yield from _create_problems(step, shown)
@@ -208,17 +242,6 @@ def _content_problems(step: Step, shown: ShownChange) -> Iterator[str]:
                 yield "it names another topic id than the one that was seen"
             if shown.fingerprint.removal == "protected":
                 yield "the topic was protected when the plan was made"
-        case CreateAcl() | DeleteAcl():
-            yield from _acl_problems(step, shown)
-        case Own():
-            yield from _entry_problems(step, shown)
-        case Disown():
-            if step.topology != shown.plan.topology:
-                yield f"it removes what the topology {step.topology!r} is remembered by"
-        case LaunchJob() | ReconfigureJob() | StopJob():
-            yield from job_problems(step, shown.plan, shown.change)
-        case _:
-            assert_never(step)
 
 
 def _topic_name_problems(topic: str, step: Step) -> Iterator[str]:
@@ -397,13 +420,8 @@ def _needed_kinds(change: Change, mode: Mode) -> Iterator[type[Step]]:
     if remembered:
         yield Own
     match kind, action:
-        case Kind.TOPIC, Action.CREATE:
-            yield CreateTopic
-        case Kind.TOPIC, Action.UPDATE:
-            moved = {one.path[0] for one in change.fields}
-            yield from (_OF_A_FIELD[one] for one in sorted(moved) if one in _OF_A_FIELD)
-        case Kind.TOPIC, Action.DELETE:
-            yield from (DeleteTopic, Disown)
+        case Kind.TOPIC, Action.CREATE | Action.UPDATE | Action.DELETE:
+            yield from _needed_for_topic(change)
         case Kind.ACL, Action.CREATE:
             yield CreateAcl
         case Kind.ACL, Action.DELETE:
@@ -418,6 +436,17 @@ def _needed_kinds(change: Change, mode: Mode) -> Iterator[type[Step]]:
             yield Disown
         case _:
             pass
+
+
+def _needed_for_topic(change: Change) -> Iterator[type[Step]]:
+    match change.action:
+        case Action.CREATE:
+            yield CreateTopic
+        case Action.UPDATE:
+            moved = {one.path[0] for one in change.fields}
+            yield from (_OF_A_FIELD[one] for one in sorted(moved) if one in _OF_A_FIELD)
+        case Action.DELETE:
+            yield from (DeleteTopic, Disown)
 
 
 _OF_A_FIELD: Mapping[str, type[Step]] = {
