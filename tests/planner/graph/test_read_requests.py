@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.graph import ClusterReadRequest, wants
+from planner.graph import ClusterReadRequest, read_request_of
 from planner.graph.read_requests import EFFECTIVE
 from planner.model.topology import Configs, ConfigSync, Flow, Groups, Protect, Selection, Topic
 from runtime.contract.spec.rename import Template
@@ -13,12 +13,12 @@ NAMES = {"dc1": ["a", "b", "__consumer_offsets"], "dc2": ["own", "dc1.a"], "dc3"
 
 
 def test_every_cluster_is_asked_for_its_names_and_its_registry() -> None:
-    assert wants(topology(topic("dc1/a"))).clusters == ("dc1", "dc2", "dc3")
+    assert read_request_of(topology(topic("dc1/a"))).clusters == ("dc1", "dc2", "dc3")
 
 
 def test_both_ends_of_what_is_copied_and_what_is_declared_there_or_not() -> None:
     parts = (flow("dc1>dc2", (r"[ab]", "later"), rename=PREFIX), topic("dc3/new", vendor_key="1"))
-    details = wants(topology(*parts)).details(NAMES)
+    details = read_request_of(topology(*parts)).details(NAMES)
     assert details == {
         "dc1": ClusterReadRequest(frozenset({"a", "b", "later"}), denied_groups=True),
         "dc2": ClusterReadRequest(frozenset({"dc1.a", "dc1.b", "dc1.later"})),
@@ -28,13 +28,13 @@ def test_both_ends_of_what_is_copied_and_what_is_declared_there_or_not() -> None
 
 def test_what_could_not_be_listed_is_not_asked_again_and_strangers_are_not_asked_at_all() -> None:
     of = topology(flow("dc1>dc2", "a"), flow("dc2>dc3", "a"))
-    found = wants(of).details({"dc1": ["a"], "elsewhere": ["a"]})
+    found = read_request_of(of).details({"dc1": ["a"], "elsewhere": ["a"]})
     assert found == {"dc1": ClusterReadRequest(frozenset({"a"}), denied_groups=True)}
 
 
 def test_all_values_where_all_are_mirrored() -> None:
     of = topology(flow("dc1>dc2", "a", configs=Configs(ConfigSync.ALL)))
-    details = wants(of).details(NAMES)
+    details = read_request_of(of).details(NAMES)
     assert [details[name].every_key for name in ("dc1", "dc2")] == [{"a"}, set()]
 
 
@@ -48,7 +48,7 @@ def test_all_values_where_all_are_mirrored() -> None:
     ],
 )
 def test_acls_where_one_is_wanted(part: Flow | Topic, clusters: set[str]) -> None:
-    details = wants(topology(part)).details(NAMES)
+    details = read_request_of(topology(part)).details(NAMES)
     assert {name for name, one in details.items() if one.acls} == clusters
 
 
@@ -61,5 +61,5 @@ def test_acls_where_one_is_wanted(part: Flow | Topic, clusters: set[str]) -> Non
     ],
 )
 def test_groups_that_are_named(groups: Groups, names: set[str]) -> None:
-    details = wants(topology(flow("dc1>dc2", "a", groups=groups))).details(NAMES)
+    details = read_request_of(topology(flow("dc1>dc2", "a", groups=groups))).details(NAMES)
     assert details["dc1"].groups == names

@@ -4,6 +4,8 @@ A field that holds its default is left out, addresses are written as people writ
 stand in a cluster's client settings are never written at all.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -50,11 +52,9 @@ KIND_OF: Mapping[type[Step], str] = {kind: name for name, kind in STEP_KINDS.ite
 def plain(value: Any) -> Any:
     """Any value of the model as a plain tree."""
     match value:
-        case None | bool() | int() | float():
-            return value
         case Enum():
             return value.value
-        case str():
+        case None | bool() | int() | float() | str():
             return value
         case Address():
             return str(value)
@@ -113,3 +113,27 @@ def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
         )
         for one in fields(kind)
     )
+
+
+PREFIX = "sha256:"
+
+
+def digest(plan: Plan) -> str:
+    """Return the name of this plan: `sha256:` and 64 hex digits."""
+    return digest_of(body_of(plan))
+
+
+def body_of(plan: Plan) -> dict[str, Any]:
+    """Return the plan as the plain tree that a plan file holds."""
+    body = plain(plan)
+    assert isinstance(body, dict)
+    return body
+
+
+def digest_of(body: dict[str, Any]) -> str:
+    return PREFIX + hashlib.sha256(canonical(body)).hexdigest()
+
+
+def canonical(body: dict[str, Any]) -> bytes:
+    """Return the bytes that the digest and the signature are made over."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")

@@ -1,17 +1,13 @@
 """Topics that a flow promotes on their own: what must not be asked for, and what waits until it is done."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 
 from planner.diff.promoted import gone_patterns, new_patterns
-from planner.diff.record import flow_of
 from planner.graph.messages import listed, nearest
-from planner.model.address import Address, Kind, flow_address
+from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.owned import RegistryEntry
-from planner.model.step import RESTORE, AlterConfigs, DeleteAcl, Own, Step
 from planner.model.topology import RUNNING, Flow, FlowState
 from runtime.contract.spec.selection import NamePatterns
 
@@ -22,25 +18,25 @@ def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnost
         known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
         if known is None or change.action is not Action.UPDATE or known.flow.state not in RUNNING:
             continue
-        gone, new = gone_patterns(change.fields), new_patterns(change.fields)
-        if gone and not _starts_again(known.flow, change):
-            yield _taken_back(known.flow, gone)
+        removed, new = gone_patterns(change.fields), new_patterns(change.fields)
+        if removed and not _restarts(known.flow, change):
+            yield _refuse_taken_back(known.flow, removed)
         if new:
-            yield from _asked_for(known, new)
+            yield from _refuse_new(known, new)
 
 
-def _starts_again(flow: Flow, change: Change) -> bool:
+def _restarts(flow: Flow, change: Change) -> bool:
     """With this very change: a file that is out of date may know an older restart_from, or way back. Whether
     a flow that ended may come back is judged with its state.
     """
     moved = {one.path: one.old for one in change.fields}
-    told = flow.restart_from is not None and ("restart_from",) in moved
+    flow_steps = flow.restart_from is not None and ("restart_from",) in moved
     came_back = moved.get(("state",), FlowState.ACTIVE.value) not in RUNNING
-    return flow.state is FlowState.ACTIVE and (told or came_back)
+    return flow.state is FlowState.ACTIVE and (flow_steps or came_back)
 
 
-def _taken_back(flow: Flow, gone: Sequence[str]) -> Diagnostic:
-    patterns = ", ".join(gone)
+def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
+    patterns = ", ".join(removed)
     return _refused(
         flow,
         f"its topics {patterns} were promoted, and can't become active",
@@ -51,7 +47,7 @@ def _taken_back(flow: Flow, gone: Sequence[str]) -> Diagnostic:
     )
 
 
-def _asked_for(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
+def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
     flow = known.flow
     if flow.state is FlowState.PAUSED:
         yield _refused(
@@ -99,35 +95,6 @@ def matches_nothing(pattern: str, topics: Sequence[str]) -> str:
     if close is not None:
         return f"did you mean {close}?"
     return f"it copies {listed(topics)}" if topics else "it copies no topic yet"
-
-
-def lifted_last(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
-    """What keeps writers off a mirror goes once its flow has let go of it; not if that fails."""
-    told = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
-    return [_after(step, _flow_step(owned.get(step.address)), told) for step in steps]
-
-
-def restored_last(steps: Sequence[Step]) -> list[Step]:
-    """Limits that a failback lifted are restored once its flow has ended; not if that fails."""
-    ended: dict[str, list[str]] = {}
-    for step in steps:
-        if isinstance(step, Own) and step.address.kind is Kind.FLOW:
-            ended.setdefault(step.cluster, []).append(step.id)
-    return [
-        replace(step, needs=(*step.needs, *ended.get(step.cluster, ())))
-        if isinstance(step, AlterConfigs) and step.id.startswith(RESTORE)
-        else step
-        for step in steps
-    ]
-
-
-def _flow_step(entry: RegistryEntry | None) -> str:
-    flow = flow_of(entry) if entry is not None else None
-    return f"own:{flow_address(flow)}" if flow is not None else ""
-
-
-def _after(step: Step, need: str, told: Iterable[str]) -> Step:
-    return replace(step, needs=(*step.needs, need)) if isinstance(step, DeleteAcl) and need in told else step
 
 
 def _refused(flow: Flow, what: str, way_out: str, code: str) -> Diagnostic:
