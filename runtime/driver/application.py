@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from runtime.driver.jvm import JvmCalls
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.driver.task import SlotResult, SlotStartRequest, encode, run_task
 from runtime.slot.log import FORMAT_KEY
 
@@ -65,7 +65,9 @@ def start_application(job: str) -> SparkSlotRunner:
     try:
         return SparkSlotRunner(job)
     except (*_SPARK_ERRORS, ValueError, RuntimeError) as error:
-        say(str(error))  # the whole Java stack trace; SparkNotStarted shows only the line with the cause
+        log_driver_message(
+            str(error)
+        )  # the whole Java stack trace; SparkNotStarted shows only the line with the cause
         raise SparkNotStarted(job, error) from error
 
 

@@ -26,7 +26,7 @@ from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.jvm import JvmSilent
 from runtime.driver.leadership import Leadership
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_pictures
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
 from runtime.driver.slots.fleet import SlotManager
@@ -176,7 +176,7 @@ class JobRunner:
             try:
                 return await open_destination(self.spec, self._clusters)
             except WireError as error:
-                say(f"waiting for {self.spec.destination}: {error}")
+                log_driver_message(f"waiting for {self.spec.destination}: {error}")
                 await pause(_PAUSE_S, self._stopping)
         return None
 
@@ -189,7 +189,7 @@ class JobRunner:
             try:
                 return await DriverWriter.begin(destination.cluster, self.spec.job)
             except WireError as error:
-                say(f"waiting for the coordinator at {self.spec.destination}: {error}")
+                log_driver_message(f"waiting for the coordinator at {self.spec.destination}: {error}")
                 await pause(_PAUSE_S, self._stopping)
         return None
 
@@ -266,7 +266,7 @@ class JobRunner:
                 await application.await_executors()
                 return await application.cores()
             except JvmSilent as error:
-                say(str(error))
+                log_driver_message(str(error))
 
     def _changed(self) -> None:
         if self._fleet is not None:
@@ -276,7 +276,7 @@ class JobRunner:
         """Writes the spec that the job runs by to the status topic (R10)."""
         record = InternalRecord(job_status.encode_key(SpecKey(self.spec.job)), job_status.encode(self.spec))
         assert self._pulse is not None
-        await self._pulse.still()
+        await self._pulse.ensure()
         await post(destination.cluster, naming.STATUS, [record])
 
     async def _read_commands(
@@ -319,7 +319,7 @@ class JobRunner:
             raise RefusedCommand(_refusal(unexpected))
         self.spec = spec
         await self._flows.run_by(spec)
-        self._duties.keep(self._flows.by_name)
+        self._duties.retain_only(self._flows.by_name)
         await self._clusters.close_others(spec.clusters)
         await self._publish_spec(destination)
 

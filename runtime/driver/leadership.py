@@ -53,7 +53,7 @@ class Leadership:
         """The seconds since the start of the last committed heartbeat; infinite before the first one."""
         return self._clock() - self._beat_at
 
-    async def still(self) -> None:
+    async def ensure(self) -> None:
         """Returns once the last heartbeat is fresh, and sends one if needed.
 
         Raises DriverFenced when another driver runs the job, and WireError when leadership can't be confirmed

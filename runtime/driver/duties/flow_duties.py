@@ -15,7 +15,7 @@ from runtime.driver.duties.groups_reader import CommittedOffsetsReader
 from runtime.driver.duties.side_duties import SideDuties
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.tasks import BackgroundTasks
-from runtime.driver.topics.source_ends import keep_told
+from runtime.driver.topics.source_ends import publish_source_ends
 from runtime.driver.topics.trimming import keep_trimmed
 from runtime.metrics.picture import GroupSnapshot
 
@@ -56,7 +56,7 @@ class FlowDuties:
             self._groups[flow.name] = (sync, self._tasks.spawn(sync.run(), f"groups {flow.name}"))
         duties = SideDuties(self._spec(), flow.spec, self._clusters)
         if flow.spec.state == "paused":
-            task = self._tasks.spawn(keep_told(flow, duties.notes), f"source ends {flow.name}")
+            task = self._tasks.spawn(publish_source_ends(flow, duties.notes), f"source ends {flow.name}")
             self._by_flow[flow.name] = (duties, [task])
         if flow.spec.state != "active":
             return
@@ -67,7 +67,7 @@ class FlowDuties:
         ]
         self._by_flow[flow.name] = (duties, tasks)
 
-    def keep(self, flows: Collection[str]) -> None:
+    def retain_only(self, flows: Collection[str]) -> None:
         """Ends the duties of all flows except these."""
         for name in (self._by_flow.keys() | self._groups.keys()) - set(flows):
             self._end(name)

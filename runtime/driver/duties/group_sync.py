@@ -67,7 +67,7 @@ class GroupSync:
     def inherit(self, before: GroupSync) -> None:
         """Continues the counts of an older version of the same flow, and inspects every offset again."""
         self._book = before._book
-        self._book.look_again()
+        self._book.recheck_all()
 
     def pictures(self) -> list[GroupSnapshot]:
         """Returns the metrics of each group."""
@@ -164,7 +164,7 @@ class GroupSync:
             if at.topic in taken
         }
         if not read.failed:
-            self._book.keep(self._offsets)
+            self._book.retain_only(self._offsets)
 
     def _selects(self, group: str) -> bool:
         """Returns whether the flow syncs the group. The product's own groups are never synced."""
@@ -176,7 +176,7 @@ class GroupSync:
         """
         if began - self._full_pass_at > _FULL_PASS_S:
             self._full_pass_at = began
-            self._book.look_again()
+            self._book.recheck_all()
         unsettled = []
         for item, committed in self._offsets.items():
             entry = self._book.seen(item, committed.offset, began)

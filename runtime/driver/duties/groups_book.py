@@ -85,14 +85,14 @@ class GroupSyncState:
             entry.source, entry.seen_at, entry.position, entry.state = source, now_s, None, None
         return entry
 
-    def keep(self, items: Collection[GroupPartition]) -> None:
+    def retain_only(self, items: Collection[GroupPartition]) -> None:
         """Removes entries and groups that are gone from the source."""
         for gone in self._entries.keys() - set(items):
             del self._entries[gone]
         for group in self._groups.keys() - {item.group for item in items}:
             del self._groups[group]
 
-    def look_again(self) -> None:
+    def recheck_all(self) -> None:
         """Marks every offset for translation, because the destination may have changed without the source."""
         for entry in self._entries.values():
             entry.position = None

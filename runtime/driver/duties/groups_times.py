@@ -16,7 +16,7 @@ async def keep_times(shared: FlowContext, times: ConsumerTimeTable) -> None:
     unstored = times.unsaid(len(topic.partitions))
     if not unstored:
         return
-    await shared.pulse.still()
+    await shared.pulse.ensure()
     for partition, records in unstored.items():
         await post(shared.destination, naming.TIMESTAMPS, records, _PURPOSE, partition)
     times.said()

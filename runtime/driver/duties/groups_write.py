@@ -181,13 +181,13 @@ class GroupOffsetWriter:
 
         A refused offset gets a further checkpoint.
         """
-        await self._pulse.still()
+        await self._pulse.ensure()
         await self._post({one.item: one.said for one in wanted})
         by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         for one in wanted:
             offset = CommittedOffset(one.write.offset, metadata=self._offsets[one.item].metadata)
             by_group.setdefault(one.item.group, {})[one.place.at] = offset
-        await self._pulse.still()
+        await self._pulse.ensure()
         outcomes = await commit_many(self._sides.destination, by_group)
         refused: dict[GroupPartition, Checkpoint] = {}
         done = []
@@ -243,7 +243,7 @@ class GroupOffsetWriter:
         """Writes checkpoints and keeps their state. Raises WireError, DriverFenced."""
         if not due:
             return
-        await self._pulse.still()
+        await self._pulse.ensure()
         await self._post(due)
         for item, one in due.items():
             entry = self._entry(item)

@@ -90,7 +90,7 @@ async def commit_begun(
     mine = shared.ledger.generation(spec.name)
     if not first and mine is not None and mine.begun == selection(spec):
         return
-    await shared.pulse.still()
+    await shared.pulse.ensure()
     await shared.ledger.decided(spec.name)
     mine = shared.ledger.generation(spec.name)
     if mine is None or mine.number != number:

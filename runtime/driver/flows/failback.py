@@ -40,7 +40,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.orphans import orphan_before
-from runtime.driver.flows.takeover import FlowContext, wish
+from runtime.driver.flows.takeover import FlowContext, restart_request
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
@@ -75,7 +75,7 @@ class OppositeFlowLedger:
         return one.key in self.maps
 
 
-async def turn(
+async def start_failback(
     spec: FlowSpec,
     opposite: str | None,
     shared: FlowContext,
@@ -90,7 +90,7 @@ async def turn(
     if mine is None or not mine.turning:
         return
     theirs = await read_opposite(spec, opposite, source) if opposite is not None else None
-    restarting = spec.restart_from is not None and mine.restarted != wish(spec)
+    restarting = spec.restart_from is not None and mine.restarted != restart_request(spec)
     if theirs is None or theirs.generation is None or restarting:
         await _commit(shared, spec.name, {GenerationKey(spec.name): turned(mine, None)})
         return
@@ -116,7 +116,7 @@ async def turn(
     await _commit(shared, spec.name, done)
 
 
-async def begin_late(
+async def begin_new_partitions(
     spec: FlowSpec,
     opposite: str | None,
     shared: FlowContext,
@@ -269,6 +269,6 @@ async def _sides(
 
 
 async def _commit(shared: FlowContext, flow: str, records: Records) -> None:
-    await shared.pulse.still()
+    await shared.pulse.ensure()
     await shared.writer.commit(records)
     await shared.ledger.decided(flow)

@@ -20,7 +20,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.beginning import commit_begun, old_to_it, selection, starts
 from runtime.driver.flows.draining import DrainingTopics
-from runtime.driver.flows.failback import begin_late, turn
+from runtime.driver.flows.failback import begin_new_partitions, start_failback
 from runtime.driver.flows.restart import restart
 from runtime.driver.flows.takeover import FlowContext, take_over
 from runtime.driver.slots.channel import pause
@@ -137,7 +137,7 @@ class DriverFlow:
         self.accepted = frozenset(stopped)
         self._follow_now.set()
 
-    def goes_on(self, keys: Iterable[PartitionKey]) -> None:
+    def clear_accepted_loss(self, keys: Iterable[PartitionKey]) -> None:
         """Withdraws the accepted loss of these partitions, because they are copied again."""
         left = self.accepted.difference(keys)
         if left != self.accepted:
@@ -251,7 +251,7 @@ class DriverFlow:
         await self._mirrors.bring(found.create, found.grow, found.copy)
         self._notes = found.notes
         wanted = self._assignable(found.copy)
-        await turn(self.spec, self._opposite, shared, source, wanted)
+        await start_failback(self.spec, self._opposite, shared, source, wanted)
         if await restart(self.spec, shared, source, wanted.values(), ledger_lost=self._ledger_lost):
             self._ledger_lost = False
         await self._begin_new_partitions(source, wanted)
@@ -313,8 +313,8 @@ class DriverFlow:
         if not new or self._ledger_lost:
             return
         assert self.generation is not None
-        await shared.pulse.still()
-        new = await begin_late(self.spec, self._opposite, shared, source, new)
+        await shared.pulse.ensure()
+        new = await begin_new_partitions(self.spec, self._opposite, shared, source, new)
         first: dict[PartitionKey, Progress] = {}
         copied = shared.ledger.all_progress(self.name)
         for start, some in starts(self.spec, self._initial or (), new, copied):

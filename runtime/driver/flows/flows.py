@@ -16,7 +16,7 @@ from runtime.driver.flows.ending import ENDED, EndingFlow
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.promoting import PromotingFlow
 from runtime.driver.flows.takeover import FlowContext
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.driver.slots.membership import Membership
 from runtime.driver.tasks import BackgroundTasks
 from runtime.ledger.ledger_writer import fence
@@ -139,7 +139,7 @@ class FlowManager:
                 await shared.ledger.decided(name)
                 last = shared.ledger.generation(name)
             except READ_FAILURES as error:  # the flow stays unchanged and delays no other flow (R7)
-                say(f"the generation of {name} can't be read, and is not ended: {error}")
+                log_driver_message(f"the generation of {name} can't be read, and is not ended: {error}")
                 continue
             if last is None or last.driver != shared.driver or last.ended:
                 continue

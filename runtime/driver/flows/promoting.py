@@ -112,7 +112,7 @@ class PromotingFlow(DriverFlow):
         self._promoted = last.promoted
 
     async def _commit_generation(self, record: Generation) -> None:
-        await self._shared.pulse.still()
+        await self._shared.pulse.ensure()
         await self._shared.writer.commit({GenerationKey(self.name): record})
 
     def view(self) -> FlowView:

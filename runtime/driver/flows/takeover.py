@@ -89,7 +89,7 @@ async def take_over(
         destination_cluster_id=shared.destination.cluster_id,
         written_at=int(time.time() * 1000),
         note=LEDGER_LOST if lost else note,
-        restarted=wish(spec) if lost and before is None else last.restarted,
+        restarted=restart_request(spec) if lost and before is None else last.restarted,
         promoted=_still_promoted(spec, last.promoted),
         promoting=_still_promoted(spec, last.promoting),
     )
@@ -105,7 +105,7 @@ async def take_over(
     return TakeoverResult(record.number, record.source_cluster_id, lost)
 
 
-def wish(spec: FlowSpec) -> str:
+def restart_request(spec: FlowSpec) -> str:
     """Returns what the generation records once a restart is done, so that no later driver repeats it."""
     return msgspec.json.encode(spec.restart_from).decode() if spec.restart_from is not None else ""
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from runtime.batch import Batch, BatchFailure, PartitionLocation, walk
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError
@@ -85,7 +85,7 @@ class UnreadableRecordCounter:
         self._noted_at = self._clock()
         self._note = f"{self._topic}: skipped the record at offset {offset}, which can't be read: {why}"
         if self.count & (self.count - 1) == 0:
-            say(f"{self._note} ({self.count} in all)")
+            log_driver_message(f"{self._note} ({self.count} in all)")
 
 
 class TopicTail:

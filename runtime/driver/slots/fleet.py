@@ -17,7 +17,7 @@ from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.jvm import JvmSilent
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
 from runtime.driver.slots.keeper import DriverContext, SlotKeeper
 from runtime.driver.slots.rates import PartitionRates
@@ -95,7 +95,7 @@ class SlotManager:
             membership.want(flows, rates, partitions)
             try:
                 for keeper in self.keepers:
-                    await keeper.tell()
+                    await keeper.send_assignment()
             except WireError:
                 await asyncio.sleep(_PAUSE_S)
                 self._changed.set()
@@ -123,7 +123,7 @@ class SlotManager:
         if report.driver != self._around.driver or not 0 <= slot < len(self.keepers):
             return
         self.reports[slot] = report
-        self.keepers[slot].heard(report)
+        self.keepers[slot].acknowledge(report)
         self._on_report(report)
         self._rates.take(report.status.at_ms, report.status.partitions)
         healthy = [
@@ -133,7 +133,7 @@ class SlotManager:
         ]
         for flow in self._flows():
             if flow.accepted:
-                flow.goes_on(healthy)
+                flow.clear_accepted_loss(healthy)
 
     async def _inspect(self) -> None:
         """Inspects slots every second: those without a core, and those that do not release partitions."""
@@ -143,7 +143,7 @@ class SlotManager:
                 await self._inspect_once()
             except JvmSilent as error:
                 if not self.jvm_trouble:
-                    say(str(error))
+                    log_driver_message(str(error))
                 self.jvm_trouble = str(error)
             else:
                 self.jvm_trouble = ""

@@ -79,7 +79,7 @@ class SlotKeeper:
         """Signals that there may be a partition to copy or an assignment to send."""
         self._wake.set()
 
-    def heard(self, report: SlotReport) -> None:
+    def acknowledge(self, report: SlotReport) -> None:
         """Processes a report: the slot is running, and the assignment version in it is in force."""
         if report.attempt != self.attempt or self._ended is None:
             return
@@ -88,7 +88,7 @@ class SlotKeeper:
         if self._around.membership.confirmed(self.slot, report.status.assignment):
             self._around.changed()
 
-    async def tell(self) -> None:
+    async def send_assignment(self) -> None:
         """Sends the newest assignment to the slot if it changed.
 
         Raises WireError; the caller then retries.
@@ -98,7 +98,7 @@ class SlotKeeper:
             self._unsent = True
             self._wake.set()
         if self._unsent and self._ended is not None:
-            await self._around.pulse.still()
+            await self._around.pulse.ensure()
             published = membership.published(self.slot)
             await self._send(control.Assign(self._around.driver, _encode_raw(published)))
             self._log("slot_assigned", version=published.version, partitions=len(published.partitions))
@@ -170,7 +170,7 @@ class SlotKeeper:
         around = self._around
         while True:
             try:
-                await around.pulse.still()
+                await around.pulse.ensure()
                 offset = await end_of(around.cluster, naming.CONTROL)
                 break
             except WireError as error:
@@ -203,7 +203,7 @@ class SlotKeeper:
         ]
         while ids:
             try:
-                await around.pulse.still()
+                await around.pulse.ensure()
                 ids = await fence(around.cluster, ids)
             except WireError as error:
                 self.why = str(error)

@@ -105,7 +105,7 @@ class MirrorTopicManager:
         if not wanted:
             return
         admin = await self._clusters.admin(self._flow.destination)
-        await self._pulse.still()
+        await self._pulse.ensure()
         self.failed |= await admin.create(wanted)
         made = [one for one in wanted if one.name not in self.failed]
         self.done["topics"] += len(made)
@@ -144,7 +144,7 @@ class MirrorTopicManager:
         if not grow:
             return
         admin = await self._clusters.admin(self._flow.destination)
-        await self._pulse.still()
+        await self._pulse.ensure()
         wanted = {one.there: one.partitions for one in grow}
         self.failed |= await admin.grow(wanted)
         grown = {name: count for name, count in wanted.items() if name not in self.failed}
@@ -211,7 +211,7 @@ class MirrorTopicManager:
         if not edits:
             return
         admin = await self._clusters.admin(self._flow.destination)
-        await self._pulse.still()
+        await self._pulse.ensure()
         refused = await admin.edit(edits)
         self.failed |= refused
         self.done["configs"] += len(edits.keys() - refused.keys())

@@ -24,7 +24,7 @@ _EVERY_S = 5.0
 _PURPOSE = "look"
 
 
-async def keep_told(flow: DriverFlow, notes: dict[str, str]) -> None:
+async def publish_source_ends(flow: DriverFlow, notes: dict[str, str]) -> None:
     """Reports the end offsets every five seconds.
 
     A failure is noted in `notes` and retried. Raises DriverFenced.
@@ -61,5 +61,5 @@ async def _report(flow: DriverFlow) -> None:
             topics.setdefault(at.topic, {})[at.partition] = answer.offset
     key = job_status.encode_key(EndsKey(shared.job, flow.name))
     value = job_status.encode(SourceEnds(at_ms, topics))
-    await shared.pulse.still()
+    await shared.pulse.ensure()
     await post(shared.destination, naming.STATUS, [InternalRecord(key, value)], _PURPOSE)

@@ -20,7 +20,7 @@ async def keep_trimmed(flow: str, shared: FlowContext, notes: dict[str, str]) ->
     while True:
         await asyncio.sleep(EVERY_S)
         try:
-            await shared.pulse.still()
+            await shared.pulse.ensure()
             await trim_map(shared.destination, shared.writer, flow)
             notes.pop("offset map", None)
         except (WireError, *READ_FAILURES) as error:

@@ -33,7 +33,7 @@ def test_a_look_at_everything_forgets_what_was_done() -> None:
     book = GroupSyncState("f")
     entry = book.seen(ITEM, 5, 0.0)
     entry.position, entry.state = TranslatedOffset(7), State.TRANSLATED
-    book.look_again()
+    book.recheck_all()
     assert not entry.settled
     assert entry.position is None
 
@@ -67,7 +67,7 @@ def test_what_is_gone_from_the_source_is_not_counted() -> None:
     for item in (ITEM, OTHER):
         book.seen(item, 5, 0.0).state = State.AHEAD
     book.looked(0.0, 0.0, [])
-    book.keep([OTHER])
+    book.retain_only([OTHER])
     book.looked(0.0, 0.0, [])
     assert [one.group for one in book.pictures()] == ["h"]
     assert book.numbers().ahead == 1

@@ -32,7 +32,7 @@ class World:
         self.pulse = Leadership(self.writer, lambda: status, lambda: self.now)
 
     def still(self) -> None:
-        asyncio.run(self.pulse.still())
+        asyncio.run(self.pulse.ensure())
 
 
 def test_the_first_duty_needs_a_heartbeat():
