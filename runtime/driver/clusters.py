@@ -102,7 +102,7 @@ class DriverClusters:
         """Returns the newest listing of each cluster that was listed, by cluster name."""
         return {name: entry.listing[1] for name, entry in self._entries.items() if entry.listing is not None}
 
-    def stale(self, name: str) -> None:
+    def invalidate(self, name: str) -> None:
         """Discards the listing of a cluster after a change there, so that the next call reads it again."""
         self._entry(name).listing = None
 

@@ -20,7 +20,7 @@ EVERY_S = 1.0
 FRESH_S = 3.0
 
 
-def awake() -> float:
+def clock_with_sleep() -> float:
     """Returns a clock in seconds that continues while the process is stopped and while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -39,7 +39,10 @@ class Leadership:
     """
 
     def __init__(
-        self, writer: HeartbeatWriter, status: Callable[[], JobStatus], clock: Callable[[], float] = awake
+        self,
+        writer: HeartbeatWriter,
+        status: Callable[[], JobStatus],
+        clock: Callable[[], float] = clock_with_sleep,
     ) -> None:
         self._writer = writer
         self._status = status
@@ -60,9 +63,9 @@ class Leadership:
         now; the caller then does nothing.
         """
         if self._clock() - self._beat_at > FRESH_S:
-            await self.beat()
+            await self.send_heartbeat()
 
-    async def beat(self) -> None:
+    async def send_heartbeat(self) -> None:
         """Commits one heartbeat. Raises DriverFenced, WireError."""
         status = self._status()
         record = InternalRecord(job_status.encode_key(JobKey(status.job)), job_status.encode(status))
@@ -75,7 +78,7 @@ class Leadership:
         """Sends heartbeats until cancelled. Raises DriverFenced."""
         while True:
             try:
-                await self.beat()
+                await self.send_heartbeat()
                 self.trouble = ""
             except WireError as error:
                 self.trouble = str(error)

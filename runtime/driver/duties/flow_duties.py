@@ -16,7 +16,7 @@ from runtime.driver.duties.side_duties import SideDuties
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.tasks import BackgroundTasks
 from runtime.driver.topics.source_ends import publish_source_ends
-from runtime.driver.topics.trimming import keep_trimmed
+from runtime.driver.topics.trimming import trim_periodically
 from runtime.metrics.picture import GroupSnapshot
 
 # Groups of a paused flow are still synced over what was copied; groups of other flows are not.
@@ -44,7 +44,7 @@ class FlowDuties:
         self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
         self._readers: dict[str, CommittedOffsetsReader] = {}
 
-    def began(self, flow: DriverFlow) -> None:
+    def restart(self, flow: DriverFlow) -> None:
         """Restarts the duties of a flow whose new version has started."""
         before = self._groups.get(flow.name)
         self._end(flow.name)
@@ -61,7 +61,9 @@ class FlowDuties:
         if flow.spec.state != "active":
             return
         tasks = [
-            self._tasks.spawn(keep_trimmed(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"),
+            self._tasks.spawn(
+                trim_periodically(flow.name, flow.shared, duties.notes), f"trimming {flow.name}"
+            ),
             self._tasks.spawn(duties.heartbeats(), f"heartbeats {flow.name}"),
             self._tasks.spawn(duties.origin_commits(self._reports), f"origin commits {flow.name}"),
         ]
@@ -74,9 +76,9 @@ class FlowDuties:
 
     def groups(self) -> list[GroupSnapshot]:
         """Returns the group metrics of all flows."""
-        return [picture for sync, _ in self._groups.values() for picture in sync.pictures()]
+        return [picture for sync, _ in self._groups.values() for picture in sync.snapshots()]
 
-    def noted(self, views: Iterable[FlowView]) -> list[FlowView]:
+    def with_notes(self, views: Iterable[FlowView]) -> list[FlowView]:
         """Returns the flows' status, each with the notes of failed duties."""
         return [self._with_notes(view) for view in views]
 

@@ -63,7 +63,7 @@ class GroupSyncCounts:
     clamped: int = 0
     written: int = 0
     checkpoint_latency_s: float | None = None
-    look_s: float = 0.0
+    pass_s: float = 0.0
 
 
 class GroupSyncState:
@@ -74,9 +74,9 @@ class GroupSyncState:
         self._entries: dict[GroupPartition, GroupOffsetEntry] = {}
         self._groups: dict[str, _Group] = {}
         self._latency_s: float | None = None
-        self.look_s = 0.0
+        self.pass_s = 0.0
 
-    def seen(self, item: GroupPartition, source: int, now_s: float) -> GroupOffsetEntry:
+    def entry(self, item: GroupPartition, source: int, now_s: float) -> GroupOffsetEntry:
         """Returns the entry of a committed offset, which is reset when the group committed another offset."""
         entry = self._entries.get(item)
         if entry is None:
@@ -105,7 +105,7 @@ class GroupSyncState:
         group.clamped += clamped
         group.latency_s = now_s - entry.seen_at
 
-    def looked(self, wall_s: float, look_s: float, written: Iterable[GroupPartition]) -> None:
+    def record_pass(self, wall_s: float, look_s: float, written: Iterable[GroupPartition]) -> None:
         """Updates the counts at the end of a pass. `wall_s` is in seconds since 1970."""
         for group in self._groups.values():
             group.counts = {}
@@ -119,9 +119,9 @@ class GroupSyncState:
             group.refused += State.REFUSED in group.counts
         latencies = [self._groups[item.group].latency_s or 0.0 for item in written]
         self._latency_s = max(latencies, default=self._latency_s)
-        self.look_s = look_s
+        self.pass_s = look_s
 
-    def pictures(self) -> list[GroupSnapshot]:
+    def snapshots(self) -> list[GroupSnapshot]:
         """Returns the metrics of each group."""
         return [
             GroupSnapshot(
@@ -137,7 +137,7 @@ class GroupSyncState:
             for name, group in self._groups.items()
         ]
 
-    def numbers(self) -> GroupSyncCounts:
+    def counts(self) -> GroupSyncCounts:
         """Returns the totals over all groups."""
         states = [entry.state for entry in self._entries.values()]
         clamped = [entry for entry in self._entries.values() if _clamped(entry)]
@@ -153,7 +153,7 @@ class GroupSyncState:
             clamped=len(clamped),
             written=sum(group.translated for group in self._groups.values()),
             checkpoint_latency_s=self._latency_s,
-            look_s=self.look_s,
+            pass_s=self.pass_s,
         )
 
 

@@ -138,9 +138,11 @@ class FinalGroupSync:
         self, offsets: Offsets, sides: GroupOffsetSides, placed: Mapping[GroupPartition, PlacedOffset]
     ) -> tuple[str, ...]:
         """Commits the translated offsets. It writes, so no timeout may cancel it."""
-        book, notes = GroupSyncState(self._flow.name), dict[str, str]()
-        await GroupOffsetWriter(self._flow, self._shared.pulse, sides, book, offsets, notes).bring(placed)
-        refused = sorted({item.group for item in placed if _state(book, item, offsets) is State.REFUSED})
+        state, notes = GroupSyncState(self._flow.name), dict[str, str]()
+        await GroupOffsetWriter(
+            self._flow, self._shared.leadership, sides, state, offsets, notes
+        ).commit_offsets(placed)
+        refused = sorted({item.group for item in placed if _state_of(state, item, offsets) is State.REFUSED})
         if refused:
             some = ", ".join(refused[:3]) + (" and more" if len(refused) > 3 else "")
             notes[some] = "left alone, a member is connected at the destination"
@@ -160,5 +162,5 @@ def _at_end(sides: GroupOffsetSides, item: GroupPartition, place: PlacedOffset) 
     return replace(place, position=position)
 
 
-def _state(book: GroupSyncState, item: GroupPartition, offsets: Offsets) -> State | None:
-    return book.seen(item, offsets[item].offset, 0.0).state
+def _state_of(state: GroupSyncState, item: GroupPartition, offsets: Offsets) -> State | None:
+    return state.entry(item, offsets[item].offset, 0.0).state

@@ -70,7 +70,7 @@ class OppositeFlowLedger:
     maps: Mapping[PartitionKey, OffsetMap]
     topics: Mapping[PartitionKey, str]
 
-    def knows(self, one: AssignedPartition) -> bool:
+    def has_map(self, one: AssignedPartition) -> bool:
         """Returns whether the opposite flow has an offset map for this partition."""
         return one.key in self.maps
 
@@ -104,7 +104,7 @@ async def start_failback(
     theirs = await read_opposite(spec, opposite, source)
     names = NamePatterns(spec.promoted)
     promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
-    known = [one for one in wanted.values() if theirs.knows(one)]
+    known = [one for one in wanted.values() if theirs.has_map(one)]
     known += await _partitions_at_both(source, shared.destination, theirs, promoted)
     await _begin_partitions(spec, shared, source, theirs, known, mine)
     done: Records = {
@@ -131,9 +131,9 @@ async def begin_new_partitions(
     if opposite is None or mine is None or mine.after < 0 or not new:
         return new
     theirs = await read_opposite(spec, opposite, source)
-    known = [one for one in new if theirs.knows(one)]
+    known = [one for one in new if theirs.has_map(one)]
     await _begin_partitions(spec, shared, source, theirs, known, mine)
-    return [one for one in new if not theirs.knows(one)]
+    return [one for one in new if not theirs.has_map(one)]
 
 
 async def read_opposite(spec: FlowSpec, opposite: str, source: KafkaCluster) -> OppositeFlowLedger:
@@ -269,6 +269,6 @@ async def _sides(
 
 
 async def _commit(shared: FlowContext, flow: str, records: Records) -> None:
-    await shared.pulse.ensure()
+    await shared.leadership.ensure()
     await shared.writer.commit(records)
     await shared.ledger.decided(flow)

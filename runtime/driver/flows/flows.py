@@ -51,19 +51,19 @@ class FlowManager:
         """Returns all flows of the job."""
         return list(self.by_name.values())
 
-    def begin(self, spec: JobSpec) -> None:
+    def start(self, spec: JobSpec) -> None:
         """Starts the flows of the job's first spec."""
         for flow in spec.flows:
             self._start(self._create(flow, spec))
 
-    async def run_by(self, spec: JobSpec) -> None:
+    async def apply_spec(self, spec: JobSpec) -> None:
         """Applies another spec; flows that did not change are not restarted.
 
         Raises WireError; the caller then retries.
         """
         after = {flow.name: flow for flow in spec.flows}
         for flow in spec.flows:  # a topic from before the edit must not count as one that appeared later
-            self._shared.clusters.stale(flow.source)
+            self._shared.clusters.invalidate(flow.source)
         for name in [name for name in self.by_name if name not in after]:
             await self._release(name)
             await self._stop_generations([name])
@@ -88,7 +88,7 @@ class FlowManager:
             asked = {PartitionKey(name, topic, partition) for topic, partition in partitions}
             flow.accept_loss(asked.intersection(stopped))
 
-    async def goodbye(self) -> None:
+    async def stop_all(self) -> None:
         """Records in the ledger that every flow stopped, and fences its transactional ids.
 
         Raises WireError.

@@ -16,5 +16,5 @@ async def orphan_before(flow: str, source: str, destination: str, shared: FlowCo
     """
     old_primary = await shared.clusters.cluster(source)
     ledger_cluster = await shared.clusters.cluster(destination)
-    await shared.pulse.ensure()
+    await shared.leadership.ensure()
     return await leave_orphans(flow, old_primary, ledger_cluster, FAILBACK)

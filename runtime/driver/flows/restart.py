@@ -62,7 +62,7 @@ async def restart(
             ProgressKey(key): _progress_after_restart(shared, key, first, now_ms)
             for key, first in fresh.items()
         }
-    await shared.pulse.ensure()
+    await shared.leadership.ensure()
     await shared.writer.commit(records)
     await shared.ledger.decided(spec.name)
     return start is not None

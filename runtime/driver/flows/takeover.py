@@ -43,7 +43,7 @@ class FlowContext:
     destination: KafkaCluster
     ledger: Ledger
     writer: DriverWriter
-    pulse: Leadership
+    leadership: Leadership
     changed: Callable[[], None]
     holds: Callable[[str, Collection[str] | None], bool]
 

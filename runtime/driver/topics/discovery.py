@@ -18,7 +18,7 @@ class MirrorTopic:
     """A MirrorTopic names a source topic and its topic at the destination."""
 
     topic: str
-    there: str
+    destination_topic: str
     partitions: int
 
 
@@ -73,7 +73,7 @@ def discover(
     return DiscoveredTopics(tuple(create), tuple(grow), tuple(copy), tuple(notes))
 
 
-def taken_by(
+def selected_topics(
     flow: FlowSpec, router: Router, topics: Iterable[str], draining: Collection[str] = ()
 ) -> dict[str, str]:
     """Returns the topics that the flow copies now; a topic that is promoted on its own is left out once it

@@ -63,7 +63,9 @@ async def driving(
     try:
         destination = await clusters.cluster(flow.destination)
         writer = await writing.begin(destination, spec.job)
-        pulse = Leadership(writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0))
+        leadership = Leadership(
+            writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0)
+        )
         yield (
             spec,
             FlowContext(
@@ -76,7 +78,7 @@ async def driving(
                 destination=destination,
                 ledger=await Ledger.open(destination),
                 writer=writer,
-                pulse=pulse,
+                leadership=leadership,
                 changed=lambda: None,
                 holds=lambda _flow, _topics: False,
             ),

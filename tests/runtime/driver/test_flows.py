@@ -59,7 +59,7 @@ class Life:
     async def edit(self, flow: FlowSpec) -> None:
         used = {name: self.spec.clusters[name] for name in (flow.source, flow.destination)}
         spec = replace(self.spec, flows=[flow], routes=[], clusters=used)
-        await self.flows.run_by(spec)
+        await self.flows.apply_spec(spec)
         await self.clusters.close_others(spec.clusters)
 
     async def until(self, holds: Callable[[DriverFlow], bool]) -> None:
@@ -105,7 +105,7 @@ async def life(
         tasks = BackgroundTasks()
         known = changed(shared, generations=generations or {})
         flows = FlowManager(known, Membership(range(1)), tasks, lambda _: None)
-        flows.begin(spec)
+        flows.start(spec)
         try:
             yield Life(spec, flows, shared.ledger, tasks, shared.clusters)
         finally:

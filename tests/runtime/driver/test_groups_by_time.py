@@ -58,9 +58,9 @@ def migrated(sides: dict[str, Side], fresh: Fresh) -> tuple[FlowSpec, tuple[str,
 def look(sides: dict[str, Side], flow: FlowSpec) -> GroupSyncCounts:
     async def once() -> GroupSyncCounts:
         async with syncing(sides, flow) as sync:
-            await sync.look()
+            await sync.sync_once()
             assert not sync.notes
-            return sync.numbers()
+            return sync.counts()
 
     return asyncio.run(once())
 

@@ -64,7 +64,7 @@ def coordinator(side: Side, group: str) -> int:
 
 async def known(sides: dict[str, Side], flow: FlowSpec) -> None:
     async with syncing(sides, flow) as sync:
-        await sync.look()
+        await sync.sync_once()
 
 
 async def last(sides: dict[str, Side], flow: FlowSpec, lab: Lab) -> None:
