@@ -77,7 +77,7 @@ async def _until_copied(
 ) -> None:
     from planner.cli.status_asking import asked_of
     from runtime.audit.status.join import join
-    from runtime.audit.status.look import StatusReader
+    from runtime.audit.status.reader import StatusReader
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

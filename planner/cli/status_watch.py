@@ -16,7 +16,7 @@ from planner.render.status import DetailLevel, screen
 from planner.render.status_rows import FlowHistory
 from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.join import join
-from runtime.audit.status.look import StatusReader
+from runtime.audit.status.reader import StatusReader
 from runtime.contract.views.status_view import StatusView
 
 _REMEMBERED = 20

@@ -29,9 +29,9 @@ from runtime.driver.leadership import Leadership
 from runtime.driver.log import log_driver_message
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
-from runtime.driver.slots.fleet import SlotManager
-from runtime.driver.slots.keeper import DriverContext
+from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership
+from runtime.driver.slots.supervisor import DriverContext
 from runtime.driver.tasks import BackgroundTasks
 from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.errors import WireError

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import FlowView, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.clusters import DriverClusters
+from runtime.driver.duties.committed_offsets import CommittedOffsetsReader
 from runtime.driver.duties.group_sync import GroupSync
-from runtime.driver.duties.groups_reader import CommittedOffsetsReader
 from runtime.driver.duties.side_duties import SideDuties
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.tasks import BackgroundTasks

@@ -18,10 +18,10 @@ from runtime.contract.spec import internal_topics
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
 from runtime.driver.destination import ensure
-from runtime.driver.duties.groups_book import DONE, GroupSyncCounts, GroupSyncState
-from runtime.driver.duties.groups_reader import CommittedOffsetsReader
+from runtime.driver.duties.committed_offsets import CommittedOffsetsReader
+from runtime.driver.duties.group_offset_writer import NOTE, GroupOffsetWriter
+from runtime.driver.duties.group_sync_state import DONE, GroupSyncCounts, GroupSyncState
 from runtime.driver.duties.groups_times import store_times
-from runtime.driver.duties.groups_write import NOTE, GroupOffsetWriter
 from runtime.driver.flows.draining import DrainingTopics
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.topics.discovery import selected_topics

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import GenerationKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.driver.duties.groups_last import FinalGroupSync
+from runtime.driver.duties.final_group_sync import FinalGroupSync
 from runtime.driver.flows.draining import count_uncopied, topics_to_drain
 from runtime.driver.flows.flow import DriverFlow
 

@@ -18,9 +18,9 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
 from runtime.contract.spec.route import Router
-from runtime.driver.flows.beginning import commit_begun, group_by_start, initial_topics, selection
 from runtime.driver.flows.draining import DrainingTopics
 from runtime.driver.flows.failback import begin_new_partitions, start_failback
+from runtime.driver.flows.flow_start import commit_begun, group_by_start, initial_topics, selection
 from runtime.driver.flows.restart import restart
 from runtime.driver.flows.takeover import FlowContext, take_over
 from runtime.driver.slots.channel import pause

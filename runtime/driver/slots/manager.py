@@ -19,8 +19,8 @@ from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.jvm import JvmSilent
 from runtime.driver.log import log_driver_message
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
-from runtime.driver.slots.keeper import DriverContext, SlotSupervisor
 from runtime.driver.slots.rates import PartitionRates
+from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
 from runtime.driver.tasks import BackgroundTasks
 from runtime.kafka.errors import WireError
 

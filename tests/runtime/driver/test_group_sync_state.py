@@ -3,7 +3,7 @@
 from runtime.contract.groups.decisions import GroupPartition
 from runtime.contract.groups.translate import PendingTranslation, TranslatedOffset
 from runtime.contract.records.checkpoint import CheckpointState as State
-from runtime.driver.duties.groups_book import GroupSyncState
+from runtime.driver.duties.group_sync_state import GroupSyncState
 
 ITEM = GroupPartition("g", "orders", 0)
 OTHER = GroupPartition("h", "orders", 1)

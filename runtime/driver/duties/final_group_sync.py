@@ -19,8 +19,8 @@ from runtime.contract.groups.translate import PendingTranslation, at_last
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
-from runtime.driver.duties.groups_book import GroupSyncState
-from runtime.driver.duties.groups_write import GroupOffsetWriter
+from runtime.driver.duties.group_offset_writer import GroupOffsetWriter
+from runtime.driver.duties.group_sync_state import GroupSyncState
 from runtime.driver.flows.takeover import FlowContext
 from runtime.groups.sides import GroupOffsetSides, PlacedOffset
 from runtime.groups.translator import SEALING

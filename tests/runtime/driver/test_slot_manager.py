@@ -4,7 +4,7 @@ from runtime.contract.records.job_status import SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.records.status import PartitionStatus, SlotStatus
-from runtime.driver.slots.fleet import partitions_in_loss
+from runtime.driver.slots.manager import partitions_in_loss
 
 
 def report(slot: int, *states: State) -> SlotReport:

@@ -27,7 +27,7 @@ from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.driver.duties.groups_book import GroupOffsetEntry, GroupSyncState
+from runtime.driver.duties.group_sync_state import GroupOffsetEntry, GroupSyncState
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.groups.sides import GroupOffsetSides, PlacedOffset
