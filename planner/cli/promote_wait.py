@@ -84,9 +84,9 @@ async def _until_copied(
     silence = SourceSilence()
     shown = ""
     async with StatusReader(asked_of(topology), SILENT_MS / 1000) as looker:
-        before = await looker.look()
+        before = await looker.read()
         while True:
-            now = await looker.look()
+            now = await looker.read()
             status = join(looker.asked, now, before)
             seen = next(one for one in status.flows if one.name == flow.name)
             answers = seen.source_answers and seen.destination_answers

@@ -98,7 +98,7 @@ async def _found(asked: "StatusRequest", within_s: float, patience_s: float) -> 
     deadline = loop.time() + patience_s
     async with StatusReader(asked, within_s, times=False) as looker:
         while True:
-            found = tuple(waits_of(join(asked, await looker.look())))
+            found = tuple(waits_of(join(asked, await looker.read())))
             if not found or loop.time() >= deadline:
                 return found
             await asyncio.sleep(_LOOK_S)

@@ -8,7 +8,7 @@ from planner.model.change import Action, Change
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
-from runtime.contract.records.failback import may_come_back
+from runtime.contract.records.failback import can_start_failback
 from runtime.contract.records.ledger import Generation
 
 NEXT = {
@@ -84,7 +84,7 @@ def _turned_round(
     if before in RUNNING:
         return flow.reverse_of is None
     mine, theirs = _generation(flow, observed), _generation(opposite, observed)
-    return mine is not None and theirs is not None and may_come_back(mine, theirs)
+    return mine is not None and theirs is not None and can_start_failback(mine, theirs)
 
 
 def _generation(flow: Flow, observed: Observed) -> Generation | None:

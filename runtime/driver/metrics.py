@@ -52,7 +52,7 @@ class JobMetrics:
     def record_report(self, report: SlotReport) -> None:
         """Takes the report of a slot, if the job serves metrics."""
         if self._spec().metrics_port is not None:
-            self.slot_metrics.take(report)
+            self.slot_metrics.record_report(report)
 
     async def run(self) -> None:
         """Refreshes the snapshot and keeps the endpoint open until cancelled."""
@@ -75,7 +75,7 @@ class JobMetrics:
             return _EVERY_S
         try:
             self._newest = self._make()
-            self.slot_metrics.keep([key for flow in self._newest.flows for key in flow.partitions])
+            self.slot_metrics.retain_only([key for flow in self._newest.flows for key in flow.partitions])
             if self._endpoint is None:
                 self._endpoint = await asyncio.to_thread(
                     self._open_endpoint, spec.metrics_host, spec.metrics_port

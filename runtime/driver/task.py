@@ -144,16 +144,18 @@ async def listen(
         for record in found:
             if record.key == mine and record.value is not None:
                 try:
-                    _execute(control.decode_word(record.value), ticket.driver, slot, on_assignment)
+                    _execute(control.decode_slot_message(record.value), ticket.driver, slot, on_assignment)
                 except UnreadableValue as error:
                     tail.skipped.add(record.offset, str(error))
 
 
-def _execute(word: control.Word, driver: str, slot: Slot, on_assignment: Callable[[int], None]) -> None:
+def _execute(
+    message: control.SlotMessage, driver: str, slot: Slot, on_assignment: Callable[[int], None]
+) -> None:
     """Carries out one command and ignores commands of another driver. Raises UnreadableValue."""
-    if word.driver != driver:
+    if message.driver != driver:
         return
-    match word:
+    match message:
         case control.Assign(assignment=text):
             given = assignment.decode(bytes(text))
             on_assignment(given.version)

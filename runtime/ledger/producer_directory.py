@@ -71,7 +71,7 @@ class ProducerDirectory:
         producer = self._flows.get(producer_id)
         return producer.flow if producer is not None else None
 
-    def going_home(
+    def returning_producer_ids(
         self, producer_ids: Iterable[int], topic: str, home: ClusterTopic, native_only: bool
     ) -> set[int]:
         """Returns the ids that wrote records from `home` to `topic`.

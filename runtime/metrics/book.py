@@ -99,7 +99,7 @@ class SlotMetrics:
         self._held: dict[int, set[PartitionKey]] = {}
         self._incidents: dict[tuple[str, PartitionState], int] = {}
 
-    def take(self, report: SlotReport) -> None:
+    def record_report(self, report: SlotReport) -> None:
         """Adds one report of a slot."""
         with self._lock:
             self._take_flows(report)
@@ -111,14 +111,14 @@ class SlotMetrics:
                     partition.counts.close()
             self._held[slot] = held
 
-    def keep(self, wanted: Collection[PartitionKey]) -> None:
+    def retain_only(self, wanted: Collection[PartitionKey]) -> None:
         """Removes the partitions that are not copied any more."""
         with self._lock:
             if len(self._partitions) > len(wanted):
                 for key in self._partitions.keys() - set(wanted):
                     del self._partitions[key]
 
-    def page(self) -> MetricsSnapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """Returns the content at this moment."""
         with self._lock:
             return MetricsSnapshot(

@@ -41,10 +41,10 @@ class JobCollector(Collector):
         if picture is None:
             yield job.UP.of([((), 0.0)])
             return
-        page = self._book.page()
+        page = self._book.snapshot()
         now_s = self._clock()
         now_ms = int(now_s * 1000)
-        partition_states = partitions.partitions_told(picture, page)
+        partition_states = partitions.partition_samples(picture, page)
         by_topic = len(partition_states) > picture.spec.metrics_partitions
         yield from job.job_metrics(picture, self._ticks())
         yield from job.cluster_metrics(picture)

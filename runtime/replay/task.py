@@ -14,7 +14,7 @@ from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.verify.logs import open_spec
 from runtime.batch import Batch, BatchFailure, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.contract.records.ledger import Replayed, ReplayedKey, UnreadableRecord
-from runtime.contract.records.orphans import NONE, OrphanedRange, left
+from runtime.contract.records.orphans import NONE, OrphanedRange, uncopied_ranges
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec
@@ -50,7 +50,7 @@ class ReplayStopped(Exception):
     """The partition can't be copied to its end; the text is for people."""
 
 
-def run_task(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
+def replay_partitions(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
     """Replays the given partitions. Spark calls it through mapPartitions."""
     asked = decode_request(request)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -133,7 +133,9 @@ class Replay:
         orphans = ledger.orphans(self._key.flow).get(self._key, NONE)
         self._count(sum(one.records for _, one in orphans.replayed))
         # Offsets behind the flow's position are left alone: the flow itself may still copy them.
-        for one in left(progress, orphans, maps.get(self._key), topic.id, min(end, progress.position)):
+        for one in uncopied_ranges(
+            progress, orphans, maps.get(self._key), topic.id, min(end, progress.position)
+        ):
             if one.end > start:
                 await self._stretch(writer, one._replace(low=max(one.low, start)), topic.id)
 

@@ -91,7 +91,7 @@ async def read_records(
             cluster_id=cluster.cluster_id,
             topic=topic,
             partitions=len(logs),
-            records=await trace.seen(topic, found),
+            records=await trace.views(topic, found),
             notes=trace.notes,
         )
 

@@ -69,7 +69,7 @@ class RecordOrigins:
     producers: Mapping[int, FlowProducer] | None
     names: Mapping[str, str]
 
-    def told(self, record: FetchedRecord) -> Told:
+    def origin_of(self, record: FetchedRecord) -> Told:
         headers = [
             self._hop(one.cluster, one.topic, one.partition, one.offset, one.copied_at)
             for one in origins(record.headers)
@@ -122,13 +122,13 @@ class Trail:
         self._hops: list[ProvenanceHopView] = []  # proven, the newest first
         self._believed: list[ProvenanceHopView] = []  # by headers alone, the oldest first
         self._passed = {_place(at)}
-        self.went_round = False
-        self.look_at: Previous | None = None
+        self.restored = False
+        self.next_place: Previous | None = None
         self._follow(told)
 
-    def looked(self, record: FetchedRecord | None, told: Told | None) -> None:
+    def add_place(self, record: FetchedRecord | None, told: Told | None) -> None:
         """Receives the record at the place. None, or a record with other content, ends the search."""
-        self.look_at = None
+        self.next_place = None
         if record is None or told is None or _content(record) != _content(self.record):
             return
         self._believed = []
@@ -143,20 +143,20 @@ class Trail:
             self._believed = told.headers
         elif _place(hop) in self._passed:
             # A flow copied back records that its destination had lost: the two places name each other.
-            self.went_round = True
+            self.restored = True
         else:
             self._passed.add(_place(hop))
             self._hops.append(hop)
             last = bool(told.headers) and told.headers[-1] == hop
             self._believed = told.headers[:-1] if last else told.headers
-            self.look_at = told.previous
+            self.next_place = told.previous
 
     @property
-    def believes(self) -> bool:
+    def relies_on_headers(self) -> bool:
         """Returns whether headers name places that nothing else proves."""
         return bool(self._believed)
 
-    def seen(self) -> RecordView:
+    def view(self) -> RecordView:
         record, told = self.record, self._told
         hops = [*self._believed, *reversed(self._hops)]
         by_headers = bool(hops) and bool(told.headers)

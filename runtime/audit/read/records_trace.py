@@ -13,10 +13,10 @@ from runtime.audit.ledger import (
     AuditFailure,
     ClusterAccess,
     OpenLedger,
+    as_audit_failure,
     ledger_of,
     open_cluster,
     producers_at,
-    telling,
 )
 from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
 from runtime.audit.read.records_origin import MirrorPartitionOrigin, Previous, RecordOrigins, Trail
@@ -116,20 +116,20 @@ class Trace:
         self._ledgers: dict[str, Ledgers | None] = {}  # by cluster id; None: it does not answer
         self._stack = AsyncExitStack()
 
-    async def seen(self, topic: str, found: Sequence[FetchedRecord]) -> list[RecordView]:
+    async def views(self, topic: str, found: Sequence[FetchedRecord]) -> list[RecordView]:
         origins = await self._origins(self._first, topic, found)
         at = self._first.cluster.cluster_id
-        trails = [Trail(one, self._hop(at, topic, one), origins.told(one)) for one in found]
+        trails = [Trail(one, self._hop(at, topic, one), origins.origin_of(one)) for one in found]
         async with self._stack:
             for _ in range(_FURTHEST):
                 if not await self._further(trails):
                     break
-        if restored := sum(trail.went_round for trail in trails):
+        if restored := sum(trail.restored for trail in trails):
             self.notes.append(
                 f"{restored} of these records were brought back to a cluster that had lost them: "
                 "where they were before that is not known any more"
             )
-        return [trail.seen() for trail in trails]
+        return [trail.view() for trail in trails]
 
     async def _origins(self, ledgers: Ledgers, topic: str, found: Sequence[FetchedRecord]) -> RecordOrigins:
         try:
@@ -146,14 +146,14 @@ class Trace:
         """Goes one place further back for the records whose origin is still open."""
         places: dict[tuple[str, str, int, bytes | None], list[Trail]] = {}
         for trail in trails:
-            if trail.look_at is not None and self._worth_it(trail, trail.look_at):
-                hop, topic_id = trail.look_at
+            if trail.next_place is not None and self._worth_it(trail, trail.next_place):
+                hop, topic_id = trail.next_place
                 places.setdefault((hop.cluster_id, hop.topic, hop.partition or 0, topic_id), []).append(trail)
         for (cluster_id, topic, partition, topic_id), waiting in places.items():
-            ledgers = await self._at(cluster_id, waiting[0].look_at)
+            ledgers = await self._at(cluster_id, waiting[0].next_place)
             if ledgers is None:
                 for trail in waiting:
-                    trail.looked(None, None)
+                    trail.add_place(None, None)
                 continue
             await self._look(ledgers, TopicPartition(topic, partition), topic_id, waiting)
         return bool(places)
@@ -163,12 +163,12 @@ class Trace:
         places.
         """
         known = self._others.get(previous.hop.cluster or "")
-        return known is not None and (bool(known.flows) or trail.believes)
+        return known is not None and (bool(known.flows) or trail.relies_on_headers)
 
     async def _look(
         self, ledgers: Ledgers, at: TopicPartition, topic_id: bytes | None, trails: Sequence[Trail]
     ) -> None:
-        wanted = [trail.look_at.hop.offset or 0 for trail in trails if trail.look_at is not None]
+        wanted = [trail.next_place.hop.offset or 0 for trail in trails if trail.next_place is not None]
         there: dict[int, FetchedRecord] = {}
         origins = None
         try:
@@ -181,7 +181,9 @@ class Trace:
             self._note(ledgers.name, str(error))
         for trail, offset in zip(trails, wanted, strict=True):
             record = there.get(offset)
-            trail.looked(record, origins.told(record) if origins is not None and record is not None else None)
+            trail.add_place(
+                record, origins.origin_of(record) if origins is not None and record is not None else None
+            )
 
     async def _at(self, cluster_id: str, previous: Previous | None) -> Ledgers | None:
         name = previous.hop.cluster if previous is not None else None
@@ -199,7 +201,7 @@ class Trace:
             if cluster.cluster_id != cluster_id:
                 raise AuditFailure(name, f"cluster {cluster.cluster_id} answers, not {cluster_id}", "")
             ledgers = Ledgers(cluster, known, self._first.names)
-            with telling(name):
+            with as_audit_failure(name):
                 await ledgers.open()
         except (AuditFailure, UnreadableRecord) as error:
             self._note(name, error.why if isinstance(error, AuditFailure) else str(error))

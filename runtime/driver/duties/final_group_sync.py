@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.groups.decisions import GroupPartition, group_selector, own_groups
-from runtime.contract.groups.translate import PendingTranslation, at_last
+from runtime.contract.groups.translate import PendingTranslation, final_position
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
@@ -158,7 +158,7 @@ def _at_end(sides: GroupOffsetSides, item: GroupPartition, place: PlacedOffset) 
     if progress is None:
         return place
     shared = sides.merged(item.topic)
-    position = at_last(place.position, progress.destination_end, shared=shared, floor=place.floor)
+    position = final_position(place.position, progress.destination_end, shared=shared, floor=place.floor)
     return replace(place, position=position)
 
 

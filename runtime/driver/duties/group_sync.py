@@ -143,7 +143,7 @@ class GroupSync:
         """Reads a bounded number of consumer timestamps in one pass and stores them."""
         if sides.times is not None:
             committed = {item: one.offset for item, one in self._offsets.items()}
-            await sides.times.learn(committed, _TIMES_PER_PASS)
+            await sides.times.read_from_source(committed, _TIMES_PER_PASS)
             await store_times(self._shared, sides.times)
 
     async def _read(self, sides: GroupOffsetSides) -> None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from runtime.contract.records.failback import (
     FailbackStart,
     PartitionBounds,
-    begin,
-    may_turn,
+    after_failback,
+    can_complete_failback,
+    failback_start,
+    foreign_offset_ranges,
     single_before,
-    strangers,
-    turned,
 )
 from runtime.contract.records.ledger import (
     Generation,
@@ -92,10 +92,10 @@ async def start_failback(
     theirs = await read_opposite(spec, opposite, source) if opposite is not None else None
     restarting = spec.restart_from is not None and mine.restarted != restart_request(spec)
     if theirs is None or theirs.generation is None or restarting:
-        await _commit(shared, spec.name, {GenerationKey(spec.name): turned(mine, None)})
+        await _commit(shared, spec.name, {GenerationKey(spec.name): after_failback(mine, None)})
         return
     assert opposite is not None
-    if not may_turn(mine, theirs.generation):
+    if not can_complete_failback(mine, theirs.generation):
         raise WireError(f"{opposite}, the way it comes back by, is {_opposite_state(theirs.generation)}")
     try:
         await orphan_before(opposite, spec.destination, spec.source, shared)
@@ -112,7 +112,7 @@ async def start_failback(
         for key in shared.ledger.all_progress(spec.name)
         if key in theirs.maps and key not in wanted and key not in promoted
     }
-    done[GenerationKey(spec.name)] = turned(mine, theirs.generation)
+    done[GenerationKey(spec.name)] = after_failback(mine, theirs.generation)
     await _commit(shared, spec.name, done)
 
 
@@ -205,7 +205,7 @@ async def _begin_partitions(
         before = shared.ledger.progress(one.key)
         if isinstance(before, UndecidedProgress):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {one.topic}-{one.partition} stands")
-        begun = begin(
+        begun = failback_start(
             before,
             theirs.progress[one.key],
             theirs.maps[one.key],
@@ -213,7 +213,7 @@ async def _begin_partitions(
             generation=mine.number,
             now_ms=now_ms,
         )
-        ranges = strangers(before, begun, sides) if mine.life else []
+        ranges = foreign_offset_ranges(before, begun, sides) if mine.life else []
         single = single_before(before, begun, sides) if mine.life else None
         if single is not None and await holds_record(
             source, TopicPartition(one.topic, one.partition), single

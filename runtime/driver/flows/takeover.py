@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from runtime.contract.records.failback import taken_up
+from runtime.contract.records.failback import with_life_of
 from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec.assignment import transactional_ids
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, State
@@ -93,7 +93,7 @@ async def take_over(
         promoted=_still_promoted(spec, last.promoted),
         promoting=_still_promoted(spec, last.promoting),
     )
-    record = taken_up(before, record)
+    record = with_life_of(before, record)
     await shared.writer.commit({GenerationKey(spec.name): record})
     stuck = await fence(shared.destination, last.transactional_ids)
     while stuck:

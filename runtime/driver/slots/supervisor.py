@@ -213,8 +213,8 @@ class SlotSupervisor:
             context.membership.release_fenced(self.slot, flows)
             context.changed()
 
-    async def _send(self, word: control.Word) -> None:
-        record = InternalRecord(control.slot_key(self._context.job, self.slot), control.encode(word))
+    async def _send(self, message: control.SlotMessage) -> None:
+        record = InternalRecord(control.slot_key(self._context.job, self.slot), control.encode(message))
         await post(self._context.cluster, naming.CONTROL, [record])
 
     def _spec(self) -> SlotSpec:

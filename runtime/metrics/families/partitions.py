@@ -114,7 +114,7 @@ class PartitionSample:
     seen: ReportedPartition | None
 
 
-def partitions_told(picture: JobSnapshot, page: MetricsSnapshot) -> list[PartitionSample]:
+def partition_samples(picture: JobSnapshot, page: MetricsSnapshot) -> list[PartitionSample]:
     """Returns the present state of each partition of all flows."""
     slots = {view.slot: view for view in picture.status.slots}
     waiting = _without_slot(picture.status.slots)

@@ -102,7 +102,7 @@ def test_off_it_listens_nowhere_and_keeps_nothing():
         task = asyncio.create_task(metrics.run())
         await asyncio.sleep(0)
         assert metrics.port is None
-        assert not metrics.slot_metrics.page().partitions
+        assert not metrics.slot_metrics.snapshot().partitions
         await ended(task)
 
     asyncio.run(run())

@@ -22,7 +22,7 @@ def reasons() -> list[str]:
 @pytest.fixture
 def endpoint(reasons: list[str]) -> Iterator[MetricsEndpoint]:
     book, one = SlotMetrics(), report(partition())
-    book.take(one)
+    book.record_report(one)
     seen = picture(flow(), slots=[running()], reports=[one])
     made = MetricsEndpoint("127.0.0.1", 0, [JobCollector(lambda: seen, book)], lambda: reasons)
     yield made
