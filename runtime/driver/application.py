@@ -72,7 +72,7 @@ def start_application(job: str) -> SparkSlotRunner:
 
 
 class SparkSlotRunner:
-    """An Application owns the Spark context of a job and submits its slots.
+    """A SparkSlotRunner owns the Spark context of a job and submits its slots.
 
     It is created in a thread, because that takes seconds in which the driver can do other things. Requests to
     the JVM raise JvmSilent when the JVM does not answer in time.

@@ -33,7 +33,7 @@ class _ClusterEntry:
 
 
 class DriverClusters:
-    """A Clusters object owns the driver's connections to all clusters of the job and opens them on demand."""
+    """A DriverClusters owns the driver's connections to all clusters of the job and opens them on demand."""
 
     def __init__(self, job: str, specs: Mapping[str, ClusterSpec], environ: Mapping[str, str]) -> None:
         client_id = f"repl.{job}.driver"

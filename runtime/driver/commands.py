@@ -21,7 +21,7 @@ class RefusedCommand(Exception):
 
 
 class CommandHandler:
-    """A Commands object carries out the commands of one job; no command waits for another one.
+    """A CommandHandler carries out the commands of one job; no command waits for another one.
 
     A new spec that cannot be applied yet is retried until it succeeds or a newer spec arrives; `trouble`
     gives the reason. `answers` maps the ids of the newest finished commands to an error text, which is empty

@@ -27,7 +27,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class OpenDestination:
-    """A Destination holds the clients of the job's destination cluster.
+    """An OpenDestination holds the clients of the job's destination cluster.
 
     `generations` maps each flow to its generation in the job's last heartbeat.
     """

@@ -36,7 +36,7 @@ from runtime.driver.tasks import BackgroundTasks
 from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.errors import WireError
 from runtime.ledger.records import InternalRecord
-from runtime.metrics.picture import JobSnapshot
+from runtime.metrics.snapshot import JobSnapshot
 from runtime.slot.callbacks import callback_failures
 from runtime.slot.log import log_event
 
@@ -46,7 +46,7 @@ _NAMES_SHOWN, _NAME_LENGTH = 5, 100  # limits of the error text of a refused edi
 
 
 class JobRunner:
-    """A Job runs until `stop`, a stop command or a fence, and returns how the process must exit.
+    """A JobRunner runs until `stop`, a stop command or a fence, and returns how the process must exit.
 
     The clusters that it reaches, and how it reaches them, are those of the spec that it was started with:
     only the launcher writes that file. No record adds a cluster or changes how one is reached.

@@ -16,11 +16,11 @@ from runtime.contract.records.job_status import JobStatus, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import JobCollector
 from runtime.metrics.endpoint import MetricsEndpoint
-from runtime.metrics.picture import ClusterSnapshot, FlowSnapshot, JobSnapshot
 from runtime.metrics.readiness import unready
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, JobSnapshot
 
 _EVERY_S = 1.0
 _RETRY_S = 5.0
@@ -110,7 +110,7 @@ def flow_snapshots(status: JobStatus, flows: Iterable[DriverFlow]) -> list[FlowS
 
 
 class ReplicaCounts:
-    """A Replicas object counts each cluster listing once, because a large cluster has very many
+    """A ReplicaCounts counts each cluster listing once, because a large cluster has very many
     partitions.
     """
 

@@ -73,7 +73,7 @@ async def leave_orphans(
     The order is that of a driver that takes a flow over (fencing 3). A generation record with this writer's
     id is written, every earlier id is fenced, and only then progress is read. A process that takes the flow
     over meanwhile fences this writer. An open transaction of the source is orphaned with the rest: whether
-    it commits or not, it is older than the records that the other side wrote. Raises NotEnded, WireError,
+    it commits or not, it is older than the records that the other side wrote. Raises FlowNotEnded, WireError,
     UnreadableRecord.
     """
     ledger = await Ledger.open(destination)
@@ -103,7 +103,7 @@ async def _take_over(
 ) -> Generation:
     """Takes the flow over: no other process writes its progress any more, and `ledger` has all of it.
 
-    Raises NotEnded, WireError.
+    Raises FlowNotEnded, WireError.
     """
     own = orphans_transactional_id(flow)
     await ledger.decided(flow, within_s)
@@ -125,7 +125,7 @@ async def _take_over(
 
 
 def _require_ended(flow: str, generation: Generation | None) -> Generation:
-    """Returns the flow's generation; raises NotEnded where it has not ended."""
+    """Returns the flow's generation; raises FlowNotEnded where it has not ended."""
     if generation is None:
         raise FlowNotEnded(f"{flow} never ran")
     if not generation.ended:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.families import flows, groups, job, partitions, slots
-from runtime.metrics.picture import JobSnapshot
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import JobSnapshot
 
 FAMILIES = (*job.FAMILIES, *flows.FAMILIES, *partitions.FAMILIES, *slots.FAMILIES, *groups.FAMILIES)
 

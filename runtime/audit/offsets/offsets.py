@@ -70,7 +70,7 @@ class _Side:
 async def group_offsets(asked: GroupOffsetsRequest) -> GroupOffsetsView:
     """Returns a group's offsets at both sides, with their translation.
 
-    Raises AuditFailure where the destination can't be read, WrongCluster for either side.
+    Raises AuditFailure where the destination can't be read, UnexpectedClusterId for either side.
     """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))

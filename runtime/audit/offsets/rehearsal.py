@@ -57,7 +57,7 @@ class RehearsalRequest:
 async def rehearse(asked: RehearsalRequest) -> list[GroupLoss]:
     """Returns the loss of each group.
 
-    Raises AuditFailure where the destination can't be read, WrongCluster for either.
+    Raises AuditFailure where the destination can't be read, UnexpectedClusterId for either.
     """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))

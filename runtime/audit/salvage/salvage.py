@@ -11,9 +11,13 @@ from dataclasses import dataclass
 
 from runtime.audit.ledger import LedgerNotFound, NothingCopied, UnreadableLedger, ledger_of, producers_at
 from runtime.audit.salvage.salvage_count import SalvageCounter
+from runtime.audit.verify.committed_reader import (
+    CommittedRecordReader,
+    OpenTransactionTimeout,
+    RecordsExpired,
+)
 from runtime.audit.verify.logs import open_spec
 from runtime.audit.verify.origin import ProvenanceFilter
-from runtime.audit.verify.side import CommittedRecordReader, OpenTransactionTimeout, RecordsExpired
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.offset_map import OffsetMap

@@ -29,7 +29,6 @@ from pyspark import SparkConf, SparkContext  # noqa: E402
 from pyspark.errors import PySparkException  # noqa: E402
 
 from runtime.audit.ledger import AuditFailure  # noqa: E402
-from runtime.audit.verify.book import SavedVerification, VerificationFile, remaining  # noqa: E402
 from runtime.audit.verify.plan import grouped, plan  # noqa: E402
 from runtime.audit.verify.request import (  # noqa: E402
     VerificationOutcome,
@@ -42,6 +41,7 @@ from runtime.audit.verify.request import (  # noqa: E402
 )
 from runtime.audit.verify.result import results  # noqa: E402
 from runtime.audit.verify.task import decode_verified, encode_pieces, verify_pieces  # noqa: E402
+from runtime.audit.verify.verification_file import SavedVerification, VerificationFile, remaining  # noqa: E402
 from runtime.contract.views.verify_view import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5

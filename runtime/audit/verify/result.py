@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from runtime.audit.verify.name import differences_of
+from runtime.audit.verify.differences import differences_of
 from runtime.audit.verify.plan import PlannedPartition
 from runtime.audit.verify.request import VerifiedPiece
 from runtime.contract.views.verify_view import Difference, UncomparableRange, VerifiedPartition

@@ -11,12 +11,16 @@ import uvloop
 
 from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
+from runtime.audit.verify.committed_reader import (
+    CommittedRecordReader,
+    OpenTransactionTimeout,
+    RecordsExpired,
+)
 from runtime.audit.verify.compare import ComparedRecord, RecordComparer
 from runtime.audit.verify.logs import open_spec
 from runtime.audit.verify.origin import ProvenanceFilter
 from runtime.audit.verify.replayed import Replay, ReplayedRecords, content_of
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece, VerifyRequest, decode_request
-from runtime.audit.verify.side import CommittedRecordReader, OpenTransactionTimeout, RecordsExpired
 from runtime.batch import BatchFailure
 from runtime.contract.records.offset_map import decode_runs
 from runtime.contract.records.producers import FlowProducer

@@ -42,7 +42,7 @@ Taken = Callable[[Iterable[str]], Collection[str]]
 
 
 class FinalGroupSync:
-    """A LastSync runs the last translation of a flow's groups.
+    """A FinalGroupSync runs the last translation of a flow's groups.
 
     `taken` returns those of the given topics that it covers.
     """

@@ -17,7 +17,7 @@ from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.tasks import BackgroundTasks
 from runtime.driver.topics.source_ends import publish_source_ends
 from runtime.driver.topics.trimming import trim_periodically
-from runtime.metrics.picture import GroupSnapshot
+from runtime.metrics.snapshot import GroupSnapshot
 
 # Groups of a paused flow are still synced over what was copied; groups of other flows are not.
 _SYNCED = ("active", "paused")

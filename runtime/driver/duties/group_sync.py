@@ -31,7 +31,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.scan import READ_FAILURES
-from runtime.metrics.picture import GroupSnapshot
+from runtime.metrics.snapshot import GroupSnapshot
 
 _FULL_PASS_S = 300.0
 _TIMES_PER_PASS = 500  # each is a fetch at the source

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from runtime.contract.groups.decisions import GroupPartition
 from runtime.contract.groups.translate import Position, TranslatedOffset
 from runtime.contract.records.checkpoint import CheckpointState as State
-from runtime.metrics.picture import GroupSnapshot
+from runtime.metrics.snapshot import GroupSnapshot
 
 DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
 
@@ -67,7 +67,7 @@ class GroupSyncCounts:
 
 
 class GroupSyncState:
-    """A Book holds the state of each committed offset and the counters of each group of one flow."""
+    """A GroupSyncState holds the state of each committed offset and the counters of each group."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow

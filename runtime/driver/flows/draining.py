@@ -23,7 +23,7 @@ from runtime.kafka.queries.partitions import offsets_of
 
 @dataclass(slots=True)
 class DrainingTopics:
-    """A Draining object names the topics of a flow that are promoted on their own and still copied.
+    """A DrainingTopics names the topics of a flow that are promoted on their own and still copied.
 
     The consumer groups of `topics` are still synced. `turn` is a lock: one task at a time commits the flow's
     groups.

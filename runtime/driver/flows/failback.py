@@ -59,7 +59,8 @@ Records = dict[LedgerKey, LedgerValue | None]
 
 @dataclass(frozen=True, slots=True)
 class OppositeFlowLedger:
-    """An Opposite holds what the ledger at the flow's source states about the flow in the other direction.
+    """An OppositeFlowLedger holds what the ledger at the flow's source states about the flow in the other
+    direction.
 
     The keys are the flow's own partitions. `topics` are the opposite's own topics: the names at the flow's
     destination.

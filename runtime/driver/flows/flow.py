@@ -39,7 +39,7 @@ _NO_FOLLOW_S = 3600.0
 
 
 class DriverFlow:
-    """A FlowWork runs one flow until cancelled.
+    """A DriverFlow runs one flow until cancelled.
 
     `generation` is set once this driver has taken the flow over; `partitions` are those that slots must copy.
     """

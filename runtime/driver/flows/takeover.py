@@ -28,7 +28,7 @@ _NO_GENERATION = Generation(0, "", "stopped", "", [], "", "", 0)
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """A Shared object holds what all flows of a job use.
+    """A FlowContext holds what all flows of a job use.
 
     `generations` maps flows to their generations in the job's last heartbeat. `holds` returns whether a slot
     may still write for a flow, or for some topics of it.

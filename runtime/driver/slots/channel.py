@@ -57,7 +57,7 @@ async def end_of(cluster: KafkaCluster, topic: str) -> int:
 
 
 class UnreadableRecordCounter:
-    """A Skipped object counts the records of a topic that can't be read, for the status and the log.
+    """A UnreadableRecordCounter counts the records of a topic that can't be read, for the status and the log.
 
     A record that can't be read stops nothing, because any writer of the topic could write one.
     """
@@ -89,7 +89,7 @@ class UnreadableRecordCounter:
 
 
 class TopicTail:
-    """A Tail reads the non-transactional records of a topic from an offset on, as the topic grows.
+    """A TopicTail reads the non-transactional records of a topic from an offset on, as the topic grows.
 
     All commands and reports are such records.
     """

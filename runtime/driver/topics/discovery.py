@@ -24,7 +24,7 @@ class MirrorTopic:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredTopics:
-    """A Found value is the result of a comparison.
+    """A DiscoveredTopics is the result of a comparison.
 
     `create` and `grow` must be done before `copy`. `notes` name the topics that are left out, with the
     reason.

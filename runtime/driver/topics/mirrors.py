@@ -42,7 +42,7 @@ class TopicLimits:
 
 
 class MirrorTopicManager:
-    """A Mirrors object changes the mirror topics of one flow and knows their settings.
+    """A MirrorTopicManager changes the mirror topics of one flow and knows their settings.
 
     `failed` maps mirrors to the reason why a change of them failed. `done` counts the mirrors created, grown
     and edited as `topics`, `partitions` and `configs`.

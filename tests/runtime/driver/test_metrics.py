@@ -11,7 +11,7 @@ from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, replicas
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
-from runtime.metrics.picture import ClusterSnapshot, JobSnapshot
+from runtime.metrics.snapshot import ClusterSnapshot, JobSnapshot
 from tests.runtime.metrics.given import flow, partition, picture, report, running
 
 SEEN = picture(flow(), slots=[running()], reports=[report(partition())])

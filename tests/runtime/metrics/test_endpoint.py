@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import JobCollector
 from runtime.metrics.endpoint import MetricsEndpoint
+from runtime.metrics.slot_metrics import SlotMetrics
 from tests.runtime.metrics.given import flow, partition, picture, report, running
 
 

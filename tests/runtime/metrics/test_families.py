@@ -7,9 +7,9 @@ import pytest
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import FAMILIES
-from runtime.metrics.picture import GroupSnapshot
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import GroupSnapshot
 from tests.runtime.metrics.given import (
     NOW_MS,
     NOW_S,

@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from runtime.contract.records.status import FlowStats
-from runtime.metrics.book import SlotMetrics
 from runtime.metrics.collector import JobCollector
-from runtime.metrics.picture import GroupSnapshot
+from runtime.metrics.slot_metrics import SlotMetrics
+from runtime.metrics.snapshot import GroupSnapshot
 from tests.prometheus import promtool
 from tests.runtime.metrics.expressions import ALERTS, alerts
 from tests.runtime.metrics.given import NOW_MS, flow, partition, picture, report, running

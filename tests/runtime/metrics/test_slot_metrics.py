@@ -4,7 +4,7 @@ from typing import Any
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import FlowStats, PartitionState
-from runtime.metrics.book import SlotMetrics
+from runtime.metrics.slot_metrics import SlotMetrics
 from tests.runtime.metrics.given import NOW_MS, partition, report
 
 KEY = PartitionKey("f", "t", 0)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
-from runtime.metrics.tally import CumulativeCounter
+from runtime.metrics.counter import CumulativeCounter
 
 _MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
 
@@ -52,7 +52,7 @@ class ReportedPartition:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """A Page is the content of a book at one moment.
+    """A MetricsSnapshot is the content of a book at one moment.
 
     `incidents` counts how often partitions of a flow entered a state that needs an operator.
     """
@@ -90,7 +90,10 @@ class _PartitionEntry:
 
 
 class SlotMetrics:
-    """A Book collects the slots' reports. The driver's event loop writes it, and any thread may read it."""
+    """A SlotMetrics collects the slots' reports.
+
+    The driver's event loop writes it, and any thread may read it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

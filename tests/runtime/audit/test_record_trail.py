@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.audit.read.record_origin import MirrorPartitionOrigin, RecordOrigins, RecordTrail
 from runtime.audit.read.records_fetch import FetchedRecord
-from runtime.audit.read.records_origin import MirrorPartitionOrigin, RecordOrigins, Trail
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.failback import PartitionBounds, failback_start
 from runtime.contract.records.ledger import PartitionKey, Progress, Segment
@@ -141,7 +141,7 @@ class Model:
 
     def read(self, cluster: Cluster, record: FetchedRecord) -> RecordView:
         """`repl read`, followed over both clusters."""
-        trail = Trail(record, _hop(cluster, record.offset), self._origins(cluster).origin_of(record))
+        trail = RecordTrail(record, _hop(cluster, record.offset), self._origins(cluster).origin_of(record))
         while trail.next_place is not None:
             hop = trail.next_place.hop
             at = self.dc1 if hop.cluster_id == "id-1" else self.dc2
@@ -292,7 +292,7 @@ def test_a_record_from_further_away_is_followed_over_the_cluster_between() -> No
         model.dc1.producers,
         NAMES,
     )
-    trail = Trail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).origin_of(copied))
+    trail = RecordTrail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).origin_of(copied))
     (there,) = model.dc1.records(0, 1)
     trail.add_place(there, at_dc1.origin_of(there))
     trail.add_place(None, None)  # dc0 holds it no more
@@ -304,7 +304,7 @@ def test_other_content_at_the_place_proves_nothing() -> None:
     model.write(model.dc1, 1)
     model.copy(model.there)
     (copied,) = model.dc2.records(0, 9)
-    trail = Trail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).origin_of(copied))
+    trail = RecordTrail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).origin_of(copied))
     other = FetchedRecord(0, 0, 0, None, b"other", (), CLIENT)
     trail.add_place(other, RecordOrigins("orders", {}, {}, NAMES).origin_of(other))
     assert [one.offset for one in trail.view().hops] == [0]
