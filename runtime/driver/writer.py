@@ -26,8 +26,8 @@ from runtime.kafka.protocol.transactions import (
 )
 from runtime.kafka.queries.partitions import coordinated
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
-from runtime.ledger.ledger_writer import BATCH_BYTES, LedgerWriter
 from runtime.ledger.records import InternalRecord, chunks
+from runtime.ledger.transaction_writer import BATCH_BYTES, LedgerWriter
 
 TIMEOUT_MS = 30_000
 _FENCED = frozenset(

@@ -31,8 +31,8 @@ from runtime.kafka.errors import TimedOut
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.ledger_writer import LedgerWriter, fence
 from runtime.ledger.start_positions import first_positions
+from runtime.ledger.transaction_writer import LedgerWriter, fence
 
 _WITHIN_S = 60.0
 NO_MIRRORS: Mapping[PartitionKey, str] = MappingProxyType({})

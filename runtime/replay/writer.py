@@ -12,8 +12,8 @@ from runtime.contract.spec.jobspec import TableRule
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.transactions import add_partitions, end_transaction
-from runtime.ledger.ledger_writer import LedgerWriter
 from runtime.ledger.producer_directory import register
+from runtime.ledger.transaction_writer import LedgerWriter
 from runtime.slot.failpoints import Passing, nowhere
 from runtime.slot.partition import now_ms
 

@@ -19,8 +19,8 @@ from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.log import log_driver_message
 from runtime.driver.slots.membership import Membership
 from runtime.driver.tasks import BackgroundTasks
-from runtime.ledger.ledger_writer import fence
 from runtime.ledger.scan import READ_FAILURES
+from runtime.ledger.transaction_writer import fence
 
 _RELEASE_TIMEOUT_S = 60.0
 _POLL_S = 0.05

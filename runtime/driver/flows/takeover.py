@@ -20,7 +20,7 @@ from runtime.driver.leadership import Leadership
 from runtime.driver.writer import DriverWriter
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.ledger_writer import fence
+from runtime.ledger.transaction_writer import fence
 
 LEDGER_LOST = "the ledger was lost"
 _NO_GENERATION = Generation(0, "", "stopped", "", [], "", "", 0)

@@ -20,8 +20,8 @@ from runtime.kafka.fetch.once import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import log_start, offsets_of
-from runtime.ledger.ledger_writer import BATCH_BYTES, send
 from runtime.ledger.records import InternalRecord, StoredRecord, build, chunks, plain, read
+from runtime.ledger.transaction_writer import BATCH_BYTES, send
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20

@@ -24,8 +24,8 @@ from runtime.driver.slots.membership import Membership
 from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.ledger.ledger_writer import fence
 from runtime.ledger.records import InternalRecord
+from runtime.ledger.transaction_writer import fence
 from runtime.slot.log import Field, log_fields
 
 _BACKOFF_S, _MAX_BACKOFF_S = 0.2, 30.0

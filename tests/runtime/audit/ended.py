@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from runtime.contract.records.ledger import GenerationKey
 from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.ledger_writer import LedgerWriter, fence
 from runtime.ledger.orphans import OrphanMarks, leave_orphans
+from runtime.ledger.transaction_writer import LedgerWriter, fence
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Driver, Side
 

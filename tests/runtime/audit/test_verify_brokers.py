@@ -19,7 +19,7 @@ from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, ProgressKey
 from runtime.contract.records.offset_map import Run
 from runtime.lab.lab import Lab
-from runtime.ledger.ledger_writer import LedgerWriter
+from runtime.ledger.transaction_writer import LedgerWriter
 from tests.commands import begin, repl
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Side

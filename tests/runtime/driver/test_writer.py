@@ -13,9 +13,9 @@ from runtime.driver.writer import DriverFenced, DriverWriter
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
-from runtime.ledger.ledger_writer import BATCH_BYTES
 from runtime.ledger.records import InternalRecord
 from runtime.ledger.scan import InternalTopicScan
+from runtime.ledger.transaction_writer import BATCH_BYTES
 from tests.records import create_topic
 
 pytestmark = pytest.mark.integration

@@ -17,8 +17,8 @@ from runtime.contract.records.provenance import origins
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.ledger.ledger_writer import LedgerWriter
 from runtime.ledger.maps import read_map, trim_map
+from runtime.ledger.transaction_writer import LedgerWriter
 from tests.records import PATIENCE_S, settled, wait_for
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import (

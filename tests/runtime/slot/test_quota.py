@@ -13,8 +13,8 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
-from runtime.ledger.ledger_writer import LedgerWriter, send
 from runtime.ledger.records import InternalRecord, build, plain
+from runtime.ledger.transaction_writer import LedgerWriter, send
 from tests.runtime.slot.test_transaction import partition
 from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
