@@ -187,7 +187,7 @@ class JobRunner:
         """
         while not self._stopping.is_set():
             try:
-                return await DriverWriter.begin(destination.cluster, self.spec.job)
+                return await DriverWriter.open(destination.cluster, self.spec.job)
             except WireError as error:
                 log_driver_message(f"waiting for the coordinator at {self.spec.destination}: {error}")
                 await pause(_PAUSE_S, self._stopping)

@@ -28,7 +28,7 @@ def clock_with_sleep() -> float:
 class HeartbeatWriter(Protocol):
     """A heartbeat needs this method of the driver's transactional writer."""
 
-    async def beat(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None: ...
+    async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None: ...
 
 
 class Leadership:
@@ -71,7 +71,7 @@ class Leadership:
         record = InternalRecord(job_status.encode_key(JobKey(status.job)), job_status.encode(status))
         async with self._beating:
             began = self._clock()
-            await self._writer.beat(at(naming.STATUS), [record])
+            await self._writer.commit_status(at(naming.STATUS), [record])
             self._beat_at = began
 
     async def run(self) -> None:

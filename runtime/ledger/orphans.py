@@ -32,7 +32,7 @@ from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.start_positions import first_positions
-from runtime.ledger.transaction_writer import LedgerWriter, fence
+from runtime.ledger.transaction_writer import TransactionWriter, fence
 
 _WITHIN_S = 60.0
 NO_MIRRORS: Mapping[PartitionKey, str] = MappingProxyType({})
@@ -77,7 +77,7 @@ async def leave_orphans(
     UnreadableRecord.
     """
     ledger = await Ledger.open(destination)
-    writer = await LedgerWriter.open(destination, orphans_transactional_id(flow))
+    writer = await TransactionWriter.open(destination, orphans_transactional_id(flow))
     mine = await _take_over(flow, ledger, writer, destination, within_s)
     own = {key: one for key, one in ledger.all_progress(flow).items() if not is_reserved(key.topic)}
     new = [AssignedPartition(*key, destination_topic=mirrors[key]) for key in mirrors if key not in own]
@@ -99,7 +99,7 @@ async def leave_orphans(
 
 
 async def _take_over(
-    flow: str, ledger: Ledger, writer: LedgerWriter, destination: KafkaCluster, within_s: float
+    flow: str, ledger: Ledger, writer: TransactionWriter, destination: KafkaCluster, within_s: float
 ) -> Generation:
     """Takes the flow over: no other process writes its progress any more, and `ledger` has all of it.
 

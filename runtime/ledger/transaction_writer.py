@@ -1,9 +1,11 @@
-"""Writes ledger records outside a slot, such as generations and first positions, and fences old slots."""
+"""Commits batches and ledger records in transactions outside a slot, and fences older writers (R1, R3)."""
+
+from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Protocol
 
 from runtime.batch import Batch, StampedBatch, next_sequence, stamp
 from runtime.contract.records.ledger import (
@@ -22,15 +24,22 @@ from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, ConnectionFailure, TimedOut, WireError
+from runtime.kafka.protocol.fields import Reader, Writer
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
-from runtime.kafka.protocol.transactions import ProducerIdentity
-from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
-from runtime.ledger.records import InternalRecord, build, chunks
+from runtime.kafka.protocol.request import Api, Buffer
+from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdResponse, ProducerIdentity
+from runtime.kafka.queries.partitions import coordinated
+from runtime.kafka.transactions import DEFAULT_S, add_partitions, end_transaction, init_producer_id
+from runtime.ledger.records import InternalRecord, batches_of
 
-BATCH_BYTES = 512 << 10
+NO_BATCHES: Mapping[TopicPartition, Sequence[Batch]] = MappingProxyType({})
 _PRODUCE_TIMEOUT_MS = 10_000
 _ANSWER_WITHIN_S = 15.0
+
+
+def _no_failpoint(_name: str) -> None:
+    """Does nothing, for every run that is not a test."""
 
 
 async def send(
@@ -60,57 +69,101 @@ async def send(
     return answer.base_offset
 
 
-class LedgerWriter:
-    """A ledger writer owns one transactional id and commits ledger records under it.
+class LedgerWriter(Protocol):
+    """A LedgerWriter commits ledger records in one transaction; None is a tombstone. Raises WireError."""
 
-    Opening it fences every older holder of the id.
+    async def commit(self, records: Mapping[LedgerKey, LedgerValue | None]) -> None: ...
+
+
+class TransactionWriter:
+    """A TransactionWriter owns one transactional id and commits one transaction at a time under it.
+
+    A transaction adds its partitions, sends its batches, and ends. Opening the writer fences every older
+    holder of the id. After a transaction that failed or was cancelled, the next one first aborts what is open
+    and raises the epoch of the identity (fencing 1). The coordinator refuses that to all but the newest
+    holder (KIP-360), so a writer that was replaced never becomes valid again.
     """
 
-    def __init__(self, cluster: KafkaCluster, transactional_id: str, identity: ProducerIdentity) -> None:
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        transaction_timeout_ms: int,
+        failpoint: Callable[[str], None],
+    ) -> None:
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._identity = identity
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._failpoint = failpoint
         self._sequences: dict[TopicPartition, int] = {}
-        self._writing = asyncio.Lock()
+        self._lock = asyncio.Lock()
+        self._unfinished = False
 
     @classmethod
     async def open(
-        cls, cluster: KafkaCluster, transactional_id: str, transaction_timeout_ms: int = 30_000
-    ) -> Self:
-        """Initialises the transactional id and returns its writer. Raises WireError."""
-        identity = await init_producer_id(cluster, transactional_id, transaction_timeout_ms)
-        return cls(cluster, transactional_id, identity)
+        cls,
+        cluster: KafkaCluster,
+        transactional_id: str,
+        transaction_timeout_ms: int = 30_000,
+        failpoint: Callable[[str], None] = _no_failpoint,
+    ) -> TransactionWriter:
+        """Initialises the transactional id and returns its writer. Raises WireError.
 
-    async def commit(self, records: Mapping[LedgerKey, LedgerValue | None]) -> None:
-        """Writes records in one transaction; None is a tombstone.
-
-        Raises WireError; the writer must then be opened again. Codes 47 and 90 mean that another driver
-        holds the id: a caller that gets them must not act any more (R10).
+        `failpoint` is called with the name of each step that a test may interrupt.
         """
-        async with self._writing:
-            by_partition = await self._placed(records)
-            await add_partitions(self._cluster, self._transactional_id, self._identity, list(by_partition))
-            await self._put(by_partition)
+        identity = await init_producer_id(cluster, transactional_id, transaction_timeout_ms)
+        return cls(cluster, transactional_id, identity, transaction_timeout_ms, failpoint)
+
+    @property
+    def producer_id(self) -> int:
+        """The producer id that writes the batches."""
+        return self._identity.producer_id
+
+    async def commit(
+        self,
+        records: Mapping[LedgerKey, LedgerValue | None],
+        batches: Mapping[TopicPartition, Sequence[Batch]] = NO_BATCHES,
+        *,
+        within: float = DEFAULT_S,
+    ) -> None:
+        """Commits batches and ledger records in one transaction: all of them, or none (R1).
+
+        A WireError leaves open whether the transaction was committed: only the ledger tells (fencing 5).
+        PRODUCER_FENCED and INVALID_PRODUCER_EPOCH mean that another process holds the id: a caller that gets
+        them must not act any more (R10).
+        """
+        async with self._lock:
+            await self._abort_unfinished()
+            ledger = await self._ledger_batches(records)
+            partitions = [at for at, some in batches.items() if some]
+            partitions += [at for at in ledger if at not in batches]
+            self._unfinished = True  # until the end is answered: the waiting task may be cancelled meanwhile
+            await add_partitions(self._cluster, self._transactional_id, self._identity, partitions, within)
+            await self._send(batches)
+            self._failpoint("before_ledger")
+            await self._send(ledger)
+            self._failpoint("after_ledger")
             await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
+            self._failpoint("after_end")
+            self._unfinished = False
 
-    async def _put(self, by_partition: Mapping[TopicPartition, Sequence[InternalRecord]]) -> None:
-        for at, group in by_partition.items():
-            for chunk in chunks(group, BATCH_BYTES):
-                await self._send(at, chunk)
+    async def _send(self, batches: Mapping[TopicPartition, Sequence[Batch]]) -> None:
+        """Sends the batches in order, each with the next sequence number of its partition."""
+        for at, some in batches.items():
+            for batch in some:
+                sequence = self._sequences.get(at, 0)
+                stamped = stamp(batch, self._identity.producer_id, self._identity.epoch, sequence)
+                self._sequences[at] = next_sequence(sequence, batch.records)
+                await send(self._cluster, at, stamped, self._transactional_id)
 
-    async def _send(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
-        await self._send_batch(at, build(records, int(time.time() * 1000)))
-
-    async def _send_batch(self, at: TopicPartition, batch: Batch) -> None:
-        sequence = self._sequences.get(at, 0)
-        stamped = stamp(batch, self._identity.producer_id, self._identity.epoch, sequence)
-        self._sequences[at] = next_sequence(sequence, batch.records)
-        await send(self._cluster, at, stamped, self._transactional_id)
-
-    async def _placed(
+    async def _ledger_batches(
         self, records: Mapping[LedgerKey, LedgerValue | None]
-    ) -> dict[TopicPartition, list[InternalRecord]]:
-        """Returns the encoded records by the partition that each belongs to."""
+    ) -> dict[TopicPartition, list[Batch]]:
+        """Returns the encoded records in batches, by the partition that each belongs to."""
+        if not records:
+            return {}
         topics = await self._cluster.topics([naming.LEDGER, naming.OFFSET_MAP])
         placed: dict[TopicPartition, list[InternalRecord]] = {}
         for key, value in records.items():
@@ -118,7 +171,69 @@ class LedgerWriter:
             at = TopicPartition(topic, partition_of(flow, len(topics[topic].partitions)))
             encoded = encode_value(value) if value is not None else None
             placed.setdefault(at, []).append(InternalRecord(encode_key(key), encoded))
-        return placed
+        return {at: batches_of(some) for at, some in placed.items()}
+
+    async def _abort_unfinished(self) -> None:
+        """Aborts the transaction that failed before, and begins its sequences anew on a new epoch."""
+        if not self._unfinished:
+            return
+        try:
+            await end_transaction(self._cluster, self._transactional_id, self._identity, commit=False)
+        except BrokerError as error:
+            if error.code is not ErrorCode.INVALID_TXN_STATE:  # there is no open transaction
+                raise
+        self._identity = await self._renewed_identity()
+        self._sequences.clear()
+        self._unfinished = False
+
+    async def _renewed_identity(self) -> ProducerIdentity:
+        """Returns the identity with the next epoch.
+
+        Raises WireError, and BrokerError when another process holds the id.
+        """
+        answer = await coordinated(
+            self._cluster,
+            CoordinatorKind.TRANSACTION,
+            self._transactional_id,
+            _RenewProducerIdRequest(self._transactional_id, self._transaction_timeout_ms, self._identity),
+            lambda response: response.error,
+            within=_ANSWER_WITHIN_S,
+            resend=True,
+            purpose=f"transaction {self._transactional_id}",
+        )
+        if answer.error:
+            raise BrokerError(answer.error, f"renewing {self._transactional_id}")
+        return answer.identity
+
+
+class _RenewProducerIdRequest:
+    """Requests InitProducerId with the holder's identity.
+
+    The coordinator refuses it to all but the newest holder (KIP-360).
+    """
+
+    API: ClassVar[Api] = Api.INIT_PRODUCER_ID
+    VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
+    FLEXIBLE: ClassVar[int] = 2
+
+    def __init__(self, transactional_id: str, timeout_ms: int, identity: ProducerIdentity) -> None:
+        self._transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._identity = identity
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = Writer()
+        writer.compact_string(self._transactional_id)
+        writer.int32(self._timeout_ms)
+        writer.int64(self._identity.producer_id)
+        writer.int16(self._identity.epoch)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> InitProducerIdResponse:
+        throttle_ms = reader.int32()
+        error = ErrorCode(reader.int16())
+        return InitProducerIdResponse(throttle_ms, error, ProducerIdentity(reader.int64(), reader.int16()))
 
 
 def _topic_and_flow(key: LedgerKey) -> tuple[str, str]:

@@ -20,8 +20,8 @@ from runtime.kafka.fetch.once import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries.partitions import log_start, offsets_of
-from runtime.ledger.records import InternalRecord, StoredRecord, build, chunks, plain, read
-from runtime.ledger.transaction_writer import BATCH_BYTES, send
+from runtime.ledger.records import InternalRecord, StoredRecord, batches_of, plain, read
+from runtime.ledger.transaction_writer import send
 
 _WAIT_MS = 500
 _FETCH_BYTES = 4 << 20
@@ -45,10 +45,8 @@ async def post(
 
     Raises WireError.
     """
-    for chunk in chunks(records, BATCH_BYTES):
-        await send(
-            cluster, at(topic, partition), plain(build(chunk, int(time.time() * 1000))), purpose=purpose
-        )
+    for batch in batches_of(records):
+        await send(cluster, at(topic, partition), plain(batch), purpose=purpose)
 
 
 async def end_of(cluster: KafkaCluster, topic: str) -> int:

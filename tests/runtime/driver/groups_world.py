@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from runtime.driver.duties.group_sync import GroupSync
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.leadership import Leadership
 from runtime.driver.writer import DriverWriter
+from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from tests.runtime.slot.world import Side
 
@@ -47,7 +48,7 @@ async def driving(
     flow: FlowSpec,
     others: Sequence[FlowSpec],
     job: str,
-    writing: type[DriverWriter] = DriverWriter,
+    writer_cluster: type[KafkaCluster] = KafkaCluster,
 ) -> AsyncIterator[tuple[JobSpec, FlowContext]]:
     """One life of a driver without slots; the next one of the same job fences it."""
     specs = {name: side.spec() for name, side in sides.items()}
@@ -59,10 +60,11 @@ async def driving(
         flows=[flow],
         routes=[_route(one) for one in (flow, *others)],
     )
-    clusters = DriverClusters(spec.job, specs, {})
+    clusters, open_writer = DriverClusters(spec.job, specs, {}), AsyncExitStack()
     try:
         destination = await clusters.cluster(flow.destination)
-        writer = await writing.begin(destination, spec.job)
+        at_writer = await open_writer.enter_async_context(await writer_cluster.open(destination.settings))
+        writer = await DriverWriter.open(at_writer, spec.job)
         leadership = Leadership(
             writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0)
         )
@@ -84,6 +86,7 @@ async def driving(
             ),
         )
     finally:
+        await open_writer.aclose()
         await clusters.close()
 
 

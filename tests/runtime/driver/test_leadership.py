@@ -18,7 +18,7 @@ class Writer:
         self.beats = 0
         self.answer: Exception | None = None
 
-    async def beat(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
+    async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
         if self.answer is not None:
             raise self.answer
         self.beats += 1
