@@ -11,7 +11,7 @@ from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
-from runtime.contract.records.failback import may_come_back
+from runtime.contract.records.failback import can_start_failback
 from runtime.contract.records.ledger import Generation
 
 NEXT = {
@@ -87,7 +87,7 @@ def _may_restart(flow: Flow, topology: Topology, states: Mapping[str, FlowState]
     if before in RUNNING:
         return flow.reverse_of is None
     mine, theirs = _generation(flow, observed), _generation(opposite, observed)
-    return mine is not None and theirs is not None and may_come_back(mine, theirs)
+    return mine is not None and theirs is not None and can_start_failback(mine, theirs)
 
 
 def _generation(flow: Flow, observed: Observed) -> Generation | None:

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.groups.decisions import GroupPartition, group_selector, own_groups
-from runtime.contract.groups.translate import PendingTranslation, at_last
+from runtime.contract.groups.translate import PendingTranslation, final_position
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
-from runtime.driver.duties.groups_book import GroupSyncState
-from runtime.driver.duties.groups_write import GroupOffsetWriter
+from runtime.driver.duties.group_offset_writer import GroupOffsetWriter
+from runtime.driver.duties.group_sync_state import GroupSyncState
 from runtime.driver.flows.takeover import FlowContext
 from runtime.groups.sides import GroupOffsetSides, PlacedOffset
 from runtime.groups.translator import SEALING
@@ -42,7 +42,7 @@ Taken = Callable[[Iterable[str]], Collection[str]]
 
 
 class FinalGroupSync:
-    """A LastSync runs the last translation of a flow's groups.
+    """A FinalGroupSync runs the last translation of a flow's groups.
 
     `taken` returns those of the given topics that it covers.
     """
@@ -138,9 +138,11 @@ class FinalGroupSync:
         self, offsets: Offsets, sides: GroupOffsetSides, placed: Mapping[GroupPartition, PlacedOffset]
     ) -> tuple[str, ...]:
         """Commits the translated offsets. It writes, so no timeout may cancel it."""
-        book, notes = GroupSyncState(self._flow.name), dict[str, str]()
-        await GroupOffsetWriter(self._flow, self._shared.pulse, sides, book, offsets, notes).bring(placed)
-        refused = sorted({item.group for item in placed if _state(book, item, offsets) is State.REFUSED})
+        state, notes = GroupSyncState(self._flow.name), dict[str, str]()
+        await GroupOffsetWriter(
+            self._flow, self._shared.leadership, sides, state, offsets, notes
+        ).commit_offsets(placed)
+        refused = sorted({item.group for item in placed if _state_of(state, item, offsets) is State.REFUSED})
         if refused:
             some = ", ".join(refused[:3]) + (" and more" if len(refused) > 3 else "")
             notes[some] = "left alone, a member is connected at the destination"
@@ -156,9 +158,9 @@ def _at_end(sides: GroupOffsetSides, item: GroupPartition, place: PlacedOffset) 
     if progress is None:
         return place
     shared = sides.merged(item.topic)
-    position = at_last(place.position, progress.destination_end, shared=shared, floor=place.floor)
+    position = final_position(place.position, progress.destination_end, shared=shared, floor=place.floor)
     return replace(place, position=position)
 
 
-def _state(book: GroupSyncState, item: GroupPartition, offsets: Offsets) -> State | None:
-    return book.seen(item, offsets[item].offset, 0.0).state
+def _state_of(state: GroupSyncState, item: GroupPartition, offsets: Offsets) -> State | None:
+    return state.entry(item, offsets[item].offset, 0.0).state

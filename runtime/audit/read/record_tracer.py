@@ -13,13 +13,13 @@ from runtime.audit.ledger import (
     AuditFailure,
     ClusterAccess,
     OpenLedger,
+    as_audit_failure,
     ledger_of,
     open_cluster,
     producers_at,
-    telling,
 )
+from runtime.audit.read.record_origin import MirrorPartitionOrigin, Previous, RecordOrigins, RecordTrail
 from runtime.audit.read.records_fetch import FetchedRecord, fetch_places
-from runtime.audit.read.records_origin import MirrorPartitionOrigin, Previous, RecordOrigins, Trail
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.records.producers import FlowProducer
@@ -39,7 +39,7 @@ _GONE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCluster:
     """Describes a cluster of the topology: how to reach it, and the flows into it with their sources'
     names.
     """
@@ -48,12 +48,12 @@ class Known:
     flows: Mapping[str, str] = field(default_factory=dict)
 
 
-class Ledgers:
+class ClusterLedger:
     """Reads from one open cluster's ledger the facts about records there. `names`: of cluster ids, as far as
     known.
     """
 
-    def __init__(self, cluster: KafkaCluster, known: Known, names: Mapping[str, str]) -> None:
+    def __init__(self, cluster: KafkaCluster, known: KnownCluster, names: Mapping[str, str]) -> None:
         self.cluster = cluster
         self.name = known.reach.name
         self._by_flow: dict[str, str] = {}
@@ -103,35 +103,37 @@ class Ledgers:
                 )
 
 
-class Trace:
+class RecordTracer:
     """Follows records of one cluster back over the others, as far as they answer; `notes` report the
     failures.
     """
 
-    def __init__(self, first: Ledgers, others: Mapping[str, Known], within_s: float) -> None:
+    def __init__(self, first: ClusterLedger, others: Mapping[str, KnownCluster], within_s: float) -> None:
         self.notes: list[str] = []
         self._first = first
         self._others = others
         self._within_s = min(within_s, OTHERS_WITHIN_S)
-        self._ledgers: dict[str, Ledgers | None] = {}  # by cluster id; None: it does not answer
+        self._ledgers: dict[str, ClusterLedger | None] = {}  # by cluster id; None: it does not answer
         self._stack = AsyncExitStack()
 
-    async def seen(self, topic: str, found: Sequence[FetchedRecord]) -> list[RecordView]:
+    async def views(self, topic: str, found: Sequence[FetchedRecord]) -> list[RecordView]:
         origins = await self._origins(self._first, topic, found)
         at = self._first.cluster.cluster_id
-        trails = [Trail(one, self._hop(at, topic, one), origins.told(one)) for one in found]
+        trails = [RecordTrail(one, self._hop(at, topic, one), origins.origin_of(one)) for one in found]
         async with self._stack:
             for _ in range(_FURTHEST):
                 if not await self._further(trails):
                     break
-        if restored := sum(trail.went_round for trail in trails):
+        if restored := sum(trail.restored for trail in trails):
             self.notes.append(
                 f"{restored} of these records were brought back to a cluster that had lost them: "
                 "where they were before that is not known any more"
             )
-        return [trail.seen() for trail in trails]
+        return [trail.view() for trail in trails]
 
-    async def _origins(self, ledgers: Ledgers, topic: str, found: Sequence[FetchedRecord]) -> RecordOrigins:
+    async def _origins(
+        self, ledgers: ClusterLedger, topic: str, found: Sequence[FetchedRecord]
+    ) -> RecordOrigins:
         try:
             await ledgers.open()
             return await ledgers.read(topic, found)
@@ -142,33 +144,37 @@ class Trace:
             )
             return RecordOrigins(topic, {}, None, ledgers.names)
 
-    async def _further(self, trails: Sequence[Trail]) -> bool:
+    async def _further(self, trails: Sequence[RecordTrail]) -> bool:
         """Goes one place further back for the records whose origin is still open."""
-        places: dict[tuple[str, str, int, bytes | None], list[Trail]] = {}
+        places: dict[tuple[str, str, int, bytes | None], list[RecordTrail]] = {}
         for trail in trails:
-            if trail.look_at is not None and self._worth_it(trail, trail.look_at):
-                hop, topic_id = trail.look_at
+            if trail.next_place is not None and self._worth_it(trail, trail.next_place):
+                hop, topic_id = trail.next_place
                 places.setdefault((hop.cluster_id, hop.topic, hop.partition or 0, topic_id), []).append(trail)
         for (cluster_id, topic, partition, topic_id), waiting in places.items():
-            ledgers = await self._at(cluster_id, waiting[0].look_at)
+            ledgers = await self._at(cluster_id, waiting[0].next_place)
             if ledgers is None:
                 for trail in waiting:
-                    trail.looked(None, None)
+                    trail.add_place(None, None)
                 continue
             await self._look(ledgers, TopicPartition(topic, partition), topic_id, waiting)
         return bool(places)
 
-    def _worth_it(self, trail: Trail, previous: Previous) -> bool:
+    def _worth_it(self, trail: RecordTrail, previous: Previous) -> bool:
         """Returns whether the place must be read: without flows into a cluster, only headers can name further
         places.
         """
         known = self._others.get(previous.hop.cluster or "")
-        return known is not None and (bool(known.flows) or trail.believes)
+        return known is not None and (bool(known.flows) or trail.relies_on_headers)
 
     async def _look(
-        self, ledgers: Ledgers, at: TopicPartition, topic_id: bytes | None, trails: Sequence[Trail]
+        self,
+        ledgers: ClusterLedger,
+        at: TopicPartition,
+        topic_id: bytes | None,
+        trails: Sequence[RecordTrail],
     ) -> None:
-        wanted = [trail.look_at.hop.offset or 0 for trail in trails if trail.look_at is not None]
+        wanted = [trail.next_place.hop.offset or 0 for trail in trails if trail.next_place is not None]
         there: dict[int, FetchedRecord] = {}
         origins = None
         try:
@@ -181,9 +187,11 @@ class Trace:
             self._note(ledgers.name, str(error))
         for trail, offset in zip(trails, wanted, strict=True):
             record = there.get(offset)
-            trail.looked(record, origins.told(record) if origins is not None and record is not None else None)
+            trail.add_place(
+                record, origins.origin_of(record) if origins is not None and record is not None else None
+            )
 
-    async def _at(self, cluster_id: str, previous: Previous | None) -> Ledgers | None:
+    async def _at(self, cluster_id: str, previous: Previous | None) -> ClusterLedger | None:
         name = previous.hop.cluster if previous is not None else None
         if cluster_id == self._first.cluster.cluster_id:
             return self._first if self._first.readable else None
@@ -192,14 +200,14 @@ class Trace:
             self._ledgers[cluster_id] = await self._opened(known, cluster_id) if known is not None else None
         return self._ledgers[cluster_id]
 
-    async def _opened(self, known: Known, cluster_id: str) -> Ledgers | None:
+    async def _opened(self, known: KnownCluster, cluster_id: str) -> ClusterLedger | None:
         name = known.reach.name
         try:
             cluster = await self._stack.enter_async_context(open_cluster(known.reach, self._within_s))
             if cluster.cluster_id != cluster_id:
                 raise AuditFailure(name, f"cluster {cluster.cluster_id} answers, not {cluster_id}", "")
-            ledgers = Ledgers(cluster, known, self._first.names)
-            with telling(name):
+            ledgers = ClusterLedger(cluster, known, self._first.names)
+            with as_audit_failure(name):
                 await ledgers.open()
         except (AuditFailure, UnreadableRecord) as error:
             self._note(name, error.why if isinstance(error, AuditFailure) else str(error))

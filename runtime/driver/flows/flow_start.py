@@ -39,7 +39,7 @@ def selection(spec: FlowSpec) -> str:
     return hashlib.sha256(taken).hexdigest()
 
 
-def old_to_it(
+def initial_topics(
     spec: FlowSpec, generation: Generation | None, taken: Collection[str], known: Collection[str]
 ) -> frozenset[str]:
     """Returns the topics without progress that `start` applies to, by the ledger's state when the flow is
@@ -49,7 +49,7 @@ def old_to_it(
     return frozenset(generation.awaited if generation is not None and begun else taken).difference(known)
 
 
-def starts(
+def group_by_start(
     spec: FlowSpec,
     initial: Collection[str],
     new: Iterable[AssignedPartition],
@@ -90,7 +90,7 @@ async def commit_begun(
     mine = shared.ledger.generation(spec.name)
     if not first and mine is not None and mine.begun == selection(spec):
         return
-    await shared.pulse.still()
+    await shared.leadership.ensure()
     await shared.ledger.decided(spec.name)
     mine = shared.ledger.generation(spec.name)
     if mine is None or mine.number != number:

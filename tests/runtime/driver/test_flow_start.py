@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.contract.spec.jobspec import FlowSpec, Latest, SelectionSpec, TableRule
-from runtime.driver.flows.beginning import old_to_it, selection, starts
+from runtime.driver.flows.flow_start import group_by_start, initial_topics, selection
 
 FLOW = FlowSpec(
     name="main", source="dc1", destination="dc2", topics=SelectionSpec(include=["a.*"]), start=Latest()
@@ -19,17 +19,17 @@ def assigned(topic: str, partition: int = 0) -> AssignedPartition:
 
 
 def test_all_that_is_there_when_nothing_has_begun() -> None:
-    assert old_to_it(FLOW, NEVER, {"a1", "a2"}, {"a1"}) == {"a2"}
-    assert old_to_it(FLOW, None, {"a1", "a2"}, set()) == {"a1", "a2"}
+    assert initial_topics(FLOW, NEVER, {"a1", "a2"}, {"a1"}) == {"a2"}
+    assert initial_topics(FLOW, None, {"a1", "a2"}, set()) == {"a1", "a2"}
 
 
 def test_once_it_has_begun_only_what_is_awaited_still() -> None:
-    assert old_to_it(FLOW, BEGUN, {"a1", "a2", "a3", "a4"}, {"a1", "a3"}) == {"a2"}
+    assert initial_topics(FLOW, BEGUN, {"a1", "a2", "a3", "a4"}, {"a1", "a3"}) == {"a2"}
 
 
 def test_another_selection_begins_anew() -> None:
     wider = replace(FLOW, topics=SelectionSpec(include=["a.*", "b"]))
-    assert old_to_it(wider, BEGUN, {"a1", "a4", "b"}, {"a1"}) == {"a4", "b"}
+    assert initial_topics(wider, BEGUN, {"a1", "a4", "b"}, {"a1"}) == {"a4", "b"}
 
 
 def test_only_what_decides_about_topics_makes_another_selection() -> None:
@@ -41,7 +41,7 @@ def test_only_what_decides_about_topics_makes_another_selection() -> None:
 
 def test_a_partition_that_was_added_starts_at_0_though_its_topic_began_at_the_start() -> None:
     new = [assigned("a1", 1), assigned("a2"), assigned("a4")]
-    found = starts(FLOW, {"a1", "a2"}, new, [PartitionKey("main", "a1", 0)])
+    found = group_by_start(FLOW, {"a1", "a2"}, new, [PartitionKey("main", "a1", 0)])
     assert [(start, [one.topic for one in some]) for start, some in found] == [
         (Latest(), []),
         (Latest(), ["a2"]),

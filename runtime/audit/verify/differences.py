@@ -11,7 +11,7 @@ _KEY_CHARACTERS = 40
 _CONTENT_BYTES = 32
 
 
-def named(edits: Sequence[RecordDifference]) -> list[Difference]:
+def differences_of(edits: Sequence[RecordDifference]) -> list[Difference]:
     """Returns the differences by kind.
 
     A missing record that is found elsewhere was swapped; an extra record that has a twin was doubled.

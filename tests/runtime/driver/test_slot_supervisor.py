@@ -14,8 +14,8 @@ from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import in_thread, reason
 from runtime.driver.slots.channel import at
-from runtime.driver.slots.keeper import SlotKeeper
 from runtime.driver.slots.membership import Membership
+from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
@@ -62,8 +62,8 @@ class Spark:
         return asyncio.get_running_loop().create_future()
 
 
-class Pulse:
-    async def still(self) -> None: ...
+class FreshLeadership:
+    async def ensure(self) -> None: ...
 
 
 def raises(error: BaseException) -> Callable[[], SlotResult]:
@@ -88,7 +88,7 @@ def test_however_a_task_ends_the_slot_is_submitted_again(
 ) -> None:
     async def work() -> None:
         spark = Spark(first)
-        around = SimpleNamespace(
+        context = SimpleNamespace(
             job="job",
             driver="driver",
             destination="dc2",
@@ -97,16 +97,18 @@ def test_however_a_task_ends_the_slot_is_submitted_again(
             cluster=Destination(),
             application=spark,
             membership=Membership(range(1)),
-            pulse=Pulse(),
+            leadership=FreshLeadership(),
             changed=lambda: None,
         )
-        around.membership.want({"flow": FLOW}, {}, {one.key: one for one in assigned("flow", "orders")})
-        assert around.membership.next(0) is not None
-        keeper = SlotKeeper(0, around)  # type: ignore[arg-type]
-        running = asyncio.create_task(keeper.run())
+        context.membership.set_wanted(
+            {"flow": FLOW}, {}, {one.key: one for one in assigned("flow", "orders")}
+        )
+        assert context.membership.publish(0) is not None
+        supervisor = SlotSupervisor(0, context)  # type: ignore[arg-type]
+        running = asyncio.create_task(supervisor.run())
         await asyncio.wait_for(spark.again.wait(), 20)
         await asyncio.sleep(0)
-        view = keeper.view()
+        view = supervisor.view()
         assert (view.state, view.attempts, view.why) == ("submitted", 2, why)
         assert spark.groups == ["slot 0 attempt 1", "slot 0 attempt 2"]
         running.cancel()

@@ -17,10 +17,10 @@ from runtime.contract.spec.assignment import AssignedFlow
 from runtime.contract.spec.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.jvm import JvmSilent
-from runtime.driver.log import say
+from runtime.driver.log import log_driver_message
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
-from runtime.driver.slots.keeper import DriverContext, SlotKeeper
 from runtime.driver.slots.rates import PartitionRates
+from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
 from runtime.driver.tasks import BackgroundTasks
 from runtime.kafka.errors import WireError
 
@@ -37,14 +37,14 @@ class SlotManager:
     def __init__(
         self,
         slots: int,
-        around: DriverContext,
+        context: DriverContext,
         flows: Callable[[], Iterable[DriverFlow]],
         tasks: BackgroundTasks,
         on_report: Callable[[SlotReport], None],
     ) -> None:
-        self.keepers = [SlotKeeper(slot, around) for slot in range(slots)]
+        self.supervisors = [SlotSupervisor(slot, context) for slot in range(slots)]
         self.reports: dict[int, SlotReport] = {}
-        self._around = around
+        self._context = context
         self._flows = flows
         self._tasks = tasks
         self._on_report = on_report
@@ -59,8 +59,8 @@ class SlotManager:
         """Starts the slots and the tasks that assign partitions, read reports, inspect slots and level
         loads.
         """
-        for keeper in self.keepers:
-            self._tasks.spawn(keeper.run(), f"slot {keeper.slot}")
+        for supervisor in self.supervisors:
+            self._tasks.spawn(supervisor.run(), f"slot {supervisor.slot}")
         self._tasks.spawn(self._read_reports(status_offset), "listen")
         self._tasks.spawn(self._assign(), "spread")
         self._tasks.spawn(self._inspect(), "look")
@@ -72,19 +72,19 @@ class SlotManager:
 
     def views(self) -> list[SlotView]:
         """Returns the status of each slot."""
-        return [keeper.view() for keeper in self.keepers]
+        return [supervisor.view() for supervisor in self.supervisors]
 
-    def stopped(self) -> list[PartitionKey]:
+    def stopped_by_loss(self) -> list[PartitionKey]:
         """Returns the partitions that stopped because of data loss."""
-        return over_loss(self.reports.values())
+        return partitions_in_loss(self.reports.values())
 
     async def stop(self) -> None:
         """Stops all slots."""
-        await asyncio.gather(*(keeper.stop() for keeper in self.keepers))
+        await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))
 
     async def _assign(self) -> None:
         """Sends every slot its new assignment after each change; a WireError is retried."""
-        membership = self._around.membership
+        membership = self._context.membership
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -92,16 +92,16 @@ class SlotManager:
             flows = {flow.name: AssignedFlow(for_slots(flow.spec), flow.generation or 0) for flow in active}
             rates = {flow.name: flow.spec.rate_limit for flow in active}
             partitions = {key: one for flow in active for key, one in flow.partitions.items()}
-            membership.want(flows, rates, partitions)
+            membership.set_wanted(flows, rates, partitions)
             try:
-                for keeper in self.keepers:
-                    await keeper.tell()
+                for supervisor in self.supervisors:
+                    await supervisor.send_assignment()
             except WireError:
                 await asyncio.sleep(_PAUSE_S)
                 self._changed.set()
 
     async def _read_reports(self, offset: int) -> None:
-        tail = TopicTail(self._around.cluster, naming.STATUS, offset, self.skipped)
+        tail = TopicTail(self._context.cluster, naming.STATUS, offset, self.skipped)
         while True:
             try:
                 found = await tail.read()
@@ -110,7 +110,7 @@ class SlotManager:
                 continue
             for record in found:
                 key = job_status.decode_key(record.key)
-                if isinstance(key, SlotKey) and key.job == self._around.job and record.value is not None:
+                if isinstance(key, SlotKey) and key.job == self._context.job and record.value is not None:
                     self._read_report(key.slot, record.value, record.offset)
 
     def _read_report(self, slot: int, value: bytes, offset: int) -> None:
@@ -120,12 +120,12 @@ class SlotManager:
         except UnreadableStatus as error:
             self.skipped.add(offset, str(error))
             return
-        if report.driver != self._around.driver or not 0 <= slot < len(self.keepers):
+        if report.driver != self._context.driver or not 0 <= slot < len(self.supervisors):
             return
         self.reports[slot] = report
-        self.keepers[slot].heard(report)
+        self.supervisors[slot].acknowledge(report)
         self._on_report(report)
-        self._rates.take(report.status.at_ms, report.status.partitions)
+        self._rates.update(report.status.at_ms, report.status.partitions)
         healthy = [
             PartitionKey(one.flow, one.topic, one.partition)
             for one in report.status.partitions
@@ -133,7 +133,7 @@ class SlotManager:
         ]
         for flow in self._flows():
             if flow.accepted:
-                flow.goes_on(healthy)
+                flow.clear_accepted_loss(healthy)
 
     async def _inspect(self) -> None:
         """Inspects slots every second: those without a core, and those that do not release partitions."""
@@ -143,15 +143,15 @@ class SlotManager:
                 await self._inspect_once()
             except JvmSilent as error:
                 if not self.jvm_trouble:
-                    say(str(error))
+                    log_driver_message(str(error))
                 self.jvm_trouble = str(error)
             else:
                 self.jvm_trouble = ""
 
     async def _inspect_once(self) -> None:
-        for keeper in self.keepers:
-            if keeper.state in ("submitted", "unscheduled"):
-                keeper.doubt(await self._around.application.scheduled(keeper.group))
+        for supervisor in self.supervisors:
+            if supervisor.state in ("submitted", "unscheduled"):
+                supervisor.update_scheduling(await self._context.application.scheduled(supervisor.group))
         await self._use_running_slots()
         await self._restart_slow_releases()
 
@@ -160,40 +160,40 @@ class SlotManager:
         are free.
         """
         now = time.monotonic()
-        running = sum(keeper.state == "running" for keeper in self.keepers)
-        for keeper in self.keepers:
-            if keeper.state == "unscheduled":
-                since = self._without_core_since.setdefault(keeper.slot, now)
+        running = sum(supervisor.state == "running" for supervisor in self.supervisors)
+        for supervisor in self.supervisors:
+            if supervisor.state == "unscheduled":
+                since = self._without_core_since.setdefault(supervisor.slot, now)
                 if now - since > _CORE_TIMEOUT_S and running:
-                    await self._around.application.cancel(keeper.group)
-            elif keeper.state == "running" or await self._around.application.cores() > running:
-                self._without_core_since.pop(keeper.slot, None)
+                    await self._context.application.cancel(supervisor.group)
+            elif supervisor.state == "running" or await self._context.application.cores() > running:
+                self._without_core_since.pop(supervisor.slot, None)
         without = {slot for slot, since in self._without_core_since.items() if now - since > _CORE_TIMEOUT_S}
-        usable = [keeper.slot for keeper in self.keepers if keeper.slot not in without]
-        if self._around.membership.use(usable):
+        usable = [supervisor.slot for supervisor in self.supervisors if supervisor.slot not in without]
+        if self._context.membership.set_usable(usable):
             self.changed()
 
     async def _restart_slow_releases(self) -> None:
         """Restarts slots that do not release a partition in time."""
         now = time.monotonic()
-        for keeper in self.keepers:
-            if keeper.state == "running" and self._around.membership.releasing(keeper.slot):
-                if now - self._releasing_since.setdefault(keeper.slot, now) > _RELEASE_TIMEOUT_S:
-                    await keeper.restart("did not let go of partitions in time")
-                    self._releasing_since.pop(keeper.slot)
+        for supervisor in self.supervisors:
+            if supervisor.state == "running" and self._context.membership.releasing(supervisor.slot):
+                if now - self._releasing_since.setdefault(supervisor.slot, now) > _RELEASE_TIMEOUT_S:
+                    await supervisor.restart("did not let go of partitions in time")
+                    self._releasing_since.pop(supervisor.slot)
             else:
-                self._releasing_since.pop(keeper.slot, None)
+                self._releasing_since.pop(supervisor.slot, None)
 
     async def _level_loads(self) -> None:
         """Levels the loads of slots by the measured rates every 30 s."""
         while True:
             await asyncio.sleep(_LEVEL_S)
-            self._around.membership.measured(self._rates.by_partition)
-            self._around.membership.level()
+            self._context.membership.update_weights(self._rates.by_partition)
+            self._context.membership.rebalance()
             self.changed()
 
 
-def over_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
+def partitions_in_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
     """Returns the partitions that continue once an operator accepts the data loss; in other states
     accepting has no effect.
     """

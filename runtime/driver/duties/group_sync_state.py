@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from runtime.contract.groups.decisions import GroupPartition
 from runtime.contract.groups.translate import Position, TranslatedOffset
 from runtime.contract.records.checkpoint import CheckpointState as State
-from runtime.metrics.picture import GroupSnapshot
+from runtime.metrics.snapshot import GroupSnapshot
 
 DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
 
@@ -63,20 +63,20 @@ class GroupSyncCounts:
     clamped: int = 0
     written: int = 0
     checkpoint_latency_s: float | None = None
-    look_s: float = 0.0
+    pass_s: float = 0.0
 
 
 class GroupSyncState:
-    """A Book holds the state of each committed offset and the counters of each group of one flow."""
+    """A GroupSyncState holds the state of each committed offset and the counters of each group."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
         self._entries: dict[GroupPartition, GroupOffsetEntry] = {}
         self._groups: dict[str, _Group] = {}
         self._latency_s: float | None = None
-        self.look_s = 0.0
+        self.pass_s = 0.0
 
-    def seen(self, item: GroupPartition, source: int, now_s: float) -> GroupOffsetEntry:
+    def entry(self, item: GroupPartition, source: int, now_s: float) -> GroupOffsetEntry:
         """Returns the entry of a committed offset, which is reset when the group committed another offset."""
         entry = self._entries.get(item)
         if entry is None:
@@ -85,14 +85,14 @@ class GroupSyncState:
             entry.source, entry.seen_at, entry.position, entry.state = source, now_s, None, None
         return entry
 
-    def keep(self, items: Collection[GroupPartition]) -> None:
+    def retain_only(self, items: Collection[GroupPartition]) -> None:
         """Removes entries and groups that are gone from the source."""
         for gone in self._entries.keys() - set(items):
             del self._entries[gone]
         for group in self._groups.keys() - {item.group for item in items}:
             del self._groups[group]
 
-    def look_again(self) -> None:
+    def recheck_all(self) -> None:
         """Marks every offset for translation, because the destination may have changed without the source."""
         for entry in self._entries.values():
             entry.position = None
@@ -105,7 +105,7 @@ class GroupSyncState:
         group.clamped += clamped
         group.latency_s = now_s - entry.seen_at
 
-    def looked(self, wall_s: float, look_s: float, written: Iterable[GroupPartition]) -> None:
+    def record_pass(self, wall_s: float, look_s: float, written: Iterable[GroupPartition]) -> None:
         """Updates the counts at the end of a pass. `wall_s` is in seconds since 1970."""
         for group in self._groups.values():
             group.counts = {}
@@ -119,9 +119,9 @@ class GroupSyncState:
             group.refused += State.REFUSED in group.counts
         latencies = [self._groups[item.group].latency_s or 0.0 for item in written]
         self._latency_s = max(latencies, default=self._latency_s)
-        self.look_s = look_s
+        self.pass_s = look_s
 
-    def pictures(self) -> list[GroupSnapshot]:
+    def snapshots(self) -> list[GroupSnapshot]:
         """Returns the metrics of each group."""
         return [
             GroupSnapshot(
@@ -137,7 +137,7 @@ class GroupSyncState:
             for name, group in self._groups.items()
         ]
 
-    def numbers(self) -> GroupSyncCounts:
+    def counts(self) -> GroupSyncCounts:
         """Returns the totals over all groups."""
         states = [entry.state for entry in self._entries.values()]
         clamped = [entry for entry in self._entries.values() if _clamped(entry)]
@@ -153,7 +153,7 @@ class GroupSyncState:
             clamped=len(clamped),
             written=sum(group.translated for group in self._groups.values()),
             checkpoint_latency_s=self._latency_s,
-            look_s=self.look_s,
+            pass_s=self.pass_s,
         )
 
 

@@ -57,7 +57,7 @@ class VerificationFile:
         if self._file is not None and read:
             self._write(msgspec.json.encode(read), os.O_APPEND)
 
-    def kept(self) -> SavedVerification | None:
+    def load(self) -> SavedVerification | None:
         """Returns the stored progress, or None where there is nothing to resume."""
         if self._file is None or not self._file.exists():
             return None
@@ -81,7 +81,7 @@ class VerificationFile:
             file.write(line + b"\n")
 
 
-def left(
+def remaining(
     groups: Sequence[Sequence[VerificationPiece]], pieces: Iterable[VerifiedPiece]
 ) -> list[list[VerificationPiece]]:
     """Returns the pieces of each group that are still to be compared."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class CumulativeCounter:
-    """A Tally adds up counters over all starts; what an ended start had counted is kept."""
+    """A CumulativeCounter adds up counters over all starts; what an ended start had counted is kept."""
 
     life: Hashable = None
     ended: list[float] = field(default_factory=list)

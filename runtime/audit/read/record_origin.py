@@ -44,7 +44,7 @@ class Previous(NamedTuple):
     topic_id: bytes | None
 
 
-class Told(NamedTuple):
+class RecordOrigin(NamedTuple):
     """Holds the facts that a cluster has about one of its records.
 
     `flow` wrote it there, from `previous`; both are None for a client's record. `headers` are the places that
@@ -69,20 +69,20 @@ class RecordOrigins:
     producers: Mapping[int, FlowProducer] | None
     names: Mapping[str, str]
 
-    def told(self, record: FetchedRecord) -> Told:
+    def origin_of(self, record: FetchedRecord) -> RecordOrigin:
         headers = [
             self._hop(one.cluster, one.topic, one.partition, one.offset, one.copied_at)
             for one in origins(record.headers)
         ]
         if self.producers is None:
-            return Told(None, Previous(headers[-1], None) if headers else None, headers)
+            return RecordOrigin(None, Previous(headers[-1], None) if headers else None, headers)
         producer = self.producers.get(record.producer_id)
         if producer is None:
-            return Told(None, None, headers)
+            return RecordOrigin(None, None, headers)
         previous = self._mapped(record, producer.flow) or self._named(record, producer)
         if headers and (previous is None or _same(headers[-1], previous.hop)):
             previous = Previous(headers[-1], previous.topic_id if previous is not None else None)
-        return Told(producer.flow, previous, headers)
+        return RecordOrigin(producer.flow, previous, headers)
 
     def _mapped(self, record: FetchedRecord, flow: str) -> Previous | None:
         """Returns an exact place only: records between runs were written by other producers."""
@@ -113,28 +113,28 @@ class RecordOrigins:
         )
 
 
-class Trail:
+class RecordTrail:
     """Follows one record backwards: `look_at` is the place to read next, `looked` receives what is there."""
 
-    def __init__(self, record: FetchedRecord, at: ProvenanceHopView, told: Told) -> None:
+    def __init__(self, record: FetchedRecord, at: ProvenanceHopView, told: RecordOrigin) -> None:
         self.record = record
         self._told = told
         self._hops: list[ProvenanceHopView] = []  # proven, the newest first
         self._believed: list[ProvenanceHopView] = []  # by headers alone, the oldest first
         self._passed = {_place(at)}
-        self.went_round = False
-        self.look_at: Previous | None = None
+        self.restored = False
+        self.next_place: Previous | None = None
         self._follow(told)
 
-    def looked(self, record: FetchedRecord | None, told: Told | None) -> None:
+    def add_place(self, record: FetchedRecord | None, told: RecordOrigin | None) -> None:
         """Receives the record at the place. None, or a record with other content, ends the search."""
-        self.look_at = None
+        self.next_place = None
         if record is None or told is None or _content(record) != _content(self.record):
             return
         self._believed = []
         self._follow(told)
 
-    def _follow(self, told: Told) -> None:
+    def _follow(self, told: RecordOrigin) -> None:
         if told.previous is None:
             return
         hop, _ = told.previous
@@ -143,20 +143,20 @@ class Trail:
             self._believed = told.headers
         elif _place(hop) in self._passed:
             # A flow copied back records that its destination had lost: the two places name each other.
-            self.went_round = True
+            self.restored = True
         else:
             self._passed.add(_place(hop))
             self._hops.append(hop)
             last = bool(told.headers) and told.headers[-1] == hop
             self._believed = told.headers[:-1] if last else told.headers
-            self.look_at = told.previous
+            self.next_place = told.previous
 
     @property
-    def believes(self) -> bool:
+    def relies_on_headers(self) -> bool:
         """Returns whether headers name places that nothing else proves."""
         return bool(self._believed)
 
-    def seen(self) -> RecordView:
+    def view(self) -> RecordView:
         record, told = self.record, self._told
         hops = [*self._believed, *reversed(self._hops)]
         by_headers = bool(hops) and bool(told.headers)

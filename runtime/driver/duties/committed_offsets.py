@@ -14,7 +14,10 @@ Selects = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffsetsSnapshot:
-    """A Snapshot holds the committed offsets of one read. `failed` names what could not be read, and why."""
+    """A CommittedOffsetsSnapshot holds the committed offsets of one read.
+
+    `failed` names what could not be read, and why.
+    """
 
     cluster: KafkaCluster
     read_at: float
@@ -23,7 +26,9 @@ class CommittedOffsetsSnapshot:
 
 
 class CommittedOffsetsReader:
-    """A Reader reads the groups of all flows at one source. Concurrent callers share one read.
+    """A CommittedOffsetsReader reads the groups of all flows at one source.
+
+    Concurrent callers share one read.
 
     Each read covers the groups of every flow that has called before and not left.
     """

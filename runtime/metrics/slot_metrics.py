@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import LATENCY_BOUNDS_MS, FlowStats, PartitionState, PartitionStatus
-from runtime.metrics.tally import CumulativeCounter
+from runtime.metrics.counter import CumulativeCounter
 
 _MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
 
@@ -52,7 +52,7 @@ class ReportedPartition:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """A Page is the content of a book at one moment.
+    """A MetricsSnapshot is the content of a book at one moment.
 
     `incidents` counts how often partitions of a flow entered a state that needs an operator.
     """
@@ -90,7 +90,10 @@ class _PartitionEntry:
 
 
 class SlotMetrics:
-    """A Book collects the slots' reports. The driver's event loop writes it, and any thread may read it."""
+    """A SlotMetrics collects the slots' reports.
+
+    The driver's event loop writes it, and any thread may read it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -99,7 +102,7 @@ class SlotMetrics:
         self._held: dict[int, set[PartitionKey]] = {}
         self._incidents: dict[tuple[str, PartitionState], int] = {}
 
-    def take(self, report: SlotReport) -> None:
+    def record_report(self, report: SlotReport) -> None:
         """Adds one report of a slot."""
         with self._lock:
             self._take_flows(report)
@@ -111,14 +114,14 @@ class SlotMetrics:
                     partition.counts.close()
             self._held[slot] = held
 
-    def keep(self, wanted: Collection[PartitionKey]) -> None:
+    def retain_only(self, wanted: Collection[PartitionKey]) -> None:
         """Removes the partitions that are not copied any more."""
         with self._lock:
             if len(self._partitions) > len(wanted):
                 for key in self._partitions.keys() - set(wanted):
                     del self._partitions[key]
 
-    def page(self) -> MetricsSnapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """Returns the content at this moment."""
         with self._lock:
             return MetricsSnapshot(

@@ -24,8 +24,8 @@ from runtime.driver.slots.membership import Membership
 from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.ledger.ledger_writer import fence
 from runtime.ledger.records import InternalRecord
+from runtime.ledger.transaction_writer import fence
 from runtime.slot.log import Field, log_fields
 
 _BACKOFF_S, _MAX_BACKOFF_S = 0.2, 30.0
@@ -49,21 +49,21 @@ class DriverContext:
     cluster: KafkaCluster
     application: SparkSlotRunner
     membership: Membership
-    pulse: Leadership
+    leadership: Leadership
     changed: Callable[[], None]
 
 
-class SlotKeeper:
-    """A SlotKeeper submits one slot until `stop` and owns its state. Its methods raise DriverFenced."""
+class SlotSupervisor:
+    """A SlotSupervisor submits one slot until `stop` and owns its state. Its methods raise DriverFenced."""
 
-    def __init__(self, slot: int, around: DriverContext) -> None:
+    def __init__(self, slot: int, context: DriverContext) -> None:
         self.slot = slot
         self.attempt = 0
         self.state: SlotState = "idle"
         self.since = time.time()
         self.why = ""
         self._last_end = ""
-        self._around = around
+        self._context = context
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
         self._ended: asyncio.Future[SlotResult] | None = None
@@ -71,7 +71,7 @@ class SlotKeeper:
 
     def view(self) -> SlotView:
         """Returns the slot's part of the job status."""
-        partitions = self._around.membership.partitions_of(self.slot)
+        partitions = self._context.membership.partitions_of(self.slot)
         since = int(self.since * 1000)
         return SlotView(self.slot, self.state, since, self.attempt, partitions, self.why)
 
@@ -79,32 +79,32 @@ class SlotKeeper:
         """Signals that there may be a partition to copy or an assignment to send."""
         self._wake.set()
 
-    def heard(self, report: SlotReport) -> None:
+    def acknowledge(self, report: SlotReport) -> None:
         """Processes a report: the slot is running, and the assignment version in it is in force."""
         if report.attempt != self.attempt or self._ended is None:
             return
         if self.state in ("submitted", "unscheduled"):
             self._set_state("running", self._last_end)
-        if self._around.membership.confirmed(self.slot, report.status.assignment):
-            self._around.changed()
+        if self._context.membership.acknowledge(self.slot, report.status.assignment):
+            self._context.changed()
 
-    async def tell(self) -> None:
+    async def send_assignment(self) -> None:
         """Sends the newest assignment to the slot if it changed.
 
         Raises WireError; the caller then retries.
         """
-        membership = self._around.membership
-        if membership.next(self.slot) is not None:
+        membership = self._context.membership
+        if membership.publish(self.slot) is not None:
             self._unsent = True
             self._wake.set()
         if self._unsent and self._ended is not None:
-            await self._around.pulse.still()
+            await self._context.leadership.ensure()
             published = membership.published(self.slot)
-            await self._send(control.Assign(self._around.driver, _encode_raw(published)))
+            await self._send(control.Assign(self._context.driver, _encode_raw(published)))
             self._log("slot_assigned", version=published.version, partitions=len(published.partitions))
         self._unsent = False
 
-    def doubt(self, scheduled: bool) -> None:
+    def update_scheduling(self, scheduled: bool) -> None:
         """Updates the state of a submitted slot that has sent no report yet; it is called periodically."""
         if self.state == "submitted" and not scheduled:
             self._set_state("unscheduled", "no free core")
@@ -115,7 +115,7 @@ class SlotKeeper:
         """Cancels the slot's Spark job, which ends its process, whatever its state. Raises JvmSilent."""
         self._log("slot_cancelled", error=why)
         self.why = why
-        await self._around.application.cancel(self.group)
+        await self._context.application.cancel(self.group)
 
     async def stop(self) -> None:
         """Ends the slot's transactions and then the slot; one that does not end in time is cancelled."""
@@ -125,7 +125,7 @@ class SlotKeeper:
         if ended is None:
             return
         try:
-            await self._send(control.StopSlot(self._around.driver))
+            await self._send(control.StopSlot(self._context.driver))
         except WireError as error:
             self.why = str(error)
         await asyncio.wait([ended], timeout=_STOP_TIMEOUT_S)
@@ -143,7 +143,7 @@ class SlotKeeper:
         while not self._stopping.is_set():
             await self._fence_unreleased()
             # The first attempt starts before any partition is known, because starting a worker takes seconds.
-            if self.attempt and not self._around.membership.partitions_of(self.slot):
+            if self.attempt and not self._context.membership.partitions_of(self.slot):
                 self._set_state("idle")
                 self._wake.clear()
                 await pause(_HEALTHY_S, self._wake)
@@ -167,22 +167,22 @@ class SlotKeeper:
         Returns None when the slot must release a partition first: only while it is not running can its ids be
         fenced safely.
         """
-        around = self._around
+        context = self._context
         while True:
             try:
-                await around.pulse.still()
-                offset = await end_of(around.cluster, naming.CONTROL)
+                await context.leadership.ensure()
+                offset = await end_of(context.cluster, naming.CONTROL)
                 break
             except WireError as error:
                 self.why = str(error)
                 await asyncio.sleep(_PAUSE_S)
-        if self._stopping.is_set() or around.membership.releasing(self.slot):
+        if self._stopping.is_set() or context.membership.releasing(self.slot):
             return None
         # Do not await from here to the submission: the slot reads every command from `offset` on.
         self.attempt += 1
-        first = around.membership.published(self.slot)
-        ticket = SlotStartRequest(around.driver, self.attempt, self._spec(), first, offset)
-        self._ended = around.application.submit(self.group, ticket)
+        first = context.membership.published(self.slot)
+        ticket = SlotStartRequest(context.driver, self.attempt, self._spec(), first, offset)
+        self._ended = context.application.submit(self.group, ticket)
         self._log("slot_submitted", version=first.version, partitions=len(first.partitions))
         self._set_state("submitted", self.why)
         try:
@@ -194,43 +194,43 @@ class SlotKeeper:
         """Fences the ids of the ended slot for the flows that it never released, and then frees their
         partitions (R3).
         """
-        around = self._around
-        flows = around.membership.releasing(self.slot)
+        context = self._context
+        flows = context.membership.releasing(self.slot)
         ids = [
             one
             for flow in sorted(flows)
-            for one in transactional_ids(around.job, self.slot, flow, around.settings)
+            for one in transactional_ids(context.job, self.slot, flow, context.settings)
         ]
         while ids:
             try:
-                await around.pulse.still()
-                ids = await fence(around.cluster, ids)
+                await context.leadership.ensure()
+                ids = await fence(context.cluster, ids)
             except WireError as error:
                 self.why = str(error)
                 await asyncio.sleep(_PAUSE_S)
         if flows:
             self._log("slot_fenced", flows=", ".join(sorted(flows)))
-            around.membership.fenced(self.slot, flows)
-            around.changed()
+            context.membership.release_fenced(self.slot, flows)
+            context.changed()
 
-    async def _send(self, word: control.Word) -> None:
-        record = InternalRecord(control.slot_key(self._around.job, self.slot), control.encode(word))
-        await post(self._around.cluster, naming.CONTROL, [record])
+    async def _send(self, message: control.SlotMessage) -> None:
+        record = InternalRecord(control.slot_key(self._context.job, self.slot), control.encode(message))
+        await post(self._context.cluster, naming.CONTROL, [record])
 
     def _spec(self) -> SlotSpec:
         """Returns the spec of the slot, with the clusters that the job was started with."""
-        around = self._around
+        context = self._context
         return SlotSpec(
-            job=around.job,
+            job=context.job,
             slot=self.slot,
-            destination=around.destination,
-            cluster=around.reached[around.destination],
-            copy=around.settings,
-            sources={name: one for name, one in around.reached.items() if name != around.destination},
+            destination=context.destination,
+            cluster=context.reached[context.destination],
+            copy=context.settings,
+            sources={name: one for name, one in context.reached.items() if name != context.destination},
         )
 
     def _log(self, event: str, **fields: Field) -> None:
-        own: dict[str, Field] = {"job": self._around.job, "slot": self.slot, "attempt": self.attempt}
+        own: dict[str, Field] = {"job": self._context.job, "slot": self.slot, "attempt": self.attempt}
         log_fields(event, own | fields, key=self.group)
 
     @property

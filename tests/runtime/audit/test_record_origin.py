@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from runtime.audit.read.record_origin import MirrorPartitionOrigin, RecordOrigins, RecordTrail
 from runtime.audit.read.records_fetch import FetchedRecord
-from runtime.audit.read.records_origin import MirrorPartitionOrigin, RecordOrigins, Trail
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import HEADER, Origin, encode
@@ -71,7 +71,7 @@ ROWS = [
 def test_where_it_came_from(
     found: FetchedRecord, provenance: str, flow: str | None, hops: list[ProvenanceHopView]
 ):
-    seen = Trail(found, AT, ORIGINS.told(found)).seen()
+    seen = RecordTrail(found, AT, ORIGINS.origin_of(found)).view()
     assert (seen.provenance, seen.flow, seen.hops) == (provenance, flow, hops)
     assert [one.offset for one in seen.claimed] == ([4] if flow is None and found.headers else [])
 
@@ -79,6 +79,6 @@ def test_where_it_came_from(
 def test_without_the_ledger_headers_are_all_there_is():
     blind = replace(ORIGINS, producers=None)
     stamped = record(111, 7, BORN, STAMPED)
-    seen = Trail(stamped, AT, blind.told(stamped)).seen()
+    seen = RecordTrail(stamped, AT, blind.origin_of(stamped)).view()
     assert (seen.provenance, [one.offset for one in seen.hops]) == ("headers", [4, 21])
-    assert Trail(record(107), AT, blind.told(record(107))).seen().provenance == "native"
+    assert RecordTrail(record(107), AT, blind.origin_of(record(107))).view().provenance == "native"

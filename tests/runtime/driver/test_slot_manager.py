@@ -4,7 +4,7 @@ from runtime.contract.records.job_status import SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.records.status import PartitionStatus, SlotStatus
-from runtime.driver.slots.fleet import over_loss
+from runtime.driver.slots.manager import partitions_in_loss
 
 
 def report(slot: int, *states: State) -> SlotReport:
@@ -18,6 +18,8 @@ def report(slot: int, *states: State) -> SlotReport:
 def test_only_what_is_lost_can_be_accepted():
     others = [one for one in State if one not in (State.DATA_LOSS, State.RECREATED, State.DIVERGED)]
 
-    found = over_loss([report(0, State.DATA_LOSS, *others), report(1, State.DIVERGED, State.RECREATED)])
+    found = partitions_in_loss(
+        [report(0, State.DATA_LOSS, *others), report(1, State.DIVERGED, State.RECREATED)]
+    )
 
     assert found == [PartitionKey("f", "t", number) for number in (0, 100, 101)]

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.audit.read.record_origin import MirrorPartitionOrigin, RecordOrigins, RecordTrail
 from runtime.audit.read.records_fetch import FetchedRecord
-from runtime.audit.read.records_origin import MirrorPartitionOrigin, RecordOrigins, Trail
 from runtime.contract.records.advance import Advance, advance, first_progress
-from runtime.contract.records.failback import PartitionBounds, begin
+from runtime.contract.records.failback import PartitionBounds, failback_start
 from runtime.contract.records.ledger import PartitionKey, Progress, Segment
 from runtime.contract.records.offset_map import OffsetMap, Run
 from runtime.contract.records.orphans import ORPHANED, orphan
@@ -136,18 +136,18 @@ class Model:
             flow.destination.topic_id,
             len(flow.destination.log),
         )
-        begun = begin(flow.progress, ended.progress, ended.map, here, generation=1, now_ms=0)
+        begun = failback_start(flow.progress, ended.progress, ended.map, here, generation=1, now_ms=0)
         flow.progress, flow.segments = begun.progress, list(begun.segments)
 
     def read(self, cluster: Cluster, record: FetchedRecord) -> RecordView:
         """`repl read`, followed over both clusters."""
-        trail = Trail(record, _hop(cluster, record.offset), self._origins(cluster).told(record))
-        while trail.look_at is not None:
-            hop = trail.look_at.hop
+        trail = RecordTrail(record, _hop(cluster, record.offset), self._origins(cluster).origin_of(record))
+        while trail.next_place is not None:
+            hop = trail.next_place.hop
             at = self.dc1 if hop.cluster_id == "id-1" else self.dc2
             there = at.log[hop.offset or 0]
-            trail.looked(there, self._origins(at).told(there) if there is not None else None)
-        return trail.seen()
+            trail.add_place(there, self._origins(at).origin_of(there) if there is not None else None)
+        return trail.view()
 
     def _orphan(self, flow: Flow) -> int:
         assert flow.progress is not None
@@ -292,11 +292,11 @@ def test_a_record_from_further_away_is_followed_over_the_cluster_between() -> No
         model.dc1.producers,
         NAMES,
     )
-    trail = Trail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).told(copied))
+    trail = RecordTrail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).origin_of(copied))
     (there,) = model.dc1.records(0, 1)
-    trail.looked(there, at_dc1.told(there))
-    trail.looked(None, None)  # dc0 holds it no more
-    assert [(one.cluster_id, one.offset) for one in trail.seen().hops] == [("id-0", 70), ("id-1", 0)]
+    trail.add_place(there, at_dc1.origin_of(there))
+    trail.add_place(None, None)  # dc0 holds it no more
+    assert [(one.cluster_id, one.offset) for one in trail.view().hops] == [("id-0", 70), ("id-1", 0)]
 
 
 def test_other_content_at_the_place_proves_nothing() -> None:
@@ -304,7 +304,7 @@ def test_other_content_at_the_place_proves_nothing() -> None:
     model.write(model.dc1, 1)
     model.copy(model.there)
     (copied,) = model.dc2.records(0, 9)
-    trail = Trail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).told(copied))
+    trail = RecordTrail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).origin_of(copied))
     other = FetchedRecord(0, 0, 0, None, b"other", (), CLIENT)
-    trail.looked(other, RecordOrigins("orders", {}, {}, NAMES).told(other))
-    assert [one.offset for one in trail.seen().hops] == [0]
+    trail.add_place(other, RecordOrigins("orders", {}, {}, NAMES).origin_of(other))
+    assert [one.offset for one in trail.view().hops] == [0]

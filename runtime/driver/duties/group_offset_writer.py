@@ -27,7 +27,7 @@ from runtime.contract.records.checkpoint import Checkpoint, CheckpointKey
 from runtime.contract.records.checkpoint import CheckpointState as State
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.driver.duties.groups_book import GroupOffsetEntry, GroupSyncState
+from runtime.driver.duties.group_sync_state import GroupOffsetEntry, GroupSyncState
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.groups.sides import GroupOffsetSides, PlacedOffset
@@ -65,8 +65,8 @@ class PendingOffsetCommit:
     item: GroupPartition
     place: PlacedOffset
     write: CommitDecision
-    said: Checkpoint
-    last: Checkpoint | None
+    checkpoint: Checkpoint
+    last_checkpoint: Checkpoint | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +88,27 @@ class GroupOffsetWriter:
     def __init__(
         self,
         flow: FlowSpec,
-        pulse: Leadership,
+        leadership: Leadership,
         sides: GroupOffsetSides,
-        book: GroupSyncState,
+        state: GroupSyncState,
         offsets: Mapping[GroupPartition, CommittedOffset],
         notes: dict[str, str],
     ) -> None:
         self._flow = flow
-        self._pulse = pulse
+        self._leadership = leadership
         self._sides = sides
-        self._book = book
+        self._state = state
         self._offsets = offsets
         self._notes = notes
 
-    async def bring(self, placed: Mapping[GroupPartition, PlacedOffset]) -> list[GroupPartition]:
+    async def commit_offsets(self, placed: Mapping[GroupPartition, PlacedOffset]) -> list[GroupPartition]:
         """Writes offsets and checkpoints, and returns the items that were written.
 
         Raises WireError, DriverFenced.
         """
         if not placed:
             return []
-        standing = await self._standing(placed)
+        standing = await self._destination_groups(placed)
         wanted: list[PendingOffsetCommit] = []
         kept: dict[GroupPartition, Checkpoint] = {}
         for item, place in placed.items():
@@ -120,7 +120,7 @@ class GroupOffsetWriter:
         await self._post_unwritten(kept)
         return await self._write(wanted) if wanted else []
 
-    async def _standing(self, placed: Mapping[GroupPartition, PlacedOffset]) -> DestinationGroups:
+    async def _destination_groups(self, placed: Mapping[GroupPartition, PlacedOffset]) -> DestinationGroups:
         """Reads the state of those groups at the destination that have a translated offset.
 
         Raises WireError.
@@ -181,13 +181,13 @@ class GroupOffsetWriter:
 
         A refused offset gets a further checkpoint.
         """
-        await self._pulse.still()
-        await self._post({one.item: one.said for one in wanted})
+        await self._leadership.ensure()
+        await self._post({one.item: one.checkpoint for one in wanted})
         by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         for one in wanted:
             offset = CommittedOffset(one.write.offset, metadata=self._offsets[one.item].metadata)
             by_group.setdefault(one.item.group, {})[one.place.at] = offset
-        await self._pulse.still()
+        await self._leadership.ensure()
         outcomes = await commit_many(self._sides.destination, by_group)
         refused: dict[GroupPartition, Checkpoint] = {}
         done = []
@@ -199,7 +199,9 @@ class GroupOffsetWriter:
             elif code is not None:
                 why = ACTIVE if code in _ACTIVE_CODES else code.name
                 source = self._offsets[one.item].offset
-                refused[one.item] = _unwritten(one.last, one.place, source, _refusal(one.write, why))
+                refused[one.item] = _unwritten(
+                    one.last_checkpoint, one.place, source, _refusal(one.write, why)
+                )
         await self._post_and_note(refused)
         return done
 
@@ -222,8 +224,8 @@ class GroupOffsetWriter:
     def _note_written(self, one: PendingOffsetCommit) -> None:
         entry = self._entry(one.item)
         entry.state = entry.posted_state = State.TRANSLATED
-        entry.posted_ms = one.said.at_ms
-        self._book.wrote(one.item, entry, clamped=one.write.clamped, now_s=_now_s())
+        entry.posted_ms = one.checkpoint.at_ms
+        self._state.wrote(one.item, entry, clamped=one.write.clamped, now_s=_now_s())
 
     async def _post_unwritten(self, kept: Mapping[GroupPartition, Checkpoint]) -> None:
         """Writes checkpoints of offsets that are not committed: at once after a change of state, else at
@@ -243,7 +245,7 @@ class GroupOffsetWriter:
         """Writes checkpoints and keeps their state. Raises WireError, DriverFenced."""
         if not due:
             return
-        await self._pulse.still()
+        await self._leadership.ensure()
         await self._post(due)
         for item, one in due.items():
             entry = self._entry(item)
@@ -260,7 +262,7 @@ class GroupOffsetWriter:
         await post(self._sides.destination, naming.CHECKPOINTS, records, purpose=NOTE)
 
     def _entry(self, item: GroupPartition) -> GroupOffsetEntry:
-        return self._book.seen(item, self._offsets[item].offset, _now_s())
+        return self._state.entry(item, self._offsets[item].offset, _now_s())
 
 
 def _refusal(write: CommitDecision, why: str) -> NoCommitDecision:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from runtime.audit.ledger import AuditFailure, telling, unanswered
+from runtime.audit.ledger import AuditFailure, as_audit_failure, unanswered
+from runtime.audit.status.connection import ReconnectingCluster
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, StatusRequest, StatusSnapshot, TopicFacts
 from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
 from runtime.audit.status.ledger import StatusLedgerReader
 from runtime.audit.status.missing import MOST, first_missing
-from runtime.audit.status.site import ReconnectingCluster
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.views.status_view import StatusView
@@ -41,12 +41,12 @@ async def read_status(asked: StatusRequest, over_s: float = 1.0, within_s: float
     A job that seems dead is inspected once more before the status reports it as dead.
     """
     async with StatusReader(asked, within_s) as looker:
-        first = await looker.look()
+        first = await looker.read()
         await asyncio.sleep(over_s)
-        second = await looker.look() if over_s else first
+        second = await looker.read() if over_s else first
         if any(doubtful(ledger, second.at_ms) for ledger in second.ledgers.values()):
             await asyncio.sleep(AGAIN_S)
-            second = await looker.look()
+            second = await looker.read()
         return join(asked, second, first)
 
 
@@ -106,7 +106,7 @@ class StatusReader:
         for site in self._sites.values():
             await site.close()
 
-    async def look(self) -> StatusSnapshot:
+    async def read(self) -> StatusSnapshot:
         found = {name: _Found(site) for name, site in self._sites.items()}
         await asyncio.gather(*(self._listed(one) for one in found.values()))
         self._want_sources(found)
@@ -137,7 +137,7 @@ class StatusReader:
             return
         name = one.site.reach.name
         try:
-            with telling(name):
+            with as_audit_failure(name):
                 await in_time(_done(work(one, one.cluster)), self._within(one), f"asking {name}")
         except AuditFailure as failure:
             one.why = failure.why

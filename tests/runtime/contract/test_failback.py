@@ -9,15 +9,15 @@ from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.failback import (
     FailbackStart,
     PartitionBounds,
-    begin,
+    after_failback,
+    can_complete_failback,
+    can_start_failback,
+    failback_start,
+    foreign_offset_ranges,
     handed_over,
-    may_come_back,
-    may_turn,
     opposite_of,
     single_before,
-    strangers,
-    taken_up,
-    turned,
+    with_life_of,
 )
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress, Segment
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, UnmappedOffset
@@ -49,7 +49,7 @@ def drawn(progress: Progress, segments: list[Segment] = []) -> OffsetMap:  # noq
 def way_back(progress: Progress, end: int, **more: bytes) -> FailbackStart:
     """`end` is where dc1's log ends."""
     here = PartitionBounds(HERE, 0, "orders", more.get("dc1", THERE), end)
-    return begin(None, progress, drawn(progress), here, generation=1, now_ms=0)
+    return failback_start(None, progress, drawn(progress), here, generation=1, now_ms=0)
 
 
 def test_it_starts_behind_what_the_opposite_wrote_last() -> None:
@@ -99,7 +99,7 @@ def test_an_old_primary_whose_topic_was_made_anew_gets_everything() -> None:
 def test_nothing_goes_back_to_an_old_primary_that_has_it_still() -> None:
     begun = way_back(forward(Run(0, 0, 90), position=90), end=107)
     gone, here = forward(Run(0, 0, 9), position=9), PartitionBounds(b"new".ljust(16), 0, "orders", THERE, 9)
-    anew = begin(None, gone, drawn(gone), here, generation=1, now_ms=0)
+    anew = failback_start(None, gone, drawn(gone), here, generation=1, now_ms=0)
 
     assert begun.progress.restored <= begun.progress.position
     assert anew.progress.restored == 0  # what the other side wrote to its new topic is its own
@@ -109,12 +109,12 @@ def test_there_and_back_and_there_again() -> None:
     there = forward(Run(0, 0, 10), position=10)
     marked = orphan(KEY, there, 13, "failback", generation=1, now_ms=0)
     left = next(one for one in marked.values() if isinstance(one, Progress))
-    back = begin(
+    back = failback_start(
         None, left, drawn(left), PartitionBounds(HERE, 0, "orders", THERE, 13), generation=1, now_ms=0
     )
     came, _ = advance(back.progress, Advance(30, 0, (Run(11, 13, 5), Run(20, 19, 7))), 1, 0)
     here = PartitionBounds(THERE, 0, "dc1.orders", HERE, 31)
-    again = begin(left, came, drawn(came, back.segments), here, generation=2, now_ms=0)
+    again = failback_start(left, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
     assert again.progress.position == 26
     offsets = drawn(again.progress, again.segments)
@@ -124,7 +124,7 @@ def test_there_and_back_and_there_again() -> None:
     )  # an orphan: what dc2 wrote first comes next
     assert offsets.translate(20) == MappedOffset(21, exact=True)
     assert offsets.translate(26) == EndOfOffsetMap(31)
-    assert strangers(left, again, here) == []
+    assert foreign_offset_ranges(left, again, here) == []
 
 
 def test_what_others_wrote_to_the_old_primary_meanwhile_is_told() -> None:
@@ -132,9 +132,9 @@ def test_what_others_wrote_to_the_old_primary_meanwhile_is_told() -> None:
     back = way_back(there, end=10)
     came, _ = advance(back.progress, Advance(30, 0, (Run(10, 12, 5), Run(16, 18, 7))), 1, 0)
     here = PartitionBounds(THERE, 0, "dc1.orders", HERE, 31)
-    again = begin(there, came, drawn(came, back.segments), here, generation=2, now_ms=0)
+    again = failback_start(there, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
-    assert strangers(there, again, here) == [(10, 12)]
+    assert foreign_offset_ranges(there, again, here) == [(10, 12)]
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def test_one_offset_before_the_first_that_came_home_is_to_be_looked_at(home: Run
     back = way_back(there, end=10)
     came, _ = advance(back.progress, Advance(30, 0, (home,)), 1, 0)
     here = PartitionBounds(THERE, 0, "dc1.orders", HERE, 31)
-    again = begin(there, came, drawn(came, back.segments), here, generation=2, now_ms=0)
+    again = failback_start(there, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
     assert single_before(there, again, here) == single
-    assert strangers(there, again, here) == ([(10, 12)] if home.destination == 12 else [])
+    assert foreign_offset_ranges(there, again, here) == ([(10, 12)] if home.destination == 12 else [])
 
 
 @pytest.mark.parametrize("before", [None, forward(Run(0, 0, 10), position=10)])
@@ -163,9 +163,9 @@ def test_what_others_wrote_to_a_topic_made_anew_is_told_from_its_beginning(befor
     back = way_back(forward(Run(0, 0, 10), position=10), end=4, dc1=new)
     came, _ = advance(back.progress, Advance(12, 0, (Run(0, 4, 10), Run(10, 16, 2))), 1, 0)
     here = PartitionBounds(new, 0, "dc1.orders", HERE, 12)
-    again = begin(before, came, drawn(came, back.segments), here, generation=2, now_ms=0)
+    again = failback_start(before, came, drawn(came, back.segments), here, generation=2, now_ms=0)
 
-    assert (again.progress.position, strangers(before, again, here)) == (18, [(0, 4), (14, 16)])
+    assert (again.progress.position, foreign_offset_ranges(before, again, here)) == (18, [(0, 4), (14, 16)])
 
 
 @settings(deadline=None, max_examples=50)
@@ -181,7 +181,7 @@ def test_both_ways_it_is_one_map(gaps: list[tuple[int, int, int]]) -> None:
     end = progress.position
     here_now = PartitionBounds(HERE, 0, "orders", THERE, end)
 
-    begun = begin(None, progress, offsets, here_now, generation=1, now_ms=0)
+    begun = failback_start(None, progress, offsets, here_now, generation=1, now_ms=0)
 
     home = drawn(begun.progress, begun.segments)
     for run in runs:
@@ -209,55 +209,55 @@ def generation(state: str = "active", **more: object) -> Generation:
 
 
 def ended(one: Generation) -> Generation:
-    return replace(taken_up(one, replace(one, state="failed_over")), note="")
+    return replace(with_life_of(one, replace(one, state="failed_over")), note="")
 
 
 def test_each_comes_back_only_by_the_newest_end_of_the_other() -> None:
     active = generation()
-    there = ended(turned(taken_up(None, active), None))
-    back = taken_up(None, active)
+    there = ended(after_failback(with_life_of(None, active), None))
+    back = with_life_of(None, active)
     assert back.turning
-    assert may_turn(back, there)
-    back = ended(turned(back, there))
-    assert may_come_back(there, back)
-    there = taken_up(there, active)
-    assert may_turn(there, back)
-    there = turned(there, back)
+    assert can_complete_failback(back, there)
+    back = ended(after_failback(back, there))
+    assert can_start_failback(there, back)
+    there = with_life_of(there, active)
+    assert can_complete_failback(there, back)
+    there = after_failback(there, back)
     assert (there.life, there.after, there.turning) == (1, 0, False)
 
     there = ended(there)  # the second failover: the way back of the first one counts no more
-    assert not may_come_back(there, back)
-    assert not may_turn(taken_up(there, active), back)
-    assert may_come_back(back, there)
+    assert not can_start_failback(there, back)
+    assert not can_complete_failback(with_life_of(there, active), back)
+    assert can_start_failback(back, there)
 
 
 def test_an_end_is_handed_over_once_its_opposite_began_there() -> None:
-    there = ended(turned(taken_up(None, generation()), None))
-    back = taken_up(None, generation())
+    there = ended(after_failback(with_life_of(None, generation()), None))
+    back = with_life_of(None, generation())
     assert not handed_over(there, back)  # what there is left is not marked yet
-    back = turned(back, there)
+    back = after_failback(back, there)
     assert handed_over(there, back)
     assert not handed_over(back, there)
 
     back = ended(back)
-    there = turned(taken_up(there, generation()), back)
+    there = after_failback(with_life_of(there, generation()), back)
     assert handed_over(back, there)
     assert not handed_over(ended(there), back)
 
 
 def test_a_driver_that_comes_after_one_that_died_still_turns() -> None:
-    mine = taken_up(ended(turned(taken_up(None, generation()), None)), generation())
+    mine = with_life_of(ended(after_failback(with_life_of(None, generation()), None)), generation())
 
-    assert taken_up(mine, generation()) == mine
+    assert with_life_of(mine, generation()) == mine
 
 
 def test_a_flow_that_ended_before_it_had_begun_begins_again() -> None:
-    there = ended(turned(taken_up(None, generation()), None))
-    back = ended(taken_up(None, generation()))
+    there = ended(after_failback(with_life_of(None, generation()), None))
+    back = ended(with_life_of(None, generation()))
 
-    assert may_come_back(back, there)
-    assert not may_come_back(there, back)
-    assert may_turn(taken_up(back, generation()), there)
+    assert can_start_failback(back, there)
+    assert not can_start_failback(there, back)
+    assert can_complete_failback(with_life_of(back, generation()), there)
 
 
 def test_opposites_know_each_other() -> None:

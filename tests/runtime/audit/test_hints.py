@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.audit.ledger import AuditFailure, ClusterAccess, telling
+from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure
 from runtime.audit.offsets.locate import LocateRequest, not_copied
 from runtime.contract.client.values import ClientSettingsError
 from runtime.contract.records.ledger import PartitionKey
@@ -24,7 +24,7 @@ REFUSED = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic orders")
     ],
 )
 def test_each_failure_has_its_own(error: Exception, way_out: str) -> None:
-    with pytest.raises(AuditFailure) as failure, telling("dc1"):
+    with pytest.raises(AuditFailure) as failure, as_audit_failure("dc1"):
         raise error
     assert str(failure.value) == f"dc1: {error}"
     assert failure.value.way_out.startswith(way_out)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.audit.verify.book import VerificationFile, left
 from runtime.audit.verify.compare import RecordContent, RecordDifference
 from runtime.audit.verify.plan import PlannedPartition
 from runtime.audit.verify.request import VerificationPiece, VerifiedPiece
+from runtime.audit.verify.verification_file import VerificationFile, remaining
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.views.verify_view import UncomparableRange
 
@@ -45,11 +45,11 @@ def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
     book = begun(tmp_path)
     book.add([verified(0)])
     book.add([verified(10, "dc1 does not answer"), verified(20, "retention took it", passed=True)])
-    kept = VerificationFile(tmp_path / "book.jsonl").kept()
+    kept = VerificationFile(tmp_path / "book.jsonl").load()
     assert kept is not None
     assert (kept.at_ms, kept.planned) == (7, [PLANNED])
     assert kept.pieces == [verified(0), verified(20, "retention took it", passed=True)]
-    assert left([[piece(0)], [piece(10), piece(20)]], kept.pieces) == [[piece(10)]]
+    assert remaining([[piece(0)], [piece(10), piece(20)]], kept.pieces) == [[piece(10)]]
 
 
 def test_a_line_that_was_cut_costs_nothing_but_its_own(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_line_that_was_cut_costs_nothing_but_its_own(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-5])
     book.add([verified(10)])
     book.add([verified(20)])
-    kept = book.kept()
+    kept = book.load()
     assert kept is not None
     assert kept.pieces == [verified(20)]
 
@@ -67,16 +67,16 @@ def test_a_line_that_was_cut_costs_nothing_but_its_own(tmp_path: Path) -> None:
 def test_it_begins_anew_and_is_gone_at_the_end(tmp_path: Path) -> None:
     begun(tmp_path).add([verified(0)])
     book = begun(tmp_path)
-    kept = book.kept()
+    kept = book.load()
     assert kept is not None
     assert kept.pieces == []
     assert (tmp_path / "book.jsonl").stat().st_mode & 0o777 == 0o600
     book.close()
-    assert book.kept() is None
+    assert book.load() is None
 
 
 def test_what_is_no_book_of_this_release_is_nothing(tmp_path: Path) -> None:
     file = tmp_path / "book.jsonl"
     file.write_text('{"version": 0}\n')
-    assert VerificationFile(file).kept() is None
-    assert VerificationFile(None).kept() is None
+    assert VerificationFile(file).load() is None
+    assert VerificationFile(None).load() is None
