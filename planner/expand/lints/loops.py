@@ -14,7 +14,7 @@ from planner.model.topology import Provenance
 def loops(world: ReplicationGraph, rounds: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
     for names, found in _by_flows(rounds):
         flows = [world.flow(name) for name in names]
-        what = f"{_of(world, found)} can come home over {', '.join(f'flow.{name}' for name in names)}"
+        what = f"{_of(world, found)} can come back over {', '.join(f'flow.{name}' for name in names)}"
         modes = {flow.provenance for flow in flows}
         longer = any(one.longer for one in found)
         for flow in flows:

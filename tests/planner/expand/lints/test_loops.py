@@ -46,11 +46,11 @@ def test_a_loop_names_its_topics_or_what_they_would_be() -> None:
     off = [flow("dc1>dc2", provenance=Provenance.OFF), flow("dc2>dc1")]
     assert found(topology(*off), "loop-without-provenance") == [
         (
-            "flow.dc1-dc2: 2 topics (a, b) can come home over flow.dc1-dc2, flow.dc2-dc1, and provenance is"
+            "flow.dc1-dc2: 2 topics (a, b) can come back over flow.dc1-dc2, flow.dc2-dc1, and provenance is"
             " off: copied records would be copied back, without end"
         )
     ]
-    assert lint_offline(topology(*off))[0].summary.startswith("a topic that all of them take can come home")
+    assert lint_offline(topology(*off))[0].summary.startswith("a topic that all of them take can come back")
 
 
 def test_flows_that_do_not_run_close_no_loop() -> None:
