@@ -17,7 +17,7 @@ from planner.diff.running import (
 from planner.diff.spec_fields import flow_fields, moved, new_flow_fields
 from planner.diff.topics import ADOPTED, NOT_DECLARED
 from planner.model.address import Kind, flow_address
-from planner.model.change import Action, Change, FieldChange
+from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.owned import RegistryEntry
@@ -85,7 +85,7 @@ def _change(
     if known is None:
         return _new(flow, job, standing, wanted)
     before, owner = known
-    fields = moved(flow_fields(before), after)
+    fields = _with_provenance_reason(moved(flow_fields(before), after), wanted)
     if owner != job.job.name:
         fields = (*fields, FieldChange(("job",), owner, job.job.name))
     if not fields:
@@ -114,16 +114,22 @@ def _new(flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, wanted: Des
     )
 
 
+def _with_provenance_reason(
+    fields: tuple[FieldChange, ...], wanted: DesiredFlow | None
+) -> tuple[FieldChange, ...]:
+    """Adds to the field `provenance` why `auto` came to its value."""
+    if wanted is None or not wanted.provenance_reason:
+        return fields
+    note = f"auto: {wanted.provenance_reason}"
+    return tuple(replace(one, note=note) if one.key == "provenance" else one for one in fields)
+
+
 def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange, ...]:
     """Shows what the flow comes to: its groups, why this provenance, and the names that a failback undoes."""
     fields = new_flow_fields(flow)
     if wanted is None:
         return fields
-    if wanted.provenance_reason:
-        fields = tuple(
-            replace(one, note=f"auto: {wanted.provenance_reason}") if one.key == "provenance" else one
-            for one in fields
-        )
+    fields = _with_provenance_reason(fields, wanted)
     if flow.reverse_of is None or not wanted.topics:
         return fields
     mapped = [f"{here} -> {there}" for here, there in wanted.topics[:_NAMED]]
@@ -173,9 +179,27 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
         notes.append(
             "start is meant for topics that come new to the flow; those it copies go on where they are"
         )
-    if keys & {"from", "rename", "topics.include", "topics.exclude", "topics.default_exclude"}:
+    if any(_may_leave_topics(one) for one in fields):
         notes.append("mirror topics that it no longer fills stay as they are")
     return tuple(notes)
+
+
+def _may_leave_topics(field: FieldChange) -> bool:
+    """Returns whether the flow may copy fewer topics, or other ones, because this field changed."""
+    gained, lost = set(_names(field.new)), set(_names(field.old))
+    match field.key:
+        case "topics.include":
+            return not lost <= gained
+        case "topics.exclude":
+            return not gained <= lost
+        case "topics.default_exclude":
+            return field.new is True
+        case key:
+            return key in ("from", "rename")
+
+
+def _names(value: Value) -> tuple[Value, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:
