@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from planner.diff.running import DestinationJobs
+from planner.diff.destination_jobs import DestinationJobs
 from planner.graph.messages import few
 from planner.model.address import flow_address, job_address
 from planner.model.change import Action, Change

@@ -5,7 +5,7 @@ So a file that is out of date is refused here too, or it would undo a failover a
 
 from collections.abc import Iterator, Sequence
 
-from planner.diff.running import elsewhere, standings, wanted_jobs
+from planner.diff.destination_jobs import destination_jobs, elsewhere, wanted_jobs
 from planner.diff.spec_fields import flow_fields, moved
 from planner.model.address import flow_address
 from planner.model.change import Action, Change
@@ -16,7 +16,7 @@ from planner.model.observed import Observed
 def unseen(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Change]:
     """What would change, for the guards alone."""
     unknown = {one.address for one in changes if one.action is Action.UNKNOWN}
-    found = standings(observed)
+    found = destination_jobs(observed)
     for job, destination in wanted_jobs(desired):
         for flow in job.spec.flows if job.spec is not None and destination in found else ():
             address = flow_address(flow.name)
