@@ -81,7 +81,7 @@ class DestinationJobs:
         return self.cluster.unreadable.get(JOBS) or self.cluster.unreadable.get(REGISTRY)
 
 
-def standings(observed: Observed) -> dict[str, DestinationJobs]:
+def destination_jobs(observed: Observed) -> dict[str, DestinationJobs]:
     """Of every cluster that could be read."""
     return {
         name: DestinationJobs.at(one)
