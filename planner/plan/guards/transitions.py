@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from planner.diff.running import elsewhere, standings, wanted_jobs
+from planner.diff.destination_jobs import destination_jobs, elsewhere, wanted_jobs
 from planner.diff.spec_fields import flow_fields, moved
 from planner.graph.routes import opposite_of
 from planner.model.address import Kind, flow_address
@@ -116,7 +116,7 @@ def changes_of_silent_sources(
 ) -> Iterator[Change]:
     """What would change, for the guards alone."""
     unknown = {one.address for one in changes if one.action is Action.UNKNOWN}
-    found = standings(observed)
+    found = destination_jobs(observed)
     for job, destination in wanted_jobs(desired):
         for flow in job.spec.flows if job.spec is not None and destination in found else ():
             address = flow_address(flow.name)
