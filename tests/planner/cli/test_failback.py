@@ -42,7 +42,7 @@ def test_nothing_came_of_it(
 def test_its_name_is_another_flows(tmp_path: Path) -> None:
     topology = load(shop(tmp_path, GONE + TAKEN), ())
 
-    with pytest.raises(Exception, match="would be called gone-back, and that is another flow"):
+    with pytest.raises(Exception, match="would be gone-back, and another flow has that name"):
         with_ways_home(topology, pending_failbacks(topology, "dc1"))
 
 
