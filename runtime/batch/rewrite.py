@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from runtime.batch.add_header import LEAST_RECORDS, add_header
+from runtime.batch.arrays.add_header import LEAST_RECORDS, add_header
+from runtime.batch.arrays.merge import merge_bodies, offset_runs, worth_merging
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
 from runtime.batch.failure import CorruptBatch, PartitionLocation, TooLarge
 from runtime.batch.layout import (
@@ -17,7 +18,6 @@ from runtime.batch.layout import (
     RecordSet,
 )
 from runtime.batch.legacy import codec_of, scan_legacy
-from runtime.batch.merge import merge_bodies, offset_runs, worth_merging
 from runtime.batch.origin import OriginRule
 from runtime.batch.spec import OffsetDeltaRun, OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, extend, join, scan

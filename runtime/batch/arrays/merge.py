@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from runtime.batch.spec import OffsetDeltaRun
-from runtime.batch.varint_arrays import (
+from runtime.batch.arrays.varints import (
     Integers,
     IrregularError,
     Octets,
@@ -19,6 +18,7 @@ from runtime.batch.varint_arrays import (
     read_varints,
     varint_widths,
 )
+from runtime.batch.spec import OffsetDeltaRun
 
 _LEAD_BYTES: Final = 20  # the longest lead: length 5, attributes 1, timestamp delta 10, offset delta 4
 _LENGTH_BYTES: Final = 3

@@ -9,8 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from runtime.batch.varint import MalformedBytes, read, varint
-from runtime.batch.varint_arrays import (
+from runtime.batch.arrays.varints import (
     Integers,
     IrregularError,
     Octets,
@@ -18,6 +17,7 @@ from runtime.batch.varint_arrays import (
     read_varints,
     skip_varints,
 )
+from runtime.batch.varint import MalformedBytes, read, varint
 from runtime.contract.records.provenance import OFFSET_SIZE
 
 LEAST_RECORDS: Final = 24  # fewer are faster one by one
