@@ -33,21 +33,37 @@ COMMANDS: dict[str, CommandEntry] = {
         "import_", "Write a live cluster, or a MirrorMaker 2 configuration, as a topology."
     ),
     "status": CommandEntry("status", "Show jobs, flows, lag, rates and latency, read from the clusters."),
-    "offsets": CommandEntry("offsets", "Show a consumer group's offsets at both sides of a flow."),
-    "locate": CommandEntry("locate", "Find one record at the other side of a flow."),
-    "read": CommandEntry("read", "Show what a cluster holds, or records with their provenance."),
-    "clients": CommandEntry("clients", "Show which clients produce to and consume from each topic."),
-    "pause": CommandEntry("pause", "Stop copying a flow until repl resume."),
-    "resume": CommandEntry("resume", "Continue a paused flow, or one that stopped over lost records."),
-    "failover": CommandEntry("failover", "Give up a cluster: its flows end with what arrived."),
-    "promote": CommandEntry("promote", "Promote a flow: stop copying and make the destination writable."),
-    "failback": CommandEntry("failback", "Copy back what was written meanwhile; --switch: run as before."),
-    "salvage": CommandEntry("salvage", "List or replay the records that a source never sent."),
+    "offsets": CommandEntry(
+        "offsets", "Show a consumer group's offsets at the source and at the destination of a flow."
+    ),
+    "locate": CommandEntry(
+        "locate", "Find a source record at the destination of a flow; --reverse: the other way."
+    ),
+    "read": CommandEntry("read", "Show records with their provenance, or the topics of a cluster."),
+    "clients": CommandEntry(
+        "clients", "Show which clients produce to each topic, and which groups consume from it."
+    ),
+    "pause": CommandEntry("pause", "Stop copying a flow; repl resume continues at the same offsets."),
+    "resume": CommandEntry(
+        "resume", "Resume a paused flow; --accept-loss: also partitions that stopped over lost records."
+    ),
+    "failover": CommandEntry(
+        "failover", "Fail over from a lost cluster: end its flows and move their consumer groups."
+    ),
+    "promote": CommandEntry(
+        "promote", "Promote a flow: copy the rest, stop copying, and make the destination writable."
+    ),
+    "failback": CommandEntry(
+        "failback", "Copy back what was written after a failover; --switch: make the original flows active."
+    ),
+    "salvage": CommandEntry(
+        "salvage", "List, export or replay records of the old primary that never reached the destination."
+    ),
     "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
     "history": CommandEntry("history", "Show who applied what, when, and how it ended."),
-    "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, for trials and tests."),
+    "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, for trying things and for tests."),
     "schema": CommandEntry("schema", "Print the JSON Schema of the topology, for editors."),
-    "completion": CommandEntry("completion", "Print the completion script for bash, zsh or fish."),
+    "completion": CommandEntry("completion", "Print a completion script for bash, zsh or fish."),
 }
 
 

@@ -21,12 +21,12 @@ from planner.workflows.flows.failback import FailbackRequest, failback, switch_b
 @topology_path
 @var_file_option
 @click.option(
-    "--switch", is_flag=True, help="Everything is copied back: activate the flows out of CLUSTER again."
+    "--switch", is_flag=True, help="All records are copied back: make the original flows active again."
 )
 @auto_approve_option
 @lock_timeout_option
 @copied_within_option
-@click.option("--no-wait", is_flag=True, help="Do not wait until everything is copied back.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until all records are copied back.")
 @json_option
 def command(
     cluster: str,
@@ -39,12 +39,12 @@ def command(
     no_wait: bool,
     as_json: bool,
 ) -> int:
-    """Copy back to CLUSTER what was written at the destination since its flows were promoted or failed over.
+    """Copy back to CLUSTER what was written at the destinations since its flows were promoted or failed over.
 
-    Writes a reverse flow beside each such flow (NAME-back), plans, asks, applies, and waits until everything
-    is copied back. Then stop the producers at the destination and run it again with --switch: the reverse
-    flows are promoted, groups move, and the flows out of CLUSTER are active again. Run it again after an
-    interruption.
+    Adds a reverse flow (NAME-back) for each such flow to the topology, plans, asks, applies, and waits
+    until all records are copied back. Then stop the producers at the destinations and run it again with
+    --switch: the reverse flows are promoted, consumer groups move to CLUSTER, and the original flows are
+    active again. Run it again after an interruption.
     """
     request = FailbackRequest(
         path,

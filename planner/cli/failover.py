@@ -36,10 +36,11 @@ def command(
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Give up CLUSTER: every flow out of it ends with what arrived, and its groups move to the destination.
+    """Fail over from the lost CLUSTER: end its flows, and move their consumer groups to the destinations.
 
-    Shows what is lost, then the plan, asks, and applies. Writes state: failed_over into the topology. CLUSTER
-    need not answer, and is waited for 3 s at most. Run it again after an interruption: it finishes the rest.
+    Shows what is lost and the plan, asks, and applies. Writes state: failed_over into the topology.
+    CLUSTER need not answer, and is waited for 3 s at most. Run it again after an interruption: it
+    finishes the rest. Consumers at a destination need isolation.level=read_committed.
     """
     request = FailoverRequest(path, var_files, timeout, lock_timeout_ms=lock_timeout, cluster=cluster)
     view = TerminalView(as_json=as_json)

@@ -39,10 +39,10 @@ def command(
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Find one record at the other side of a flow.
+    """Show where one record of the source is at the destination of FLOW; with --reverse, the other way.
 
-    By its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first record that is not
-    older. TOPIC is the name at the cluster where the record is.
+    The record is named by its offset, or with @ by a time (2026-01-31T08:00:00Z, or ms since 1970): the first
+    record at or after it. TOPIC is the name at the cluster where you know the record.
     """
     from planner.render.reports.locate import as_json as document
     from planner.render.reports.locate import as_text

@@ -41,12 +41,12 @@ def command(
     topics: str | None,
     as_json: bool,
 ) -> int:
-    """Promote FLOW: copy everything, move the groups, stop copying, and make the destination writable.
+    """Promote FLOW: copy the rest, move its consumer groups, stop copying, and make the destination writable.
 
     Stop the producers at the source first. Waits until the lag is 0, then writes state: promoted into the
-    topology, plans, asks and applies. The job copies what arrived meanwhile before it ends the flow. Exit
-    code 1 where records are left at the timeout: the flow keeps copying. With --topics, only topics whose
-    whole names match RE at the source are promoted, and RE is written under promoted.
+    topology, plans, asks and applies; the job itself copies what came in meanwhile before it ends the flow.
+    Exit code 1 where records are left at the timeout: the flow goes on copying. With --topics it is the
+    topics whose whole names match RE at the source, and they are written under promoted.
     """
     request = PromoteRequest(
         path,

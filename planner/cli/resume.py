@@ -39,11 +39,11 @@ def command(
     timeout: int,
     as_json: bool,
 ) -> int:
-    """Continue FLOW where it stopped: writes state: active into the topology, plans and applies.
+    """Resume FLOW at the offsets where it stopped: writes state: active into the topology, plans and applies.
 
-    With --accept-loss, partitions that stand still because records were lost continue behind the loss. It
-    holds for the loss of now, and for none that comes later. Partitions in other states do not continue;
-    what each waits for is shown.
+    With --accept-loss, partitions that stopped because records were lost continue behind the loss. It
+    holds for the partitions that are stopped now, and for no later loss. Partitions that stopped for
+    another reason are named with their next step and left as they are.
     """
     request = ResumeRequest(
         path, var_files, timeout, lock_timeout_ms=lock_timeout, flow=flow, accept_loss=accept_loss

@@ -253,7 +253,7 @@ class TerminalView:
                 body = {"flow": one.flow, "records": one.records, "topics": one.topics}
                 emit_event({"version": 1, "event": "left", **body})
             return
-        click.echo(f"Records that {cluster} never sent stay there:")
+        click.echo(f"Records that {cluster} never sent, and that stay only there:")
         for one in flows:
             click.echo(f"  flow.{one.flow}  {_unsent_text(one)}")
         click.echo()
@@ -296,7 +296,7 @@ def _line(
         case CopyAwaited(flow=flow, left=left):
             return f"flow.{flow}: {left}"
         case CopyCompleted(flow=flow):
-            return f"flow.{flow}: everything is copied back"
+            return f"flow.{flow}: all records are copied back"
         case SparkOutput(line=line):
             return line
 
@@ -307,7 +307,7 @@ def _partitions(found: "Iterable[PartitionStatus]") -> str:
 
 def _unsent_text(one: UnsentRecords) -> str:
     if not one.topics:
-        return "nothing: everything had arrived"
+        return "none: all of them had arrived"
     most = sorted(one.topics.items(), key=lambda item: -item[1])
     some = ", ".join(f"{topic} {records:,}" for topic, records in most[:3])
     more = f", and {len(most) - 3} more topics" if len(most) > 3 else ""

@@ -88,14 +88,14 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
 
     Only what is set explicitly is part of it. Secrets never are, only references to them.
     """
-    from planner.observe.imported import imported
+    from planner.observe.imported import import_topology
     from planner.workflows.planning.observing import observe_for_import
 
     declared = declared_clusters(request)
     pattern = _checked_regex(request.pattern)
     observed = observe_for_import(declared, pattern, request.timeout_ms, progress)
     name = request.name or f"imported-{'-'.join(declared)}"
-    result = imported(name, declared, _reachable(observed), pattern)
+    result = import_topology(name, declared, _reachable(observed), pattern)
     topology = result.topology
     clusters = " and ".join(declared)
     if not topology.topics and not topology.acls:
@@ -160,7 +160,7 @@ def import_mm2(file: Path, name: str | None = None) -> ImportedCopy:
 
 def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
-    from planner.plan.adoption import adoption
+    from planner.plan.make import adoption
     from planner.workflows.planning.plans import apply_plan, see
 
     topology = checked(request.path, request.var_files).topology

@@ -25,7 +25,7 @@ from planner.workflows.interaction import (
 )
 from planner.workflows.planning.observing import observe
 from planner.workflows.planning.plans import apply_plan, destroy_plan, see, with_waiting
-from planner.workflows.planning.waiting import NOTICED_S, waiting
+from planner.workflows.planning.waiting import REPORTED_S, waiting
 from planner.workflows.topology import ChangeRequest, checked, folder_of
 from runtime.contract.views.status_view import PartitionWaits
 
@@ -140,7 +140,7 @@ def execute(
     if trusted is not None:
         check_jobs(plan, trusted)
     home = home_of(plan, request.path)
-    patience_s = NOTICED_S if request.wait else 0.0
+    patience_s = REPORTED_S if request.wait else 0.0
     session = ApplySession(
         endpoints=endpoints,
         recheck=PlanRecheck(endpoints, request.timeout_ms),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.model.diagnostic import ExitCode, Failure, error, note
 from planner.model.plan import Plan
-from planner.plan.digest import PREFIX
+from planner.plan.serialize import PREFIX
 from planner.state import planfile
 from planner.state.planfile import SavedPlan
 from planner.state.signature import KEY, KEY_FILE, Signature, key_of

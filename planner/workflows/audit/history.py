@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from planner.config import load
 from planner.kafka import ClusterEndpoint
-from planner.model.applied import ApplyRecord
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import Unreachable
+from planner.model.outcome import ApplyRecord
 from planner.model.topology import Cluster
 from planner.observe import Observer
 from planner.state.history import merge, read_history

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.config import load
-from planner.graph.routes import router_of, unsynced
+from planner.graph.routes import reason_not_synced, router_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import GroupMode, Topology
 from planner.workflows.audit.requests import answered, cluster_access
@@ -14,6 +14,7 @@ from runtime.audit.offsets.locate import LocateRequest, locate
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 from runtime.audit.read.clients import read_clients
 from runtime.audit.read.reading import read_cluster
+from runtime.audit.read.record_tracer import KnownCluster
 from runtime.audit.read.records import (
     ReadFromEarliest,
     ReadFromOffset,
@@ -23,7 +24,6 @@ from runtime.audit.read.records import (
     Start,
     read_records,
 )
-from runtime.audit.read.records_trace import Known
 from runtime.contract.views.clients_view import ClientsView
 from runtime.contract.views.groups_view import GroupOffsetsView, LocatedRecord
 from runtime.contract.views.records_view import ClusterContentView, RecordsView
@@ -106,7 +106,7 @@ def offsets(request: OffsetsRequest) -> GroupOffsetsView:
             GroupOffsetsRequest(
                 flow=flow.name,
                 group=request.group,
-                unsynced=unsynced(flow, request.group),
+                unsynced=reason_not_synced(flow, request.group),
                 by_time=flow.groups.mode is GroupMode.TIMESTAMP,
                 router=router_of(topology),
                 source=access[names[0]],
@@ -156,7 +156,7 @@ def _flows_into(topology: Topology, name: str) -> dict[str, str]:
     }
 
 
-def _others(topology: Topology, name: str) -> Iterator[tuple[str, Known]]:
+def _others(topology: Topology, name: str) -> Iterator[tuple[str, KnownCluster]]:
     """Yields the clusters that records may have come through.
 
     One whose secrets are not available here is left out: it only adds to the answer.
@@ -166,5 +166,5 @@ def _others(topology: Topology, name: str) -> Iterator[tuple[str, Known]]:
             with suppress(Failure):
                 yield (
                     other.name,
-                    Known(cluster_access([other])[other.name], _flows_into(topology, other.name)),
+                    KnownCluster(cluster_access([other])[other.name], _flows_into(topology, other.name)),
                 )

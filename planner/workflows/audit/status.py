@@ -8,7 +8,7 @@ from planner.config import load
 from planner.workflows.audit.requests import status_request
 from planner.workflows.topology import TopologyRequest
 from runtime.audit.status.join import join
-from runtime.audit.status.look import StatusReader, read_status
+from runtime.audit.status.reader import StatusReader, read_status
 from runtime.contract.views.status_view import StatusView
 
 _LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others show
@@ -34,10 +34,10 @@ async def watch_status(request: TopologyRequest, every_ms: int) -> AsyncIterator
     asked = status_request(load(request.path, request.var_files))
     within_s = request.timeout_ms / 1000
     async with StatusReader(asked, within_s) as reader:
-        before = await reader.look()
+        before = await reader.read()
         reader.within_s = min(within_s, _LATER_WITHIN_S)
         while True:
             await asyncio.sleep(every_ms / 1000)
-            now = await reader.look()
+            now = await reader.read()
             yield join(asked, now, before)
             before = now

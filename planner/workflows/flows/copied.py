@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
-from planner.plan.promoted import source_is_silent
+from planner.plan.guards.promotions import source_is_silent
 from planner.workflows.interaction import CopyAwaited, ProgressHandler
 from runtime.contract.records.status import PartitionState
 
@@ -91,16 +91,16 @@ async def _until_copied(
 ) -> None:
     from planner.workflows.audit.requests import status_request
     from runtime.audit.status.join import join
-    from runtime.audit.status.look import StatusReader
+    from runtime.audit.status.reader import StatusReader
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     silence = SourceSilence()
     shown = ""
     async with StatusReader(status_request(topology), SILENT_MS / 1000) as looker:
-        before = await looker.look()
+        before = await looker.read()
         while True:
-            now = await looker.look()
+            now = await looker.read()
             status = join(looker.asked, now, before)
             seen = next(one for one in status.flows if one.name == flow.name)
             answers = seen.source_answers and seen.destination_answers

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.graph.failback import Failback, came_home, homecomings
+from planner.graph.failback import Failback, pending_failbacks, resumed_failbacks
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.guards.transitions import may_follow
@@ -60,7 +60,7 @@ def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) ->
     """
     topology = checked(request.path, request.var_files).topology
     cluster_of(topology, request.cluster)
-    found = homecomings(topology, request.cluster)
+    found = pending_failbacks(topology, request.cluster)
     if not found:
         raise _nothing_ended(topology, request.cluster)
     _report_unsent(topology, found, request, interaction.progress)
@@ -108,8 +108,8 @@ def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED)
 
 
 def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
-    ended = [one for one in homecomings(topology, cluster) if one.flow.reverse_of is None]
-    found = ended or came_home(topology, cluster)
+    ended = [one for one in pending_failbacks(topology, cluster) if one.flow.reverse_of is None]
+    found = ended or resumed_failbacks(topology, cluster)
     if not found:
         raise _nothing_ended(topology, cluster)
     for one in found:
@@ -125,7 +125,7 @@ def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
         if one.back.state is FlowState.FAILED_OVER:
             raise Failure(
                 error(
-                    f"flow.{one.back.name} failed over before everything was copied back",
+                    f"flow.{one.back.name} failed over before all records were copied back",
                     f"once {one.back.source_cluster} is back: repl failback {one.back.source_cluster}",
                     source=one.back.source,
                     exit=ExitCode.REFUSED,
@@ -145,7 +145,7 @@ def _nothing_ended(topology: Topology, cluster: str) -> Failure:
 def _timed_out(name: str, seconds: float, left: str) -> Failure:
     return Failure(
         error(
-            f"flow.{name}: not everything is copied back after {seconds:.0f} s, it keeps copying: {left}",
+            f"flow.{name}: records are left to copy back after {seconds:.0f} s, it keeps copying: {left}",
             "run the same command again to wait on, or look at repl status",
         )
     )
@@ -156,7 +156,7 @@ def _report_unsent(
 ) -> None:
     """Reports what the old source holds and never sent. Failure where a cluster does not answer."""
     from planner.workflows.audit.requests import status_request
-    from runtime.audit.status.look import read_status
+    from runtime.audit.status.reader import read_status
 
     status = asyncio.run(read_status(status_request(topology), 0, request.timeout_ms / 1000))
     seen = {flow.name: flow for flow in status.flows}

@@ -6,7 +6,7 @@ from pathlib import Path
 from planner.config.edit.flow_key import with_state
 from planner.config.edit.reverse_flow import with_way_back
 from planner.config.files import text_to_edit
-from planner.graph.failback import Failback, without_carried
+from planner.graph.failback import Failback, without_covered
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import FlowState, Topology
 from planner.workflows.interaction import ProgressHandler
@@ -26,7 +26,7 @@ def without_others(
         for name in observed.clusters
     }
     return [
-        without_carried(one, topology, names[one.flow.source_cluster], names[one.flow.destination_cluster])
+        without_covered(one, topology, names[one.flow.source_cluster], names[one.flow.destination_cluster])
         if one.back is None
         else one
         for one in listed
@@ -50,8 +50,8 @@ def _free(one: Failback, topology: Topology) -> None:
     if other is not None:
         raise Failure(
             error(
-                f"the reverse of flow.{one.flow.name} would be called {one.name}, and that is another flow",
-                f"give that another name, or write the reverse flow yourself: reverse_of: {one.flow.name}",
+                f"the reverse flow of {one.flow.name} would be {one.name}, and another flow has that name",
+                f"rename that flow, or write the reverse flow yourself, with reverse_of: {one.flow.name}",
                 source=other.source,
             )
         )
@@ -59,7 +59,7 @@ def _free(one: Failback, topology: Topology) -> None:
 
 def _adding(one: Failback) -> Callable[[str], str | None]:
     return lambda text: with_way_back(
-        text, one.flow.name, one.name, one.exclude, job=one.job, groups=not one.carried
+        text, one.flow.name, one.name, one.exclude, job=one.job, groups=not one.covered
     )
 
 

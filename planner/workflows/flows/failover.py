@@ -172,6 +172,6 @@ def _not_yet(flows: list[Flow]) -> set[str]:
 
 def _status(topology: Topology, given_up: str, timeout_ms: int, over_s: float) -> "StatusView":
     from planner.workflows.audit.requests import status_request
-    from runtime.audit.status.look import read_status
+    from runtime.audit.status.reader import read_status
 
     return asyncio.run(read_status(status_request(topology, given_up), over_s, timeout_ms / 1000))

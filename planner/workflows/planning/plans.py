@@ -107,7 +107,7 @@ def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
     clusters = [one for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)]
     if plan.errored or not any(one.jobs for one in clusters):
         return plan
-    from planner.plan.waiting import warnings_of
+    from planner.plan.consequences import warnings_of
     from planner.workflows.planning.waiting import waiting
 
     return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms, progress=seen.progress))])

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from planner.model.address import Kind
-from planner.model.applied import ApplyRecord
 from planner.model.desired import Desired
 from planner.model.observed import ClusterDetailsRequest, Observed, TopicConfigsRequest
+from planner.model.outcome import ApplyRecord
 from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, Step
 from planner.model.topology import Topology

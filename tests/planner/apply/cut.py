@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from planner.kafka import topic_id_text
-from planner.model.applied import ApplyRecord
+from planner.model.outcome import ApplyRecord
 from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.state.history import read_history

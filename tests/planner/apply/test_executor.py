@@ -35,17 +35,12 @@ STEPS = (
 
 
 def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
-    hands = ApplyContext(
+    context = ApplyContext(
         ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), RequestGuard(lambda: None), "", lambda: 0
     )
     events: list[Event] = []
-    summary = execute(
-        STEPS,
-        {"dc1": hands},
-        events.append,
-        Interruption(),
-        traceback_reporter(folder, "apply1", lambda text: print(text, file=sys.stderr)),
-    )
+    report = traceback_reporter(folder, "apply1", lambda text: print(text, file=sys.stderr))
+    summary = execute(STEPS, {"dc1": context}, events.append, Interruption(), report)
     return summary, events
 
 
