@@ -126,7 +126,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _unexpected(wrong: Exception) -> Diagnostic:
-    """Keeps the traceback of what ended a command in a file, and returns the line for the user."""
+    """Writes the traceback of an unexpected exception to a file, and returns the line for the user."""
     from planner.workflows.tracebacks import traceback_reporter
     from runtime.contract.client.redaction import redacted
 

@@ -1,4 +1,4 @@
-"""What the commands of `repl` do, as a Python API that needs no terminal. See docs/python.md.
+"""The commands of `repl` as a Python API that needs no terminal. See docs/python.md.
 
     from planner.workflows import ApplyRequest, PlanRequest, apply, plan
 
@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from planner.model.diagnostic import Failure
     from planner.workflows.applying.apply import ApplyRequest, ApplyResult, apply, destroy
     from planner.workflows.applying.saved_plan import OpenedPlan, open_plan, save_plan
     from planner.workflows.audit.history import HistoryRequest, HistoryResult, history
@@ -90,7 +91,7 @@ _MODULES = {
         *("adopt", "import_clusters", "import_mm2"),
     ),
     "interaction": (
-        *("Approval", "Interaction", "ProgressHandler"),
+        *("Approval", "Failure", "Interaction", "ProgressHandler"),
         *("approve_all", "approve_nothing", "silent"),
     ),
     "lab": ("LabChoices", "lab_status", "start_lab", "stop_lab"),
@@ -111,6 +112,7 @@ __all__ = [
     "FailoverRehearsal",
     "FailoverRequest",
     "FailoverResult",
+    "Failure",
     "FlowRequest",
     "HistoryRequest",
     "HistoryResult",

@@ -31,7 +31,7 @@ _LONGEST_PAUSE = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest(TopologyRequest):
-    """A request for a plan.
+    """A request to plan a topology, or to plan the rollback of an apply.
 
     `targets`: only these addresses and what they need. `rollback`: the id of an apply to take back.
     `untrusted`: the topology comes from somebody else, such as a pull request; see docs/security.md.
