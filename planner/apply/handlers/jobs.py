@@ -178,7 +178,7 @@ def _stopped(hands: ApplyContext, watch: JobWatch, step: StopJob) -> RequestResu
     if (barred := hands.guard.before_request()) is not None:
         return RequestResult(Result.NOT_STARTED, barred)
     if _runs(watch, step.job) and watch.beats(step.job, hands.patience.sign_of_life):
-        tell(hands.endpoint, step.job, control.StopJob(id=new_id()))
+        tell(hands.endpoint, step.job, control.StopJobCommand(id=new_id()))
         watch.until(
             lambda: "goodbye" if _runs(watch, step.job) else "", hands.patience.goodbye, hands.guard.barred
         )
