@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.spec_clusters import UnexpectedClusterId, named, opened
+from runtime.kafka.spec_clusters import WrongCluster, named, opened
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
@@ -200,7 +198,7 @@ class Slot:
                     passing=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
                 )
-            except UnexpectedClusterId:
+            except WrongCluster:
                 raise
             except WireError as error:
                 log_event("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
@@ -265,9 +263,3 @@ def _resident_bytes() -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def run_slot(slot: Slot) -> SlotEnd:
-    """Runs a slot on uvloop, for a process that does nothing else."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(slot.run())
