@@ -18,7 +18,7 @@ def for_each(work: Mapping[str, Callable[[], Result]]) -> dict[str, Result]:
     def run(name: str, task: Callable[[], Result]) -> None:
         try:
             results.put((name, task(), None))
-        except BaseException as failure:  # noqa: BLE001  carried over to the caller's thread
+        except BaseException as failure:  # noqa: BLE001  raised in the caller's thread
             results.put((name, None, failure))
 
     for name, task in work.items():
