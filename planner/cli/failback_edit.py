@@ -47,8 +47,8 @@ def _free(one: Failback, topology: Topology) -> None:
     if other is not None:
         raise Failure(
             error(
-                f"the way home of flow.{one.flow.name} would be called {one.name}, and that is another flow",
-                f"give that another name, or write the way home yourself, with reverse_of: {one.flow.name}",
+                f"the reverse flow of {one.flow.name} would be {one.name}, and another flow has that name",
+                f"rename that flow, or write the reverse flow yourself, with reverse_of: {one.flow.name}",
                 source=other.source,
             )
         )

@@ -92,13 +92,13 @@ def _asked(
 
 async def _found(asked: "StatusRequest", within_s: float, patience_s: float) -> tuple[PartitionWaits, ...]:
     from runtime.audit.status.join import join
-    from runtime.audit.status.look import StatusReader
+    from runtime.audit.status.reader import StatusReader
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     async with StatusReader(asked, within_s, times=False) as looker:
         while True:
-            found = tuple(waits_of(join(asked, await looker.look())))
+            found = tuple(waits_of(join(asked, await looker.read())))
             if not found or loop.time() >= deadline:
                 return found
             await asyncio.sleep(_LOOK_S)

@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from planner.diff.destination_jobs import (
+    DestinationJobs,
+    blocked,
+    destination_jobs,
+    elsewhere,
+    left_over,
+    wanted_jobs,
+)
 from planner.diff.moving import moved_job
 from planner.diff.record import LAUNCH, STATE, job_entry
-from planner.diff.running import DestinationJobs, blocked, elsewhere, left_over, standings, wanted_jobs
 from planner.diff.spec_fields import (
     NOT_SET,
     job_fields,
@@ -28,7 +35,7 @@ EXACTLY = "every partition resumes exactly where its ledger says"
 
 def job_changes(desired: Desired, observed: Observed) -> list[Change]:
     """One for every job whose destination could be read, wanted or left over."""
-    found = standings(observed)
+    found = destination_jobs(observed)
     changes: list[Change] = []
     wanted: set[str] = set()
     for job, destination in wanted_jobs(desired):

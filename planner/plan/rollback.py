@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from planner.diff.destination_jobs import destination_jobs
 from planner.diff.differ import owned_by_address
-from planner.diff.running import standings
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
@@ -80,7 +80,7 @@ def _jobs_and_flows(observed: Observed, topology: str) -> dict[Address, Registry
     """Returns the topology's registry entries of jobs and flows."""
     return {
         address: entry
-        for known_jobs in standings(observed).values()
+        for known_jobs in destination_jobs(observed).values()
         for address, entry in known_jobs.entries.items()
         if entry.topology == topology
     }

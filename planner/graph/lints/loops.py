@@ -17,7 +17,7 @@ def provenance_of_loops(graph: ReplicationGraph, loops: Sequence[ReplicationLoop
     """Yields an error for each flow whose provenance can't prevent a loop."""
     for names, found in _by_flows(loops):
         flows = [graph.flow(name) for name in names]
-        what = f"{_of(graph, found)} can come home over {', '.join(f'flow.{name}' for name in names)}"
+        what = f"{_of(graph, found)} can come back over {', '.join(f'flow.{name}' for name in names)}"
         modes = {flow.provenance for flow in flows}
         longer = any(one.longer for one in found)
         for flow in flows:
@@ -29,7 +29,7 @@ def provenance_of_loops(graph: ReplicationGraph, loops: Sequence[ReplicationLoop
                 code = "loop-without-provenance"
             elif flow.provenance is Provenance.BATCH and longer:
                 way_out = f"set provenance of flow.{flow.name} to auto, which comes to headers here"
-                summary = f"{what}, which is longer than there and back: batch provenance cannot cut it"
+                summary = f"{what}, which goes over more than two clusters: batch provenance cannot cut it"
                 code = "loop-too-long-for-batch"
             elif flow.provenance is Provenance.BATCH and Provenance.HEADERS in modes:
                 way_out = "set them all to auto, or all to headers"
@@ -74,7 +74,7 @@ def duplicate_paths(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Ite
             warning,
             flow,
             f"records of {topics} reach {merges[0].node.cluster} over flow.{one} and over flow.{other}: the"
-            " same record would be there twice",
+            " same record would be copied twice",
             "exclude the topic in one of the flows, or leave out the flow that takes the longer way",
             "two-ways",
         )

@@ -54,7 +54,7 @@ def collisions(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator
                 error,
                 graph.flow(one),
                 f"flow.{one} and flow.{other} both copy {first.one.source} to {first.node}{more}: every"
-                " record would be there twice",
+                " record would be copied twice",
                 f"let only one of them include it, or rename in flow.{other}",
                 "flow-collision",
             )

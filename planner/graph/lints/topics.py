@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from planner.graph.configs import PlannedTopicSettings
 from planner.graph.messages import counted, flow_diagnostic, readable
 from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.topic_graph import TopicNode
+from planner.graph.topic_graph import CopyEdge, TopicNode
 from planner.graph.topics import DesiredTopics
 from planner.model.address import topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
@@ -173,7 +173,7 @@ def retention(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagno
 
     After a failover such a topic holds less than expected.
     """
-    shorter: defaultdict[tuple[str, str], list[tuple[TopicNode, int, int]]] = defaultdict(list)
+    shorter: defaultdict[tuple[str, str], list[tuple[CopyEdge, int, int]]] = defaultdict(list)
     for edge in graph.live.edges:
         here, there = topics.settings.get(edge.source), topics.settings.get(edge.destination)
         if here is None or there is None or there.effective("cleanup.policy") == "compact":
@@ -181,17 +181,18 @@ def retention(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagno
         for key in ("retention.ms", "retention.bytes"):
             kept, left = _limit(here, key), _limit(there, key)
             if kept is not None and left is not None and _below(left, kept):
-                shorter[edge.flow, key].append((edge.destination, kept, left))
+                shorter[edge.flow, key].append((edge, kept, left))
     for (name, key), found in sorted(shorter.items()):
-        node, kept, left = found[0]
+        edge, kept, left = found[0]
+        node, source = edge.destination, edge.source.cluster
         like = "" if len(found) == 1 else f" (of {node.topic})"
-        which = counted(node.topic for node, _, _ in found)
+        which = counted(one.destination.topic for one, _, _ in found)
         yield flow_diagnostic(
             warning,
             graph.flow(name),
-            f"{node.cluster} keeps less than the source of {which}: {key} {readable(key, left)} there,"
-            f" {readable(key, kept)} here{like}; older records are gone there first, and are not there after"
-            " a failover",
+            f"{node.cluster} keeps less than {source} of {which}: {key} is {readable(key, left)} at"
+            f" {node.cluster} and {readable(key, kept)} at {source}{like}; older records are missing after a"
+            " failover",
             f"declare {key} of the topic at {node.cluster}, or mirror every value: configs: {{sync: all}}",
             "shorter-retention",
         )

@@ -6,9 +6,9 @@ Only what was read is compared: a setting that the plan never read may change wi
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.diff.destination_jobs import DestinationJobs
 from planner.diff.differ import owned_by_address
 from planner.diff.record import SPEC, STATE, digest
-from planner.diff.running import DestinationJobs
 from planner.diff.scope import explicit
 from planner.diff.values import readable, same_value
 from planner.model.address import Address, Kind

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.diff.destination_jobs import DestinationJobs
 from planner.diff.differ import owned_by_address
-from planner.diff.running import DestinationJobs
 from planner.diff.scope import explicit
 from planner.diff.values import readable, same_value
 from planner.model.address import Address

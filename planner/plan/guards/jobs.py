@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner.diff.running import DestinationJobs, standings, wanted_jobs
+from planner.diff.destination_jobs import DestinationJobs, destination_jobs, wanted_jobs
 from planner.model.address import Address, job_address
 from planner.model.change import SENSITIVE, Change
 from planner.model.desired import Desired, DesiredJob
@@ -14,7 +14,7 @@ from runtime.contract.client.secret_words import secret_settings
 def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
     """Yields the refusals for the jobs that this plan changes."""
     addresses = {change.address for change in changes}
-    found = standings(observed)
+    found = destination_jobs(observed)
     for job, destination in wanted_jobs(desired):
         if job.address in addresses:
             yield from _secret_problems(job)

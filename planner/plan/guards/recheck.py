@@ -6,7 +6,7 @@ were removed, or if an object was protected after the plan was made.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from planner.diff.running import DestinationJobs, standings
+from planner.diff.destination_jobs import DestinationJobs, destination_jobs
 from planner.diff.spec_fields import flow_fields, job_fields
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Value
@@ -77,7 +77,7 @@ def _number(entry: RegistryEntry, key: str) -> int | None:
 
 def _owned_by_others(topology: str, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
     """Yields refusals of jobs and flows whose names another topology uses at the same cluster."""
-    found = standings(observed)
+    found = destination_jobs(observed)
     told: set[tuple[Address, str]] = set()
     for step in steps:
         known_jobs = found.get(step.cluster)
@@ -108,7 +108,7 @@ def _other_launchers(steps: Collection[Step], observed: Observed) -> Iterator[Di
 
     A job is stopped by the launcher that started it: another one might stop another job.
     """
-    found = standings(observed)
+    found = destination_jobs(observed)
     launched = {one.id for one in steps if isinstance(one, LaunchJob)}
     for step in steps:
         known_jobs = found.get(step.cluster)
@@ -124,7 +124,7 @@ def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
 
     Otherwise a forged `before` could hide that a field changes.
     """
-    found = standings(observed)
+    found = destination_jobs(observed)
     changes = {change.address: change for change in plan.changes}
     jobs = {flow.name: flow.job for flow in plan.flows}
     for step in plan.steps:

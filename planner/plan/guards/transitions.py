@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from planner.diff.running import elsewhere, standings, wanted_jobs
+from planner.diff.destination_jobs import destination_jobs, elsewhere, wanted_jobs
 from planner.diff.spec_fields import flow_fields, moved
 from planner.graph.routes import opposite_of
 from planner.model.address import Kind, flow_address
@@ -11,7 +11,7 @@ from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
-from runtime.contract.records.failback import may_come_back
+from runtime.contract.records.failback import can_start_failback
 from runtime.contract.records.ledger import Generation
 
 NEXT = {
@@ -91,7 +91,7 @@ def _may_restart(flow: Flow, topology: Topology, states: Mapping[str, FlowState]
     if before in RUNNING:
         return flow.reverse_of is None
     mine, theirs = _generation(flow, observed), _generation(opposite, observed)
-    return mine is not None and theirs is not None and may_come_back(mine, theirs)
+    return mine is not None and theirs is not None and can_start_failback(mine, theirs)
 
 
 def _generation(flow: Flow, observed: Observed) -> Generation | None:
@@ -124,7 +124,7 @@ def changes_of_silent_sources(
     too: otherwise it would undo a failover as soon as the source answers again.
     """
     unknown = {one.address for one in changes if one.action is Action.UNKNOWN}
-    found = standings(observed)
+    found = destination_jobs(observed)
     for job, destination in wanted_jobs(desired):
         for flow in job.spec.flows if job.spec is not None and destination in found else ():
             address = flow_address(flow.name)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import msgspec
 
+from planner.diff.destination_jobs import DestinationJobs, destination_jobs
 from planner.diff.record import flow_entry, job_entry
-from planner.diff.running import DestinationJobs, standings
 from planner.diff.spec_fields import with_files_of
 from planner.model.address import Address, flow_address, topic_address
 from planner.model.change import Action, Change
@@ -35,7 +35,7 @@ def job_steps(
     changes: Sequence[Change], desired: Desired, observed: Observed, others: Sequence[Step]
 ) -> tuple[Step, ...]:
     """Returns the steps of all jobs. `others` are the steps of topics and ACLs, which go before a job."""
-    found = standings(observed)
+    found = destination_jobs(observed)
     by_address = {change.address: change for change in changes}
     steps: list[JobStep] = []
     registry_steps: list[Step] = []

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import msgspec
 
+from planner.diff.destination_jobs import DestinationJobs, elsewhere
 from planner.diff.record import JOB, LAUNCH
-from planner.diff.running import DestinationJobs, elsewhere
 from planner.model.address import Address, Kind, flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired

@@ -52,6 +52,9 @@ def _older(one: FlowLoss) -> str:
     return f"; {few(told)}" if told else ""
 
 
+READ_COMMITTED = (
+    "They need isolation.level=read_committed: Kafka's default also shows copies that were aborted."
+)
 _GROUPS = (
     Column("GROUP"),
     Column("FLOW", spare=3),
@@ -85,7 +88,10 @@ def _group(one: GroupLoss) -> list[Cell | str]:
 
 
 def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
-    """Yields the topics for each group and cluster, ready to copy into the consumer's subscription."""
+    """Yields a line for each group and cluster, with its topics over all flows into that cluster.
+
+    The last line is the consumers' condition for reading each record once.
+    """
     topics: dict[tuple[str, str], set[str]] = {}
     for one in groups:
         topics.setdefault((one.cluster, one.group), set()).update(one.topics)
@@ -94,6 +100,8 @@ def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
         yield Text.assemble(
             ("  ", ""), (f"{group:<{longest}}", "bold"), (f"  at {cluster}: ", ""), ",".join(sorted(names))
         )
+    if topics:
+        yield Text(READ_COMMITTED)
 
 
 def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:

@@ -23,9 +23,9 @@ TAKEN = "  - {name: gone-back, from: dc2, to: dc1, topics: {include: z}}\n"
         (ACTIVE, ["dc1"], ExitCode.REFUSED, "no flow out of dc1 was promoted or failed over"),
         (ACTIVE, ["dc1", "--switch"], ExitCode.REFUSED, "no flow out of dc1 was promoted or failed over"),
         (ACTIVE, ["dc2"], ExitCode.ERROR, "no flow out of dc2 was promoted or failed over"),
-        (GONE, ["dc1", "--switch"], ExitCode.REFUSED, "nothing of flow.gone was brought home yet"),
+        (GONE, ["dc1", "--switch"], ExitCode.REFUSED, "nothing of flow.gone was copied back yet"),
         (GONE + HOME, ["dc1", "--switch"], ExitCode.REFUSED, "once dc2 is back: repl failback dc2"),
-        (GONE, ["dc1"], ExitCode.ERROR, "nothing can come home to dc1 yet"),
+        (GONE, ["dc1"], ExitCode.ERROR, "nothing can be copied back to dc1 yet"),
     ],
 )
 def test_nothing_came_of_it(
@@ -42,7 +42,7 @@ def test_nothing_came_of_it(
 def test_its_name_is_another_flows(tmp_path: Path) -> None:
     topology = load(shop(tmp_path, GONE + TAKEN), ())
 
-    with pytest.raises(Exception, match="would be called gone-back, and that is another flow"):
+    with pytest.raises(Exception, match="would be gone-back, and another flow has that name"):
         with_ways_home(topology, pending_failbacks(topology, "dc1"))
 
 
