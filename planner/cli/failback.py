@@ -20,7 +20,7 @@ from planner.cli.options import (
 )
 from planner.cli.promote_wait import SILENT_MS, copied, drained
 from planner.cli.validate import checked
-from planner.graph.failback import Failback, came_home, homecomings
+from planner.graph.failback import Failback, pending_failbacks, resumed_failbacks
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import RUNNING, FlowState, Topology
 from planner.plan.guards.transitions import may_follow
@@ -67,7 +67,7 @@ def command(
 
 
 def _bring_home(topology: Topology, cluster: str, how: FlowCommandOptions, seconds: float) -> int:
-    coming = homecomings(topology, cluster)
+    coming = pending_failbacks(topology, cluster)
     if not coming:
         raise _nothing_ended(topology, cluster)
     show_left(topology, coming, how)
@@ -106,8 +106,8 @@ def _switch(topology: Topology, cluster: str, how: FlowCommandOptions, seconds: 
 
 
 def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
-    ended = [one for one in homecomings(topology, cluster) if one.flow.reverse_of is None]
-    coming = ended or came_home(topology, cluster)
+    ended = [one for one in pending_failbacks(topology, cluster) if one.flow.reverse_of is None]
+    coming = ended or resumed_failbacks(topology, cluster)
     if not coming:
         raise _nothing_ended(topology, cluster)
     for one in coming:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def show_left(topology: Topology, coming: Sequence[Failback], how: FlowCommandOptions) -> None:
     """Raises Failure where a side does not answer."""
     from planner.cli.status_asking import asked_of
-    from runtime.audit.status.look import read_status
+    from runtime.audit.status.reader import read_status
 
     status = asyncio.run(read_status(asked_of(topology), 0, how.timeout / 1000))
     seen = {flow.name: flow for flow in status.flows}

@@ -122,7 +122,7 @@ def _new(flows: list[Flow]) -> set[str]:
 
 def _looked(topology: Topology, given_up: str, timeout: int, over_s: float) -> "StatusView":
     from planner.cli.status_asking import asked_of
-    from runtime.audit.status.look import read_status
+    from runtime.audit.status.reader import read_status
 
     return asyncio.run(read_status(asked_of(topology, given_up), over_s, timeout / 1000))
 

@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from planner.diff.moving import forgotten_there, left_behind, moved_flow
-from planner.diff.promoted import promoted_notes, promoted_reason
-from planner.diff.record import flow_entry
-from planner.diff.running import (
+from planner.diff.destination_jobs import (
     DestinationJobs,
     blocked,
+    destination_jobs,
     elsewhere,
     left_over,
-    standings,
     wanted_jobs,
 )
+from planner.diff.moving import forgotten_at_destination, left_behind, moved_flow
+from planner.diff.promoted import promoted_notes, promoted_reason
+from planner.diff.record import flow_entry
 from planner.diff.spec_fields import flow_fields, moved, new_flow_fields
 from planner.diff.topics import ADOPTED, NOT_DECLARED
 from planner.model.address import Kind, flow_address
@@ -30,7 +30,7 @@ RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copie
 
 def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
     """One for every flow whose destination could be read, wanted or left over."""
-    found = standings(observed)
+    found = destination_jobs(observed)
     flows = {one.flow.name: one for one in desired.flows}
     unselected = {
         one.flow.name for one in desired.flows if not one.selection_known and one.flow.state in RUNNING
@@ -72,7 +72,7 @@ def _wherever(
     if before and not standing.has(flow.name, job.job.name):
         return moved_flow(_new(flow, job, standing, wanted), flow, job.job.name, before)
     change = _change(flow, job, standing, topology, wanted)
-    return forgotten_there(change, before, flow.destination) if before else change
+    return forgotten_at_destination(change, before, flow.destination) if before else change
 
 
 def _change(

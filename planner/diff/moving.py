@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from planner.diff.running import DestinationJobs, names_of
+from planner.diff.destination_jobs import DestinationJobs, names_of
 from planner.diff.spec_fields import flow_fields, launch_fields, metrics_fields, moved
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import DesiredJob
@@ -20,7 +20,7 @@ def moved_job(
     assert spec is not None
     there = next((one for one in before if one.runs(name)), None)
     if here.runs(name) and there is None:
-        return forgotten_there(change, before, spec.destination)
+        return forgotten_at_destination(change, before, spec.destination)
     old = there.job(name) if there is not None else None
     known = old.spec if old is not None else None
     fields = (
@@ -80,7 +80,7 @@ def _begins(change: Change, after: Mapping[str, Value], flow: FlowSpec) -> tuple
     return (f"nothing of it is at {flow.destination}: it begins by its start, {after['start']}",)
 
 
-def forgotten_there(change: Change, before: Sequence[DestinationJobs], destination: str) -> Change:
+def forgotten_at_destination(change: Change, before: Sequence[DestinationJobs], destination: str) -> Change:
     """An apply that was cut short after the start did not come to that."""
     note = f"no longer remembered at {names_of(before)}"
     field = FieldChange(("recorded", DESTINATION), names_of(before), destination, note=note)

@@ -52,9 +52,7 @@ STATES: dict[str, Advice] = {
         "the source deleted records before they were copied (retention is shorter than the lag was)", _GO_ON
     ),
     S.RECREATED: Advice("a topic was deleted and made again under its name, at either side", _GO_ON),
-    S.DIVERGED: Advice(
-        "one side's log was cut (an unclean election), so the two logs differ", _GO_ON
-    ),
+    S.DIVERGED: Advice("one side's log was cut (an unclean election), so the two logs differ", _GO_ON),
     S.LEDGER_MISSING: Advice(
         "there is no progress for it, though there should be; or its record, or the ledger, cannot be read"
         " (`why` says so)",

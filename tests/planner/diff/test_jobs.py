@@ -10,8 +10,7 @@ from planner.diff.record import flow_entry, job_entry
 from planner.graph import expand
 from planner.model.address import Kind, flow_address, job_address
 from planner.model.change import Action, Change
-from planner.model.live import LiveJob
-from planner.model.observed import Observed, Unreachable
+from planner.model.observed import LiveJob, Observed, Unreachable
 from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob
