@@ -41,7 +41,7 @@ Feature: Some topics of a flow move, the others stay
     And 120 records are written to orders at dc1
     And billing read 50 of orders at dc1
     And the place of billing in orders is known at dc2
-    When somebody runs repl failover dc1 and presses Ctrl-C once the job is told
+    When somebody runs repl failover dc1 and presses Ctrl-C once the job is updated
     Then the exit code is 130
     When somebody runs repl failover dc1
     Then the exit code is 0
