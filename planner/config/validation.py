@@ -158,5 +158,5 @@ def _reverse(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
     there = [end.text if (end := other.get(key)) else None for key in ("from", "to")]
     back = [end.text if (end := flow.get(key)) else None for key in ("to", "from")]
     if None not in there + back and there != back:
-        what = f'the flow is no way back of "{reference.text}", which goes from {there[0]} to {there[1]}'
+        what = f'the flow does not reverse "{reference.text}", which goes from {there[0]} to {there[1]}'
         yield error(what, f"write from: {there[1]} and to: {there[0]}", source=reference.source)

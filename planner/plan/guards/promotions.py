@@ -45,7 +45,7 @@ def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
         flow,
         f"its topics {patterns} were promoted, and can't become active",
         f"write {patterns} under promoted (if somebody did that and this file is older, bring it up to date);"
-        " from promoted a topic becomes active with its flow, over a promoted way back (repl failback) or"
+        " from promoted a topic becomes active with its flow, over a promoted reverse flow (repl failback) or"
         " with a new restart_from",
         "transition",
     )

@@ -89,7 +89,9 @@ def provenance(record: RecordView) -> str:
             return f"copied by {record.flow}"
         claims = " → ".join(_place(hop) for hop in record.claimed)
         return (
-            f"born here (its header {HEADER} names {claims}, but no flow wrote it)" if claims else "born here"
+            f"written here (its header {HEADER} names {claims}, but no flow wrote it)"
+            if claims
+            else "written here"
         )
     way = " → ".join(_place(hop) for hop in record.hops)
     by = f" by {record.flow}" if record.flow else ""

@@ -122,7 +122,7 @@ def _record(record: SalvagedRecord) -> Row:
         _time(record.timestamp_ms),
         _shown(record.key),
         _shown(record.value),
-        came_by if record.flow is not None else "born here",
+        came_by if record.flow is not None else "written here",
     ]
 
 
