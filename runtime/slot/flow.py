@@ -249,7 +249,7 @@ class FlowCopy:
     def rewound(self, copies: Iterable[PartitionCopy]) -> None:
         """Fetches partitions from their committed positions again."""
         for copy in copies:
-            self._reading.touch(copy)
+            self._reading.mark_changed(copy)
 
     def unfit(self, copy: PartitionCopy, why: str) -> None:
         """Retries a partition that must not join a transaction now."""
@@ -295,7 +295,7 @@ class FlowCopy:
 
     def sent(self, copy: PartitionCopy) -> None:
         """Lets the reading fetch more, because a batch left the partition's queue."""
-        self._reading.drained(copy)
+        self._reading.batches_sent(copy)
 
     async def register(self, identity: ProducerIdentity) -> None:
         """Writes the producer id to the destination's producer directory, as this flow's."""

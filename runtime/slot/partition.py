@@ -199,7 +199,7 @@ class PartitionCopy:
         self.last_fetch_ms = self.heard_ms
         self.turn += 1
         for queued in self.queue:
-            queued.held.let_go()
+            queued.held.release_memory()
         self.queue.clear()
         self.queued_bytes = 0
 

@@ -14,7 +14,7 @@ from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot.partition import PartitionCopy, QueuedBatch, SourceLog, now_ms
-from runtime.slot.read.batch_filter import FilteredBatches, keep, restoring
+from runtime.slot.read.batch_filter import FilteredBatches, filter_batches, without_provenance_filter
 from runtime.slot.read.budget import ByteBudget, ResponseMemory, TokenBucket
 from runtime.slot.write.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code
 
@@ -35,10 +35,10 @@ class IntakeFlow(Protocol):
     def unreadable(self, copy: PartitionCopy, decision: ErrorDecision, why: str) -> None:
         """Handles a fetch error of the partition."""
 
-    def corrupt(self, copy: PartitionCopy, kept: FilteredBatches) -> None:
+    def corrupt(self, copy: PartitionCopy, filtered: FilteredBatches) -> None:
         """Handles a record at the partition's cursor that can't be copied: too large, or corrupt."""
 
-    def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
+    def returning_producers(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
         """Returns the producer ids whose batches must not be copied."""
 
     def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
@@ -48,7 +48,7 @@ class IntakeFlow(Protocol):
 class BrokerIntake:
     """An intake owns the fetch session of one leader and the partitions that are fetched from it.
 
-    `touch` marks a partition as changed. The loop updates the session for changed partitions before each
+    `mark_changed` marks a partition. The loop updates the session for all marked partitions before each
     fetch.
     """
 
@@ -73,7 +73,7 @@ class BrokerIntake:
         self._reader = reader
         self._limits = FetchLimits(settings.fetch_wait_ms, 1, settings.fetch_bytes)
         self._session = FetchSession(cluster, node, self._limits, purpose=purpose)
-        self._touched: dict[PartitionCopy, None] = {}
+        self._changed: dict[PartitionCopy, None] = {}
         self._held_back: dict[PartitionCopy, None] = {}
         self._requested: dict[PartitionCopy, tuple[int, int]] = {}
         self._answered: dict[PartitionCopy, int] = {}  # the turn that was answered
@@ -84,7 +84,7 @@ class BrokerIntake:
     def add(self, copy: PartitionCopy) -> None:
         """Adds a partition, which is fetched from its cursor on."""
         self.copies[copy.progress.source_topic_id, copy.key.partition] = copy
-        self.touch(copy)
+        self.mark_changed(copy)
 
     def remove(self, copy: PartitionCopy) -> None:
         """Removes a partition, if it is in this intake; a response to an earlier fetch is ignored for it."""
@@ -93,18 +93,18 @@ class BrokerIntake:
             del self.copies[key]
             self._session.forget(*key)
             self._left_out(copy)
-            for kept in (self._touched, self._held_back, self._requested):
-                kept.pop(copy, None)
+            for partitions in (self._changed, self._held_back, self._requested):
+                partitions.pop(copy, None)
 
-    def touch(self, copy: PartitionCopy) -> None:
+    def mark_changed(self, copy: PartitionCopy) -> None:
         """Marks a partition as changed, so that the next fetch takes its state into account."""
-        self._touched[copy] = None
+        self._changed[copy] = None
         self._wake.set()
 
-    def drained(self, copy: PartitionCopy) -> None:
+    def batches_sent(self, copy: PartitionCopy) -> None:
         """Handles that batches left a partition's queue: one that was held back is fetched again."""
         if copy in self._held_back and copy.queued_bytes < self._settings.partition_fetch_bytes:
-            self.touch(copy)
+            self.mark_changed(copy)
 
     def heard_ms(self, copy: PartitionCopy) -> int:
         """Returns when the leader last answered for the partition, 0 where this session never did.
@@ -129,7 +129,7 @@ class BrokerIntake:
                 answers = await self._fetch()
                 answered_ms = self._session.answered_ms
                 if answers:
-                    await self._take(answers)
+                    await self._queue_response(answers)
                 self._heard_ms = answered_ms
                 await self._pace(answers)
         finally:
@@ -150,17 +150,17 @@ class BrokerIntake:
 
     def _update_session(self) -> None:
         """Updates the fetch session for the changed partitions; one with a full queue is held back."""
-        touched, self._touched = self._touched, {}
+        changed, self._changed = self._changed, {}
         limit = 2 * self._settings.partition_fetch_bytes
-        for copy in touched:
+        for copy in changed:
             key = (copy.progress.source_topic_id, copy.key.partition)
             if self.copies.get(key) is not copy:
                 continue
             if not copy.fetchable:
                 self._session.forget(*key)
                 self._left_out(copy)
-                for kept in (self._held_back, self._requested):
-                    kept.pop(copy, None)
+                for partitions in (self._held_back, self._requested):
+                    partitions.pop(copy, None)
             elif copy.queued_bytes >= limit:
                 self._session.forget(*key)
                 self._left_out(copy)
@@ -183,7 +183,7 @@ class BrokerIntake:
         The share is small while the source has few new records.
         """
         least = min(_MIN_SHARE, self._budget.limit // 4)
-        await self._budget.room(least)
+        await self._budget.wait_for_room(least)
         share = max(least, min(self._share, self._budget.left))
         if self._bucket.rate is not None:  # One fetch must not take the rate of several seconds.
             share = min(share, max(self._bucket.rate // 4, _MIN_RATED_SHARE))
@@ -210,7 +210,7 @@ class BrokerIntake:
         if answers and size < _QUIET_BYTES:
             await asyncio.sleep(self._settings.linger_ms / 1000)
 
-    async def _take(self, answers: Sequence[FetchedPartition]) -> None:
+    async def _queue_response(self, answers: Sequence[FetchedPartition]) -> None:
         """Queues the batches of a response; their memory counts against the budget until release."""
         total = sum(len(answer.records) for answer in answers)
         held = ResponseMemory(self._budget, total)
@@ -225,9 +225,9 @@ class BrokerIntake:
             ]
             await self._resolve_producers([one for _, _, one in walks])
             for copy, answer, one in walks:
-                self._take_partition(copy, answer, one, held)
+                self._handle_partition(copy, answer, one, held)
         finally:
-            held.let_go()
+            held.release_memory()
 
     def _current_partition(self, answer: FetchedPartition) -> PartitionCopy | None:
         """Returns the partition of a response, or None where its cursor has changed since the fetch."""
@@ -247,7 +247,7 @@ class BrokerIntake:
         if self._directory.unknown(seen):
             await self._directory.resolve(seen)
 
-    def _take_partition(
+    def _handle_partition(
         self, copy: PartitionCopy, answer: FetchedPartition, walked: WalkedBatches, held: ResponseMemory
     ) -> None:
         """Handles the response for one partition: its error, its truncation or its batches."""
@@ -287,26 +287,26 @@ class BrokerIntake:
         home: set[int] = set()
         spec = self._reader.rewrite(copy)
         if copy.cursor.offset < copy.progress.restored:
-            spec = restoring(spec, copy.progress.restored)
+            spec = without_provenance_filter(spec, copy.progress.restored)
         elif self._directory is not None:
             ids = {one.producer_id for one in walked.sets if isinstance(one, Batch)}
-            home = self._reader.home_of(copy, ids)
-        kept = keep(walked, spec, copy.cursor, answer.aborted, home, moment)
+            home = self._reader.returning_producers(copy, ids)
+        filtered = filter_batches(walked, spec, copy.cursor, answer.aborted, home, moment)
         size = len(answer.records)
         if _copied_out(size, held.size):
             held = ResponseMemory(self._budget, size)
-            if kept.outgoing:
+            if filtered.outgoing:
                 self._budget.take(size)
-        for out, epoch in kept.outgoing:
+        for out, epoch in filtered.outgoing:
             copy.add(QueuedBatch(out, epoch, held.view()))
-        copy.dropped += kept.dropped
-        copy.cursor = kept.cursor
-        if kept.outgoing and copy.state is State.BLOCKED_AT_SOURCE:
+        copy.dropped += filtered.dropped
+        copy.cursor = filtered.cursor
+        if filtered.outgoing and copy.state is State.BLOCKED_AT_SOURCE:
             copy.enter(State.COPYING)
         self._bucket.take(size)
-        self.touch(copy)
-        if kept.failure is not None:
-            self._reader.corrupt(copy, kept)
+        self.mark_changed(copy)
+        if filtered.failure is not None:
+            self._reader.corrupt(copy, filtered)
         self._reader.fetched(copy)
 
 

@@ -63,10 +63,10 @@ class SourceReader:
             copy.intake.remove(copy)
             copy.intake = None
 
-    def touch(self, copy: PartitionCopy) -> None:
+    def mark_changed(self, copy: PartitionCopy) -> None:
         """Handles that a partition's cursor moved; one that is not fetched is inspected and fetched again."""
         if copy.intake is not None:
-            copy.intake.touch(copy)
+            copy.intake.mark_changed(copy)
         elif copy.fetchable:
             self._supervisor.admit([copy])
 
@@ -76,10 +76,10 @@ class SourceReader:
             self.remove(copy)
             copy.shed()
 
-    def drained(self, copy: PartitionCopy) -> None:
+    def batches_sent(self, copy: PartitionCopy) -> None:
         """Handles that a batch left a partition's queue."""
         if copy.intake is not None:
-            copy.intake.drained(copy)
+            copy.intake.batches_sent(copy)
 
     # The intakes' reader
 
@@ -96,13 +96,13 @@ class SourceReader:
         else:
             self._supervisor.retry(copy, why)
 
-    def corrupt(self, copy: PartitionCopy, kept: FilteredBatches) -> None:
+    def corrupt(self, copy: PartitionCopy, filtered: FilteredBatches) -> None:
         """Stops a partition at a record that is too large or corrupt."""
-        failure = kept.failure
+        failure = filtered.failure
         state = State.RECORD_TOO_LARGE if isinstance(failure, TooLarge) else State.RECORD_CORRUPT
         self._supervisor.stop(copy, state, str(failure))
 
-    def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
+    def returning_producers(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
         """Returns the producer ids whose batches must not be copied to the destination (R5)."""
         assert self._directory is not None
         home = ClusterTopic(self._context.destination.cluster_id, copy.at.topic)

@@ -158,7 +158,7 @@ class ProduceSender:
             self._flights[one.node].given_up(one.size, one.at, now)
             self._links[one.node].drop()
             for sent in one.batches:
-                sent.queued.held.let_go()
+                sent.queued.held.release_memory()
         self._unanswered.clear()
 
     def _request(
@@ -222,7 +222,7 @@ class ProduceSender:
         tx.in_flight -= 1
         self._wake()
         for one in request.batches:
-            one.queued.held.let_go()
+            one.queued.held.release_memory()
         if error is not None:
             flight.given_up(request.size, request.at, now)
             if not isinstance(error, WireError):

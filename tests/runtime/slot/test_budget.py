@@ -12,9 +12,9 @@ def test_a_response_is_given_back_with_its_last_view() -> None:
     budget.take(60)
     held = ResponseMemory(budget, 60)
     first, second = held.view(), held.view()
-    first.let_go()
+    first.release_memory()
     assert budget.left == 40
-    second.let_go()
+    second.release_memory()
     assert budget.left == 100
 
 
@@ -24,7 +24,7 @@ def test_who_needs_room_waits_for_it() -> None:
         budget.take(90)
 
         async def reader() -> None:
-            await budget.room(50)
+            await budget.wait_for_room(50)
             seen.append("room")
 
         task = asyncio.create_task(reader())
@@ -42,7 +42,7 @@ def test_who_needs_room_waits_for_it() -> None:
 def test_a_batch_larger_than_the_budget_still_comes() -> None:
     async def wait() -> int:
         budget = ByteBudget(100)
-        await budget.room(1_000)
+        await budget.wait_for_room(1_000)
         budget.take(1_000)
         return budget.left
 

@@ -56,7 +56,7 @@ class Reader:
     def unreadable(self, copy: PartitionCopy, decision: ErrorDecision, why: str) -> None: ...
     def corrupt(self, copy: PartitionCopy, kept: FilteredBatches) -> None: ...
 
-    def home_of(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
+    def returning_producers(self, copy: PartitionCopy, producer_ids: set[int]) -> set[int]:
         return set()
 
     def rewrite(self, copy: PartitionCopy) -> RewriteSpec:
