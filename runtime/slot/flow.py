@@ -100,7 +100,7 @@ class FlowCopy:
         self._check_generation()
         log_event("flow_begun", key=self.name, flow=self.name, generation=self.assigned.generation)
         self.spawn(self._supervisor.run())
-        self.spawn(self._supervisor.run_again())
+        self.spawn(self._supervisor.run_retries())
         if not self.spec.shared:
             self.spawn(self._foreign.run())
 
@@ -200,12 +200,12 @@ class FlowCopy:
         """Returns the partitions whose progress an open transaction has written."""
         return self._undecided
 
-    def look_at(self, topics: Iterable[str]) -> None:
+    def inspect_topics(self, topics: Iterable[str]) -> None:
         """Inspects the partitions of topics whose ids differ from the ledger's at one side."""
         changed = set(topics)
         for copy in self.copies.values():
             if copy.fetchable and (copy.key.topic in changed or copy.at.topic in changed):
-                self._supervisor.look(copy, "a topic's id changed")
+                self._supervisor.inspect_later(copy, "a topic's id changed")
 
     def stats(self) -> FlowStats:
         """Returns the flow's counters for the slot's status."""
@@ -243,20 +243,20 @@ class FlowCopy:
                 case ErrorAction.SUSPECT:
                     copy.suspect = True
                     self._supervisor.retry(copy, why)
-                case ErrorAction.LOOK:
-                    self._supervisor.look(copy, why)
+                case ErrorAction.INSPECT:
+                    self._supervisor.inspect_later(copy, why)
 
     def rewound(self, copies: Iterable[PartitionCopy]) -> None:
         """Fetches partitions from their committed positions again."""
         for copy in copies:
             self._reading.mark_changed(copy)
 
-    def unfit(self, copy: PartitionCopy, why: str) -> None:
+    def on_not_ready(self, copy: PartitionCopy, why: str) -> None:
         """Retries a partition that must not join a transaction now."""
         copy.rewind()
         self._supervisor.retry(copy, why)
 
-    def led_anew(self, copy: PartitionCopy) -> None:
+    def on_leader_change(self, copy: PartitionCopy) -> None:
         """Rewinds and inspects a partition whose leader at the destination has changed (R4)."""
         leader = self._context.destination.leader(*copy.at)
         log_event(
@@ -269,7 +269,7 @@ class FlowCopy:
             decision="look",
         )
         copy.rewind()
-        self._supervisor.look_now(copy)
+        self._supervisor.inspect_now(copy)
 
     def stuck(self, lane: Lane) -> None:
         """Moves a stuck lane's partitions to other lanes; those in its transaction hold no memory (R8)."""
@@ -282,7 +282,7 @@ class FlowCopy:
             decision="partitions go to other lanes",
         )
         self._reading.hold(copy for copy in lane.copies if copy.busy)
-        self._lanes.leave_stuck(lane)
+        self._lanes.move_from_stuck_lane(lane)
 
     def freed(self, lane: Lane) -> None:
         """Moves partitions that are left in other stuck lanes, now that a lane works again."""
@@ -349,7 +349,7 @@ class FlowCopy:
         """Commits a partition's replacement progress at once."""
         self._lanes.place(copy)
         assert copy.lane is not None
-        copy.lane.advance_tails()
+        copy.lane.commit_idle_positions()
 
     def accepts_loss(self, copy: PartitionCopy) -> bool:
         """Returns whether the topology or an operator accepts that lost records are skipped."""

@@ -88,7 +88,7 @@ class PartitionCopy:
         self.part: TransactionPartition | None = None
         self.closing = False  # Its idle position is in the transaction that is being ended.
         self.accounts = OffsetAccounts(progress.destination_end)
-        self.looked_epoch = -1  # The destination's leader epoch at the last inspection.
+        self.inspected_epoch = -1  # The destination's leader epoch at the last inspection.
         self.suspect = False
         self.failures = 0
         self.replacement: Progress | None = None

@@ -16,7 +16,7 @@ class LaneSettings:
     """
 
     longest_s: float
-    tail_every_s: float
+    idle_commit_s: float
     transaction_bytes: int
     transaction_timeout_ms: int
     request_bytes: int
@@ -35,7 +35,7 @@ def lane_settings(copy: CopySettings, flow: FlowSpec) -> LaneSettings:
     longest = copy.transaction_ms if flow.rpo_ms is None else min(copy.transaction_ms, flow.rpo_ms // 2)
     return LaneSettings(
         longest_s=max(longest, 1) / 1000,
-        tail_every_s=copy.tail_every_ms / 1000,
+        idle_commit_s=copy.tail_every_ms / 1000,
         transaction_bytes=copy.transaction_bytes,
         transaction_timeout_ms=copy.transaction_timeout_ms,
         request_bytes=copy.request_bytes,

@@ -108,7 +108,7 @@ class ForeignWrites:
             try:
                 copy.foreign_writes = await self._is_foreign(copy, one)
             except (WireError, UnreadableRecord, TopicReplaced):
-                accounts.keep(one)
+                accounts.restore_range(one)
                 self._due[copy] = None
                 continue
             if copy.foreign_writes:

@@ -15,7 +15,7 @@ from runtime.slot.health.findings import (
     DestinationFacts,
     Finding,
     SourceFacts,
-    go_on,
+    accept_loss,
     judge_destination,
     judge_source,
 )
@@ -68,7 +68,7 @@ class PartitionSupervisor:
     """The supervisor owns the retry timers of a flow's partitions, and the sets that await an inspection.
 
     No partition enters or re-enters the copy loop without an inspection. `run` inspects new partitions and
-    those with a new leader. `run_again` inspects those that failed: the inspection of a partition without a
+    those with a new leader. `run_retries` inspects those that failed: the inspection of a partition without a
     leader takes long and must not delay the others (R7).
     """
 
@@ -85,7 +85,7 @@ class PartitionSupervisor:
         self._settings = settings
         self._generation = generation
         self._flow = flow
-        self._due, self._due_again = _Due(), _Due()
+        self._due, self._due_retries = _Due(), _Due()
         self._inspecting: set[PartitionCopy] = set()
         self._timers: dict[PartitionCopy, asyncio.TimerHandle] = {}
 
@@ -114,11 +114,11 @@ class PartitionSupervisor:
         self._halt(copy, state, why)
         self._schedule(copy, self._settings.stop_retry_ms / 1000)
 
-    def look(self, copy: PartitionCopy, why: str) -> None:
+    def inspect_later(self, copy: PartitionCopy, why: str) -> None:
         """Stops a partition and inspects it soon, but no more often than the backoff allows."""
         self.retry(copy, why)
 
-    def look_now(self, copy: PartitionCopy) -> None:
+    def inspect_now(self, copy: PartitionCopy) -> None:
         """Inspects a partition at once, before it continues; nothing is fetched for it meanwhile."""
         self.forget(copy)
         self._flow.halt(copy)
@@ -132,7 +132,7 @@ class PartitionSupervisor:
     def forget(self, copy: PartitionCopy) -> None:
         """Cancels the inspections and the timer of a partition."""
         self._due.remove(copy)
-        self._due_again.remove(copy)
+        self._due_retries.remove(copy)
         timer = self._timers.pop(copy, None)
         if timer is not None:
             timer.cancel()
@@ -147,10 +147,10 @@ class PartitionSupervisor:
         while True:
             await self._inspect_all(await self._due.take())
 
-    async def run_again(self) -> None:
+    async def run_retries(self) -> None:
         """Inspects partitions that failed until it is cancelled."""
         while True:
-            await self._inspect_all(await self._due_again.take())
+            await self._inspect_all(await self._due_retries.take())
 
     def _halt(self, copy: PartitionCopy, state: State, why: str) -> None:
         self.forget(copy)
@@ -162,7 +162,7 @@ class PartitionSupervisor:
 
     def _retry_due(self, copy: PartitionCopy) -> None:
         self._timers.pop(copy, None)
-        self._due_again.add(copy)
+        self._due_retries.add(copy)
 
     async def _inspect_all(self, due: list[PartitionCopy]) -> None:
         """Inspects partitions and decides on each, unless it changed during the inspection."""
@@ -194,7 +194,7 @@ class PartitionSupervisor:
         source, destination = seen.source, seen.destination
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)
         if finding is None:
-            copy.looked_epoch = destination.leader_epoch
+            copy.inspected_epoch = destination.leader_epoch
             self._resume_if_ready(copy)
         elif self._flow.accepts_loss(copy):
             self._accept_loss(copy, finding, source, destination)
@@ -234,7 +234,7 @@ class PartitionSupervisor:
             error=finding.why,
             decision="go on",
         )
-        copy.replacement = go_on(
+        copy.replacement = accept_loss(
             copy.progress, source, destination, generation=self._generation, now_ms=now_ms()
         )
         self._flow.replace(copy)

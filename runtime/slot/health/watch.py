@@ -24,7 +24,7 @@ class WatchedFlow(Protocol):
 
     copies: dict[PartitionKey, PartitionCopy]
 
-    def look_at(self, topics: set[str]) -> None:
+    def inspect_topics(self, topics: set[str]) -> None:
         """Inspects the partitions of topics whose ids differ from the ledger's at one side."""
 
 
@@ -59,7 +59,7 @@ async def _compare_ids(flow: WatchedFlow, source: KafkaCluster, destination: Kaf
         ):
             changed.add(mirror.name)
     if changed:
-        flow.look_at(changed)
+        flow.inspect_topics(changed)
 
 
 async def _find_blocked(flow: WatchedFlow, source: KafkaCluster, waiting: dict[PartitionCopy, float]) -> None:

@@ -263,7 +263,7 @@ class BrokerIntake:
         if answer.diverging is not None:
             self._left_out(copy)
             self._reader.unreadable(
-                copy, ErrorDecision(ErrorAction.LOOK, refresh=True), "the source's log was truncated"
+                copy, ErrorDecision(ErrorAction.INSPECT, refresh=True), "the source's log was truncated"
             )
             return
         if not copy.suspect:

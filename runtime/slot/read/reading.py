@@ -91,8 +91,8 @@ class SourceReader:
     def unreadable(self, copy: PartitionCopy, decision: ErrorDecision, why: str) -> None:
         """Retries or inspects a partition whose fetch failed."""
         why = f"{copy.key.topic}-{copy.key.partition} at the source: {why}"
-        if decision.do is ErrorAction.LOOK:
-            self._supervisor.look(copy, why)
+        if decision.do is ErrorAction.INSPECT:
+            self._supervisor.inspect_later(copy, why)
         else:
             self._supervisor.retry(copy, why)
 

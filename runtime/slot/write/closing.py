@@ -26,7 +26,7 @@ from runtime.ledger.records import InternalRecord, build, chunks
 from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.write.errors import ErrorPhase
 from runtime.slot.write.sender import ProduceSender
-from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, tail_step
+from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, idle_step
 
 
 class LedgerPartitions(NamedTuple):
@@ -51,8 +51,8 @@ class CommitEntry(NamedTuple):
     step: Advance | None
 
 
-def entries_of(
-    tx: Transaction, tails: Iterable[PartitionCopy], generation: int, moment_ms: int
+def commit_entries(
+    tx: Transaction, idle: Iterable[PartitionCopy], generation: int, moment_ms: int
 ) -> list[CommitEntry]:
     """Returns the ledger entries of a transaction and of the partitions that commit an idle position."""
     found: list[CommitEntry] = []
@@ -61,7 +61,7 @@ def entries_of(
         if step.runs or step.position > part.copy.progress.position:
             moved = advance(part.copy.progress, step, generation, moment_ms)
             found.append(CommitEntry(part.copy, *moved, part, step))
-    found.extend(_tail(copy, generation, moment_ms) for copy in tails)
+    found.extend(_tail(copy, generation, moment_ms) for copy in idle)
     return found
 
 
@@ -69,7 +69,7 @@ def _tail(copy: PartitionCopy, generation: int, moment_ms: int) -> CommitEntry:
     """Returns the entry of a partition that has no batch in the transaction."""
     if copy.replacement is not None:
         return CommitEntry(copy, copy.replacement, (), None, None)
-    step = tail_step(copy)
+    step = idle_step(copy)
     return CommitEntry(copy, *advance(copy.progress, step, generation, moment_ms), None, step)
 
 

@@ -28,16 +28,16 @@ class ErrorAction(Enum):
 
     RETRY: retry the request, with backoff. ABORT: abort the transaction; all partitions of the lane resume
     from the ledger. SUSPECT: abort, and retry the partition in a lane of its own. STOP: the partition stops
-    with a state. LOOK: the partition's topics are inspected, and the finding decides. STUCK: the lane waits
-    for a transaction marker, and its partitions leave it. ASK_LEDGER: initialise the transactional id, and
-    read from the ledger whether the transaction was committed. END_SLOT: the process ends.
+    with a state. INSPECT: the partition's topics are inspected, and the finding decides. STUCK: the lane
+    waits for a transaction marker, and its partitions leave it. ASK_LEDGER: initialise the transactional id,
+    and read from the ledger whether the transaction was committed. END_SLOT: the process ends.
     """
 
     RETRY = "retry"
     ABORT = "abort"
     SUSPECT = "suspect"
     STOP = "stop"
-    LOOK = "look"
+    INSPECT = "inspect"
     STUCK = "stuck"
     ASK_LEDGER = "ask_ledger"
     END_SLOT = "end_slot"
@@ -60,7 +60,7 @@ _REFRESH_AND_RETRY = ErrorDecision(ErrorAction.RETRY, refresh=True)
 _ABORT = ErrorDecision(ErrorAction.ABORT)
 _ABORT_AND_REFRESH = ErrorDecision(ErrorAction.ABORT, refresh=True)
 _SUSPECT = ErrorDecision(ErrorAction.SUSPECT, refresh=True)
-_LOOK = ErrorDecision(ErrorAction.LOOK, refresh=True)
+_INSPECT = ErrorDecision(ErrorAction.INSPECT, refresh=True)
 _STUCK = ErrorDecision(ErrorAction.STUCK)
 _ASK = ErrorDecision(ErrorAction.ASK_LEDGER)
 _END = ErrorDecision(ErrorAction.END_SLOT)
@@ -81,16 +81,16 @@ _FENCED = (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
 
 TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
     **{(ErrorPhase.FETCH, code): _REFRESH_AND_RETRY for code in _LEADER_CHANGED},
-    **{(ErrorPhase.FETCH, code): _LOOK for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
+    **{(ErrorPhase.FETCH, code): _INSPECT for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
     (ErrorPhase.FETCH, E.OFFSET_NOT_AVAILABLE): _REFRESH_AND_RETRY,
     **{(phase, code): _END for phase in ErrorPhase if phase is not ErrorPhase.FETCH for code in _FENCED},
     (ErrorPhase.INIT, E.CONCURRENT_TRANSACTIONS): _STUCK,
     (ErrorPhase.INIT, E.INVALID_TRANSACTION_TIMEOUT): _END,
     (ErrorPhase.ADD, E.CONCURRENT_TRANSACTIONS): _STUCK,
-    **{(ErrorPhase.ADD, code): _LOOK for code in _TOPIC_GONE},
+    **{(ErrorPhase.ADD, code): _INSPECT for code in _TOPIC_GONE},
     (ErrorPhase.ADD, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
     **{(ErrorPhase.PRODUCE, code): _ABORT_AND_REFRESH for code in _LEADER_CHANGED},
-    **{(ErrorPhase.PRODUCE, code): _LOOK for code in _TOPIC_GONE},
+    **{(ErrorPhase.PRODUCE, code): _INSPECT for code in _TOPIC_GONE},
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS): _SUSPECT,
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND): _SUSPECT,
     (ErrorPhase.PRODUCE, E.REQUEST_TIMED_OUT): _SUSPECT,

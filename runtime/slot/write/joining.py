@@ -81,27 +81,27 @@ class JoiningPartitions:
         """Returns a part if the partition can join; else connects to its leader or notifies the flow."""
         leader = self._cluster.leader(*copy.at)
         if leader is None:
-            self._owner.unfit(copy, "the destination's partition has no leader")
+            self._owner.on_not_ready(copy, "the destination's partition has no leader")
         elif len(leader.in_sync) < copy.assigned.min_in_sync:
             why = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync} in-sync replicas at the destination"
-            self._owner.unfit(copy, why)
+            self._owner.on_not_ready(copy, why)
         elif not self._is_ready(leader.leader, copy):
             self._connect(leader.leader, copy)
-        elif leader.leader_epoch != copy.looked_epoch:
-            self._owner.led_anew(copy)
+        elif leader.leader_epoch != copy.inspected_epoch:
+            self._owner.on_leader_change(copy)
         else:
             return TransactionPartition(copy, leader.leader, leader.leader_epoch)
         return None
 
     def _is_ready(self, node: int, copy: PartitionCopy) -> bool:
         """Returns whether the leader is connected, and the metadata is newer than the connection."""
-        reaches, refreshed_at = self._sender.reaches(node), self._cluster.heard_at(copy.at.topic)
-        return reaches and refreshed_at >= self._sender.since(node)
+        connected, refreshed_at = self._sender.is_connected(node), self._cluster.heard_at(copy.at.topic)
+        return connected and refreshed_at >= self._sender.connected_at(node)
 
     async def _connect_and_refresh(self, node: int) -> None:
         """Connects to a leader and fetches the metadata of the topics that wait for it."""
-        if not self._sender.reaches(node):
-            await self._sender.reach(node)
+        if not self._sender.is_connected(node):
+            await self._sender.connect_to(node)
         await self._cluster.topics({copy.at.topic for copy in self._connecting[node].copies}, fresh=True)
 
     def _connect(self, node: int, copy: PartitionCopy) -> None:
@@ -114,7 +114,7 @@ class JoiningPartitions:
         connecting.copies[copy] = None
 
     def _on_connected(self, node: int, done: asyncio.Task[None]) -> None:
-        """Offers the waiting partitions again, or reports them as unfit where the leader is unreachable."""
+        """Offers the waiting partitions again, or reports them where the leader is unreachable."""
         copies = self._connecting.pop(node).copies
         if done.cancelled():
             return
@@ -125,4 +125,4 @@ class JoiningPartitions:
             if error is None:
                 self.offer(copy)
             elif copy.queue and not copy.releasing and not copy.busy:  # It may have another leader by now.
-                self._owner.unfit(copy, f"its leader at the destination can't be reached: {error}")
+                self._owner.on_not_ready(copy, f"its leader at the destination can't be reached: {error}")

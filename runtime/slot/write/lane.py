@@ -12,7 +12,7 @@ from runtime.kafka.transactions import add_partitions, end_transaction
 from runtime.slot.failpoints import Passing
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.settings import LaneSettings
-from runtime.slot.write.closing import CommitEntry, LedgerPartitions, entries_of, write_ledger
+from runtime.slot.write.closing import CommitEntry, LedgerPartitions, commit_entries, write_ledger
 from runtime.slot.write.errors import ErrorPhase
 from runtime.slot.write.joining import JoiningPartitions
 from runtime.slot.write.owner import LaneFlow
@@ -120,11 +120,11 @@ class Lane:
             self._wake.set()
         elif copy.tail_moved and copy not in self._idle:
             if not self._idle:
-                self._idle_due = self._now() + self._settings.tail_every_s
+                self._idle_due = self._now() + self._settings.idle_commit_s
                 asyncio.get_running_loop().call_at(self._idle_due, self._wake.set)
             self._idle[copy] = None
 
-    def advance_tails(self) -> None:
+    def commit_idle_positions(self) -> None:
         """Writes the idle positions to the ledger now, without waiting for the interval."""
         self._idle_due = 0.0
         self._wake.set()
@@ -184,7 +184,7 @@ class Lane:
                     return
                 if self._joining and await self._join(tx):
                     continue
-                await self._sender.connect()
+                await self._sender.connect_ready()
                 self._sender.send(tx)
                 if not self._due(tx, window):
                     await self._wake.wait()
@@ -267,9 +267,9 @@ class Lane:
             await self._wake.wait()
         tx.check()
         self._passing("after_flush")
-        tails = [copy for copy in self._idle if copy.tail_moved] if self._idle_is_due() or tx.parts else []
-        tx.take_tails(tails)
-        entries = entries_of(tx, tails, self._place.generation, int(time.time() * 1000))
+        idle = [copy for copy in self._idle if copy.tail_moved] if self._idle_is_due() or tx.parts else []
+        tx.add_idle(idle)
+        entries = commit_entries(tx, idle, self._place.generation, int(time.time() * 1000))
         if not entries and not tx.joined:
             return entries
         self._passing("before_ledger")
@@ -288,7 +288,7 @@ class Lane:
             copy.accounts.committed()
         for entry in entries:
             self.settle(entry)
-        tx.let_go()
+        tx.release_partitions()
         self._owner.committed(self, tx, entries)
         again = [*tx.parts, *self._idle]
         self._idle.clear()

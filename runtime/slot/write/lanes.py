@@ -72,7 +72,7 @@ class LaneSet:
         else:
             lane.offer(copy)
 
-    def leave_stuck(self, lane: Lane) -> None:
+    def move_from_stuck_lane(self, lane: Lane) -> None:
         """Moves a stuck lane's partitions to other lanes, except those that are in its transaction."""
         for copy in list(lane.copies):
             if not copy.busy and self._usable_lane() is not None:

@@ -34,10 +34,10 @@ class LaneFlow(Protocol):
     def rewound(self, copies: Iterable[PartitionCopy]) -> None:
         """Fetches the partitions from their committed positions again."""
 
-    def unfit(self, copy: PartitionCopy, why: str) -> None:
+    def on_not_ready(self, copy: PartitionCopy, why: str) -> None:
         """Keeps a partition out of transactions, because the destination can't take its marker now."""
 
-    def led_anew(self, copy: PartitionCopy) -> None:
+    def on_leader_change(self, copy: PartitionCopy) -> None:
         """Handles a leader change of the destination's partition since its last inspection (R4)."""
 
     def stuck(self, lane: Lane) -> None:

@@ -25,7 +25,7 @@ _DECISIONS = {
     ErrorAction.ABORT: "abort",
     ErrorAction.SUSPECT: "abort, and try the partition in a lane of its own",
     ErrorAction.STOP: "abort, and stop the partition",
-    ErrorAction.LOOK: "abort, and look at the partition's topics",
+    ErrorAction.INSPECT: "abort, and inspect the partition's topics",
     ErrorAction.STUCK: "abort",
     ErrorAction.ASK_LEDGER: "ask the ledger whether it was committed",
     ErrorAction.END_SLOT: "end the slot: another writer may have fenced it",
@@ -109,7 +109,7 @@ class LaneRecovery:
         copies = list(tx.parts)
         for copy in copies:
             copy.rewind()
-        tx.let_go()
+        tx.release_partitions()
         self._owner.rewound(copies)
         self._owner.failed(lane, failure, decision, copies)
         lane.ended.set()
@@ -164,10 +164,10 @@ class LaneRecovery:
         settled = {entry.copy: entry for entry, progress in answers if progress == entry.progress}
         for entry in settled.values():
             lane.settle(entry)
-        copies = [*tx.parts, *tx.tails]
+        copies = [*tx.parts, *tx.idle]
         for copy in copies:
             copy.rewind()
-        tx.let_go()
+        tx.release_partitions()
         if settled:
             self._owner.committed(lane, tx, [*settled.values()])
         self._owner.rewound(copies)
@@ -188,5 +188,5 @@ def by_failure(failure: TransactionFailure) -> ErrorDecision:
     An acknowledged offset that can't be true has no error code: its partition is inspected (R4).
     """
     if failure.error is None:
-        return ErrorDecision(ErrorAction.LOOK, refresh=True)
+        return ErrorDecision(ErrorAction.INSPECT, refresh=True)
     return decide(failure.phase, failure.error)

@@ -68,8 +68,8 @@ class ProduceSender:
         self._wake = wake
         self._sent = sent
         self._links: dict[int, Connection] = {}
-        self._connected_at: dict[int, float] = {}
-        self._flights: dict[int, InFlightWindow] = {}
+        self._connection_times: dict[int, float] = {}
+        self._windows: dict[int, InFlightWindow] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._unanswered: dict[int, InFlightRequest] = {}
         self._number = 0
@@ -103,29 +103,29 @@ class ProduceSender:
             if self._cluster.kept(node, self._purpose) is not link:
                 del self._links[node]
 
-    def reaches(self, node: int) -> bool:
+    def is_connected(self, node: int) -> bool:
         """Returns whether an open connection to the broker exists."""
         link = self._links.get(node)
         return link is not None and not link.closed
 
-    def since(self, node: int) -> float:
+    def connected_at(self, node: int) -> float:
         """Returns when the broker was connected to, by the event loop's clock.
 
         A broker that was unavailable before may lead its partitions under a new epoch since then.
         """
-        return self._connected_at[node]
+        return self._connection_times[node]
 
-    async def reach(self, node: int) -> None:
+    async def connect_to(self, node: int) -> None:
         """Connects to a broker. Raises WireError."""
         self._links[node] = await self._cluster.connection(node, self._purpose, 10.0)
-        self._connected_at[node] = asyncio.get_running_loop().time()
+        self._connection_times[node] = asyncio.get_running_loop().time()
 
-    async def connect(self) -> None:
+    async def connect_ready(self) -> None:
         """Connects to every leader that has a batch ready. Raises TransactionFailure."""
         for node, copies in self.ready.items():
-            if copies and not self.reaches(node):
+            if copies and not self.is_connected(node):
                 try:
-                    await self.reach(node)
+                    await self.connect_to(node)
                 except WireError as error:
                     raise TransactionFailure(ErrorPhase.PRODUCE, error) from error
 
@@ -135,11 +135,11 @@ class ProduceSender:
         Partitions take turns, a batch each.
         """
         for node, copies in self.ready.items():
-            if not self.reaches(node) or self._throttled(link := self._links[node]):
+            if not self.is_connected(node) or self._throttled(link := self._links[node]):
                 continue
-            flight = self._flights.setdefault(node, InFlightWindow(REQUESTS * self._request_bytes))
-            while copies and flight.room > 0:
-                self._request(tx, node, link, flight, copies)
+            window = self._windows.setdefault(node, InFlightWindow(REQUESTS * self._request_bytes))
+            while copies and window.room > 0:
+                self._request(tx, node, link, window, copies)
 
     def _throttled(self, link: Connection) -> bool:
         """Returns whether the broker's quota holds requests back; the lane wakes when that time is over."""
@@ -155,7 +155,7 @@ class ProduceSender:
         self.ready.clear()
         now = asyncio.get_running_loop().time()
         for one in self._unanswered.values():
-            self._flights[one.node].given_up(one.size, one.at, now)
+            self._windows[one.node].given_up(one.size, one.at, now)
             self._links[one.node].drop()
             for sent in one.batches:
                 sent.queued.held.release_memory()
@@ -166,11 +166,11 @@ class ProduceSender:
         tx: Transaction,
         node: int,
         link: Connection,
-        flight: InFlightWindow,
+        window: InFlightWindow,
         copies: dict[PartitionCopy, None],
     ) -> None:
         """Sends one produce request with at most one batch of each partition."""
-        most = min(self._request_bytes, flight.room)
+        most = min(self._request_bytes, window.room)
         partitions: list[ProducePartition] = []
         sent: list[SentBatch] = []
         size = 0
@@ -193,7 +193,7 @@ class ProduceSender:
                 break
         tx.bytes += size
         tx.in_flight += 1
-        flight.sent(size)
+        window.sent(size)
         number = self._number = self._number + 1
         self._unanswered[number] = InFlightRequest(node, size, asyncio.get_running_loop().time(), sent)
         request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
@@ -208,7 +208,7 @@ class ProduceSender:
         try:
             self._handle_response(tx, number, answer)
         except BaseException as error:
-            tx.break_off(error)
+            tx.fail_unexpected(error)
             self._wake()
             raise
 
@@ -218,19 +218,19 @@ class ProduceSender:
         request = self._unanswered.pop(number, None)
         if tx.closed or request is None:
             return
-        flight, now = self._flights[request.node], asyncio.get_running_loop().time()
+        window, now = self._windows[request.node], asyncio.get_running_loop().time()
         tx.in_flight -= 1
         self._wake()
         for one in request.batches:
             one.queued.held.release_memory()
         if error is not None:
-            flight.given_up(request.size, request.at, now)
+            window.given_up(request.size, request.at, now)
             if not isinstance(error, WireError):
                 raise error
             tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error))
             return
         response = answer.result()
-        flight.answered(request.size, request.at, now, response.throttle_ms / 1000)
+        window.answered(request.size, request.at, now, response.throttle_ms / 1000)
         self._record_acknowledgements(tx, request.batches, response)
 
     def _mark(self, sequence: int) -> BatchIdentity:

@@ -119,7 +119,7 @@ def blamed(error: WireError, joining: Iterable[TransactionPartition]) -> tuple[P
     return tuple(copy for copy in copies if copy.at in error.partitions)
 
 
-def tail_step(copy: PartitionCopy) -> Advance:
+def idle_step(copy: PartitionCopy) -> Advance:
     """Returns the advance of a position that moved over records that are not copied."""
     return Advance(copy.cursor.offset, copy.cursor.epoch, dropped=copy.dropped)
 
@@ -128,7 +128,7 @@ class Transaction:
     """A transaction is open from its first batch on and owns the parts of its partitions.
 
     Times are those of the event loop's clock, in seconds. `joined` means that the coordinator has added the
-    ledger's partition to it. `entries` are the ledger entries that its end would commit. `tails` are the
+    ledger's partition to it. `entries` are the ledger entries that its end would commit. `idle` are the
     partitions that have no batch in it, but an idle position to commit.
     """
 
@@ -143,7 +143,7 @@ class Transaction:
         self.closed = False
         self.joined = False
         self.entries: list[CommitEntry] = []
-        self.tails: list[PartitionCopy] = []
+        self.idle: list[PartitionCopy] = []
         self.latencies: list[
             tuple[int, int]
         ] = []  # Pairs of a batch's newest timestamp in ms and its record count.
@@ -156,20 +156,20 @@ class Transaction:
         self.parts[part.copy] = part
         part.copy.part = part
 
-    def take_tails(self, copies: list[PartitionCopy]) -> None:
+    def add_idle(self, copies: list[PartitionCopy]) -> None:
         """Adds the partitions that commit an idle position only."""
-        self.tails = copies
+        self.idle = copies
         for copy in copies:
             copy.closing = True
 
-    def let_go(self) -> None:
+    def release_partitions(self) -> None:
         """Releases the partitions once the transaction is decided: they may join other transactions."""
         for copy, part in self.parts.items():
             if copy.part is part:
                 copy.part = None
-        for copy in self.tails:
+        for copy in self.idle:
             copy.closing = False
-        self.tails = []
+        self.idle = []
 
     def check(self) -> None:
         """Raises the recorded failure; an unexpected exception takes precedence, because it ends the slot."""
@@ -178,7 +178,7 @@ class Transaction:
         if self.failure is not None:
             raise self.failure
 
-    def break_off(self, error: BaseException) -> None:
+    def fail_unexpected(self, error: BaseException) -> None:
         """Records an unexpected exception, after which the acknowledged batches are not known any more."""
         if self.unexpected is None:
             self.unexpected = error

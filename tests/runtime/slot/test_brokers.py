@@ -111,7 +111,7 @@ def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fr
                 await until(slot, at_end([end[1]]), _MENDED_S)
                 assert slot.status().flows[0].aborts > len(lost)
 
-        async def go_on() -> None:
+        async def accept_loss() -> None:
             """What is committed in place of a lost position."""
             over = flow_spec(fresh("flow"), on_data_loss="skip")
             assignment = await driver.take_over(over, assigned(over.name, expired))
@@ -123,7 +123,7 @@ def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fr
 
         asyncio.run(copy())
         assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
-        asyncio.run(go_on())
+        asyncio.run(accept_loss())
         assert _values(sides["dc2"], expired) == _values(sides["dc1"], expired)
 
 

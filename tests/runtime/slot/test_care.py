@@ -107,7 +107,7 @@ class Side:
         raise AssertionError(request)
 
 
-class Patient:
+class LossAcceptingFlow:
     """The flow goes on over every loss."""
 
     def __init__(self) -> None:
@@ -127,8 +127,8 @@ class Patient:
         return True
 
 
-async def while_caring(care: PartitionSupervisor, waits: Awaitable[object]) -> None:
-    running = [asyncio.create_task(care.run()), asyncio.create_task(care.run_again())]
+async def while_supervising(supervisor: PartitionSupervisor, waits: Awaitable[object]) -> None:
+    running = [asyncio.create_task(supervisor.run()), asyncio.create_task(supervisor.run_retries())]
     await asyncio.wait_for(waits, 60)
     for task in running:
         task.cancel()
@@ -139,20 +139,20 @@ def test_who_was_in_trouble_holds_up_nobody_else(copy: PartitionCopy) -> None:
     """R7: a look at a partition without a leader takes long."""
 
     async def look() -> None:
-        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
-        care = PartitionSupervisor(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
+        flow, there, here = LossAcceptingFlow(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        supervisor = PartitionSupervisor(there, here, CopySettings(retry_ms=1), 1, flow)  # type: ignore[arg-type]
         asked = asyncio.Event()
 
         async def another() -> None:
             await asked.wait()
-            care.look_now(copy)
-            await patient.resumed.wait()
+            supervisor.inspect_now(copy)
+            await flow.resumed.wait()
 
         there.answered = asked.set
         there.silent.set()
-        care.retry(partition(1), "it has no leader")
-        await while_caring(care, another())
-        assert copy.looked_epoch == 5
+        supervisor.retry(partition(1), "it has no leader")
+        await while_supervising(supervisor, another())
+        assert copy.inspected_epoch == 5
 
     asyncio.run(look())
 
@@ -162,7 +162,7 @@ def test_a_broker_that_is_behind_is_not_believed(copy: PartitionCopy, behind: st
     """It does not know the topic yet, and says that there is none; or it names a leader that was deposed."""
 
     async def look() -> None:
-        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        flow, there, here = LossAcceptingFlow(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
         side, topic_id = (there, b"s" * 16) if behind == "source" else (here, b"d" * 16)
         copy.progress = replace(copy.progress, source_epoch=5, destination_epoch=5)
         older = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, {0: Partition(0, 2, 4, (2,), (2,))})
@@ -170,10 +170,10 @@ def test_a_broker_that_is_behind_is_not_believed(copy: PartitionCopy, behind: st
             older,
             TopicMetadata("orders", bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {}),
         ]
-        care = PartitionSupervisor(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
-        care.admit([copy])
-        await while_caring(care, patient.resumed.wait())
-        assert (side.first, patient.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
+        supervisor = PartitionSupervisor(there, here, CopySettings(retry_ms=1), 1, flow)  # type: ignore[arg-type]
+        supervisor.admit([copy])
+        await while_supervising(supervisor, flow.resumed.wait())
+        assert (side.first, flow.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
 
     asyncio.run(look())
 
@@ -182,7 +182,7 @@ def test_what_was_committed_during_a_look_makes_no_divergence(copy: PartitionCop
     """The ends that were seen are older than the ledger's: the partition is looked at again."""
 
     async def look() -> None:
-        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        flow, there, here = LossAcceptingFlow(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
         ahead = replace(copy.progress, destination_end=140)
 
         def commit() -> None:
@@ -192,10 +192,10 @@ def test_what_was_committed_during_a_look_makes_no_divergence(copy: PartitionCop
 
         here.answered = commit
         settings = CopySettings(retry_ms=10, retry_max_ms=20)
-        care = PartitionSupervisor(there, here, settings, 1, patient)  # type: ignore[arg-type]
-        care.admit([copy])
-        await while_caring(care, patient.resumed.wait())
+        supervisor = PartitionSupervisor(there, here, settings, 1, flow)  # type: ignore[arg-type]
+        supervisor.admit([copy])
+        await while_supervising(supervisor, flow.resumed.wait())
         assert copy.progress is ahead
-        assert (patient.replaced, copy.why) == (0, "")
+        assert (flow.replaced, copy.why) == (0, "")
 
     asyncio.run(look())

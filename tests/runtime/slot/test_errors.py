@@ -27,10 +27,10 @@ ROWS = [
     (ErrorPhase.FETCH, E.OFFSET_NOT_AVAILABLE, ErrorAction.RETRY, True),
     (ErrorPhase.FETCH, E.TOPIC_AUTHORIZATION_FAILED, ErrorAction.RETRY, False),
     (ErrorPhase.FETCH, E.CORRUPT_MESSAGE, ErrorAction.RETRY, False),
-    (ErrorPhase.FETCH, E.OFFSET_OUT_OF_RANGE, ErrorAction.LOOK, True),
-    (ErrorPhase.FETCH, E.UNKNOWN_TOPIC_ID, ErrorAction.LOOK, True),
-    (ErrorPhase.FETCH, E.INCONSISTENT_TOPIC_ID, ErrorAction.LOOK, True),
-    (ErrorPhase.FETCH, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.LOOK, True),
+    (ErrorPhase.FETCH, E.OFFSET_OUT_OF_RANGE, ErrorAction.INSPECT, True),
+    (ErrorPhase.FETCH, E.UNKNOWN_TOPIC_ID, ErrorAction.INSPECT, True),
+    (ErrorPhase.FETCH, E.INCONSISTENT_TOPIC_ID, ErrorAction.INSPECT, True),
+    (ErrorPhase.FETCH, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.INSPECT, True),
     # Fencing 3: these can't be told from a timeout fence.
     *((phase, code, ErrorAction.END_SLOT, False)
       for phase in (ErrorPhase.INIT, ErrorPhase.ADD, ErrorPhase.PRODUCE, ErrorPhase.LEDGER, ErrorPhase.END)
@@ -41,7 +41,7 @@ ROWS = [
     (ErrorPhase.INIT, E.INVALID_TRANSACTION_TIMEOUT, ErrorAction.END_SLOT, False),
     (ErrorPhase.INIT, E.COORDINATOR_NOT_AVAILABLE, ErrorAction.RETRY, False),
     (ErrorPhase.INIT, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorAction.RETRY, False),
-    (ErrorPhase.ADD, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.LOOK, True),
+    (ErrorPhase.ADD, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.INSPECT, True),
     (ErrorPhase.ADD, E.TOPIC_AUTHORIZATION_FAILED, ErrorAction.SUSPECT, True),
     # Fencing 1: whatever goes wrong in a transaction aborts it.
     (ErrorPhase.PRODUCE, E.NOT_LEADER_OR_FOLLOWER, ErrorAction.ABORT, True),
@@ -50,8 +50,8 @@ ROWS = [
     (ErrorPhase.PRODUCE, E.INVALID_TXN_STATE, ErrorAction.ABORT, False),
     (ErrorPhase.PRODUCE, E.TRANSACTION_ABORTABLE, ErrorAction.ABORT, False),
     (ErrorPhase.PRODUCE, E.CORRUPT_MESSAGE, ErrorAction.ABORT, False),
-    (ErrorPhase.PRODUCE, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.LOOK, True),
-    (ErrorPhase.PRODUCE, E.UNKNOWN_TOPIC_ID, ErrorAction.LOOK, True),
+    (ErrorPhase.PRODUCE, E.UNKNOWN_TOPIC_OR_PARTITION, ErrorAction.INSPECT, True),
+    (ErrorPhase.PRODUCE, E.UNKNOWN_TOPIC_ID, ErrorAction.INSPECT, True),
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS, ErrorAction.SUSPECT, True),
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorAction.SUSPECT, True),
     (ErrorPhase.PRODUCE, E.REQUEST_TIMED_OUT, ErrorAction.SUSPECT, True),
@@ -117,7 +117,7 @@ def test_every_row_of_the_table_is_tested_here() -> None:
         for phase in (ErrorPhase.PRODUCE, ErrorPhase.LEDGER)
         for code in E
         if TABLE.get((phase, code))
-        in (ErrorDecision(ErrorAction.ABORT, refresh=True), ErrorDecision(ErrorAction.LOOK, refresh=True))
+        in (ErrorDecision(ErrorAction.ABORT, refresh=True), ErrorDecision(ErrorAction.INSPECT, refresh=True))
     }
     gone = {(ErrorPhase.ADD, code) for code in (E.UNKNOWN_TOPIC_ID, E.INCONSISTENT_TOPIC_ID)}
     assert set(TABLE) - rows - stops - elsewhere - gone == set()

@@ -32,14 +32,14 @@ class Around:
     def leader(self, topic: str, number: int) -> Partition:
         return Partition(number, self.leads, EPOCH, (self.leads,), (self.leads,))
 
-    def reaches(self, node: int) -> bool:
+    def is_connected(self, node: int) -> bool:
         return node in self.connected
 
-    async def reach(self, node: int) -> None:
+    async def connect_to(self, node: int) -> None:
         await self.far
         self.connected.add(node)
 
-    def since(self, node: int) -> float:
+    def connected_at(self, node: int) -> float:
         return self.since_s
 
     def heard_at(self, topic: str) -> float:
@@ -50,10 +50,10 @@ class Around:
         self.asked += 1
         self.heard_s = self.since_s
 
-    def led_anew(self, copy: PartitionCopy) -> None:
+    def on_leader_change(self, copy: PartitionCopy) -> None:
         self.led.append(copy)
 
-    def unfit(self, copy: PartitionCopy, why: str) -> None:
+    def on_not_ready(self, copy: PartitionCopy, why: str) -> None:
         copy.rewind()
         self.unfits.append(copy)
         self.woken.set()
@@ -67,7 +67,7 @@ def made() -> tuple[Around, JoiningPartitions]:
 def with_a_batch(numbers: Iterable[int]) -> list[PartitionCopy]:
     copies = [partition(number) for number in numbers]
     for copy in copies:
-        copy.looked_epoch = EPOCH
+        copy.inspected_epoch = EPOCH
         copy.add(QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0)))
     return copies
 
@@ -93,10 +93,10 @@ def test_what_a_new_leader_leads_is_looked_at_before_it_joins() -> None:
         around, joining = made()
         around.leads = NEAR
         (copy,) = with_a_batch([0])
-        copy.looked_epoch = EPOCH - 1
+        copy.inspected_epoch = EPOCH - 1
         joining.offer(copy)
         assert (joining.take(alone=False), around.led) == ([], [copy])
-        copy.looked_epoch = EPOCH
+        copy.inspected_epoch = EPOCH
         joining.offer(copy)
         assert len(joining.take(alone=False)) == 1
 

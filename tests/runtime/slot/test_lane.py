@@ -33,7 +33,7 @@ from tests.runtime.slot.test_transaction import outgoing, partition
 PLACE = LedgerPartitions(TopicPartition("ledger", 0), TopicPartition("map", 0), 1)
 SETTINGS = LaneSettings(
     longest_s=1.0,
-    tail_every_s=0.0,
+    idle_commit_s=0.0,
     transaction_bytes=1 << 20,
     transaction_timeout_ms=10_000,
     request_bytes=1 << 20,
@@ -94,9 +94,9 @@ class Flow:
 
     def rewound(self, copies: Iterable[PartitionCopy]) -> None: ...
 
-    def unfit(self, copy: PartitionCopy, why: str) -> None: ...
+    def on_not_ready(self, copy: PartitionCopy, why: str) -> None: ...
 
-    def led_anew(self, copy: PartitionCopy) -> None: ...
+    def on_leader_change(self, copy: PartitionCopy) -> None: ...
 
     def stuck(self, lane: Lane) -> None: ...
 
@@ -114,7 +114,7 @@ class Flow:
 
 def queued(copy: PartitionCopy) -> None:
     """A batch to send."""
-    copy.looked_epoch = 0
+    copy.inspected_epoch = 0
     copy.add(QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0)))
 
 
@@ -164,7 +164,7 @@ def test_a_partition_is_let_go_only_after_the_transaction_that_it_is_about_to_jo
 def test_no_other_lane_takes_it_meanwhile(has: Has) -> None:
     async def then(there: Destination, lanes: LaneSet, lane: Lane, copy: PartitionCopy) -> None:
         assert copy.busy
-        lanes.leave_stuck(lane)
+        lanes.move_from_stuck_lane(lane)
         assert copy.lane is lane
         with pytest.raises(AssertionError, match="between transactions"):
             lanes.place(copy)

@@ -14,7 +14,7 @@ from runtime.ledger.records import InternalRecord, build
 from runtime.slot.health.accounts import OffsetRange
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 from runtime.slot.read.budget import ByteBudget, ResponseMemory
-from runtime.slot.write.transaction import TransactionPartition, blamed, tail_step
+from runtime.slot.write.transaction import TransactionPartition, blamed, idle_step
 
 MARK = BatchIdentity(1, 2, 3)
 
@@ -109,7 +109,7 @@ def test_a_tail_that_moved_over_nothing_is_told_with_what_was_dropped() -> None:
     copy = partition()
     copy.cursor, copy.dropped = Cursor(12, 7), 2
     assert copy.tail_moved
-    assert tail_step(copy) == Advance(12, 7, dropped=2)
+    assert idle_step(copy) == Advance(12, 7, dropped=2)
 
 
 def test_a_partition_that_is_refused_is_blamed_alone() -> None:
