@@ -234,7 +234,7 @@ class FlowCopy:
         why = str(failure)
         for copy in parts:
             copy.aborts += 1
-            copy.trouble = why
+            copy.abort_reason = why
         for copy in failure.copies:
             match decision.do:
                 case ErrorAction.STOP if decision.state is not None:

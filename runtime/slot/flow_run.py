@@ -51,7 +51,7 @@ class FlowRun:
         self._reconciling: asyncio.Task[None] | None = None
         self._since_ms = now_ms()
 
-    def want(
+    def set_assignment(
         self, version: int, flow: AssignedFlow | None, partitions: dict[PartitionKey, AssignedPartition]
     ) -> None:
         """Sets what is assigned: the flow, or None where it is not assigned any more, and its partitions."""
@@ -92,7 +92,7 @@ class FlowRun:
                     decision="retry",
                     pause_s=pause,
                 )
-                await moment_or(self._changed, pause)
+                await wait_at_most(self._changed, pause)
             else:
                 failures = 0
                 self._why, self._unreadable = "", False
@@ -220,7 +220,7 @@ def _must_restart(before: AssignedFlow, after: AssignedFlow) -> bool:
     return replace(before, rate_limit=None) != replace(after, rate_limit=None)
 
 
-async def moment_or(event: asyncio.Event, seconds: float) -> None:
+async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
     """Waits for the event, at most `seconds`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

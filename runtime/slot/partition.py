@@ -67,8 +67,8 @@ class PartitionCopy:
 
     It is mutable on purpose: there is one event loop, one object per partition, and no lock. `cursor` is
     the position of the next fetch. `queue` holds the batches that were fetched before it and are not sent
-    yet. A `rewind` discards the queue and returns to the committed position. `turn` counts these resets: a
-    response to a fetch of an earlier turn is ignored.
+    yet. A `rewind` discards the queue and returns to the committed position. `rewinds` counts them: a
+    response to a fetch from before a rewind is ignored.
     """
 
     def __init__(self, assigned: AssignedPartition, progress: Progress, *, shared: bool = False) -> None:
@@ -80,7 +80,7 @@ class PartitionCopy:
         self.queue: deque[QueuedBatch] = deque()
         self.queued_bytes = 0
         self.dropped = 0
-        self.turn = 0
+        self.rewinds = 0
         self.source = SourceLog()
         self.lane: Lane | None = None
         self.intake: BrokerIntake | None = None
@@ -97,7 +97,7 @@ class PartitionCopy:
         self.since_ms = now_ms()
         self.why = ""
         self.blocked_by: OpenTransaction | None = None
-        self.trouble = ""
+        self.abort_reason = ""
         self.shared = shared
         self.foreign_writes = False
         self.last_fetch_ms = 0
@@ -112,9 +112,9 @@ class PartitionCopy:
         return f"{self.key.flow}/{self.key.topic}-{self.key.partition}"
 
     @property
-    def heard_ms(self) -> int:
+    def answered_ms(self) -> int:
         """When the source was last heard of the partition: idle partitions share their session's answers."""
-        return max(self.last_fetch_ms, self.intake.heard_ms(self) if self.intake is not None else 0)
+        return max(self.last_fetch_ms, self.intake.answered_ms(self) if self.intake is not None else 0)
 
     def logged(self) -> PartitionFields:
         """Returns the fields that a log line about the partition starts with."""
@@ -144,7 +144,7 @@ class PartitionCopy:
         return self.part is not None or self.closing
 
     @property
-    def tail_moved(self) -> bool:
+    def idle_position_moved(self) -> bool:
         """Whether a position is to be committed to the ledger without any batch."""
         if self.busy or self.releasing:
             return False
@@ -189,15 +189,15 @@ class PartitionCopy:
 
     def rewind(self) -> None:
         """Returns to the committed position: all records behind it are fetched again."""
-        self.shed()
+        self.release_queue()
         self.part = None
         self.dropped = 0
         self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
 
-    def shed(self) -> None:
+    def release_queue(self) -> None:
         """Gives back the memory of what is queued. It is not read on before a rewind."""
-        self.last_fetch_ms = self.heard_ms
-        self.turn += 1
+        self.last_fetch_ms = self.answered_ms
+        self.rewinds += 1
         for queued in self.queue:
             queued.held.release_memory()
         self.queue.clear()
@@ -208,7 +208,7 @@ class PartitionCopy:
         if progress.incarnation != self.progress.incarnation:  # The accounts start anew with the new log.
             self.accounts = OffsetAccounts(progress.destination_end)
         self.progress = progress
-        self.trouble = ""
+        self.abort_reason = ""
         self.last_commit_ms = progress.written_at
         self.transactions += 1
 
@@ -238,16 +238,16 @@ class PartitionCopy:
             flow=self.key.flow,
             topic=self.key.topic,
             partition=self.key.partition,
-            state=State.RETRYING if self.trouble and self.state in _MOVING else self.state,
+            state=State.RETRYING if self.abort_reason and self.state in _MOVING else self.state,
             since_ms=self.since_ms,
-            why=self.why or self.trouble,
+            why=self.why or self.abort_reason,
             foreign_writes=self.foreign_writes and not self.shared,
             position=progress.position,
             destination_end=progress.destination_end,
             source_start=self.source.log_start,
             source_end=self.source.stable_end,
             source_high_watermark=self.source.high_watermark,
-            last_fetch_ms=self.heard_ms,
+            last_fetch_ms=self.answered_ms,
             last_commit_ms=self.last_commit_ms,
             caught_up_since_ms=self.caught_up_since_ms,
             last_timestamp=progress.last_timestamp,

@@ -24,7 +24,7 @@ from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
 from runtime.slot.callbacks import callback_failures
 from runtime.slot.context import SlotContext
-from runtime.slot.flow_run import FlowRun, moment_or
+from runtime.slot.flow_run import FlowRun, wait_at_most
 from runtime.slot.log import log_event
 from runtime.slot.partition import now_ms
 from runtime.slot.read.budget import ByteBudget
@@ -144,7 +144,7 @@ class Slot:
             if name not in self._runs or self._runs[name].superseded:
                 self._runs[name] = FlowRun(name, self._context, self._sources)
                 self._spawn(self._runs[name].run())
-            self._runs[name].want(assignment.version, assignment.flows.get(name), partitions)
+            self._runs[name].set_assignment(assignment.version, assignment.flows.get(name), partitions)
 
     def stop(self) -> None:
         """Requests the end: open transactions end, then `run` returns Stopped."""
@@ -204,7 +204,7 @@ class Slot:
                 raise
             except WireError as error:
                 log_event("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
-                await moment_or(self._stopping, _OPEN_PAUSE_S)
+                await wait_at_most(self._stopping, _OPEN_PAUSE_S)
             else:
                 return True
         return False

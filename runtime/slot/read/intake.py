@@ -76,7 +76,7 @@ class BrokerIntake:
         self._changed: dict[PartitionCopy, None] = {}
         self._held_back: dict[PartitionCopy, None] = {}
         self._requested: dict[PartitionCopy, tuple[int, int]] = {}
-        self._answered: dict[PartitionCopy, int] = {}  # the turn that was answered
+        self._answered: dict[PartitionCopy, int] = {}  # rewinds at the last answer
         self._heard_ms = 0
         self._wake = asyncio.Event()
         self._share = _MIN_SHARE
@@ -106,19 +106,19 @@ class BrokerIntake:
         if copy in self._held_back and copy.queued_bytes < self._settings.partition_fetch_bytes:
             self.mark_changed(copy)
 
-    def heard_ms(self, copy: PartitionCopy) -> int:
+    def answered_ms(self, copy: PartitionCopy) -> int:
         """Returns when the leader last answered for the partition, 0 where this session never did.
 
         A fetch session leaves out partitions without news: an answer to any of them counts for all that the
         session answered for once.
         """
-        return self._heard_ms if self._answered.get(copy) == copy.turn else 0
+        return self._heard_ms if self._answered.get(copy) == copy.rewinds else 0
 
     def _left_out(self, copy: PartitionCopy) -> None:
         """Notes when the partition was last answered for: from here on the session's answers say nothing of
         it.
         """
-        copy.last_fetch_ms = copy.heard_ms
+        copy.last_fetch_ms = copy.answered_ms
         self._answered.pop(copy, None)
 
     async def run(self) -> None:
@@ -167,9 +167,9 @@ class BrokerIntake:
                 self._held_back[copy] = None
             else:
                 self._held_back.pop(copy, None)
-                turn, _ = self._requested.get(copy, (None, 0))
-                self._session.want(*key, self._fetch_position(copy), anew=turn != copy.turn)
-                self._requested[copy] = (copy.turn, copy.cursor.offset)
+                rewinds, _ = self._requested.get(copy, (None, 0))
+                self._session.want(*key, self._fetch_position(copy), anew=rewinds != copy.rewinds)
+                self._requested[copy] = (copy.rewinds, copy.cursor.offset)
 
     def _fetch_position(self, copy: PartitionCopy) -> FetchFrom:
         leader = self._cluster.leader(copy.key.topic, copy.key.partition)
@@ -232,7 +232,7 @@ class BrokerIntake:
     def _current_partition(self, answer: FetchedPartition) -> PartitionCopy | None:
         """Returns the partition of a response, or None where its cursor has changed since the fetch."""
         copy = self.copies.get((answer.topic_id, answer.partition))
-        if copy is None or self._requested.get(copy) != (copy.turn, copy.cursor.offset):
+        if copy is None or self._requested.get(copy) != (copy.rewinds, copy.cursor.offset):
             return None
         return copy
 
@@ -269,7 +269,7 @@ class BrokerIntake:
         if not copy.suspect:
             copy.failures = 0
         copy.last_fetch_ms = moment = now_ms()
-        self._answered[copy] = copy.turn
+        self._answered[copy] = copy.rewinds
         copy.source = SourceLog(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
         if walked.sets or walked.failure:
             self._queue_batches(copy, answer, walked, held, moment)

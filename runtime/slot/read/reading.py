@@ -74,7 +74,7 @@ class SourceReader:
         """Stops fetching partitions until they are rewound; they hold no memory meanwhile (R8)."""
         for copy in copies:
             self.remove(copy)
-            copy.shed()
+            copy.release_queue()
 
     def batches_sent(self, copy: PartitionCopy) -> None:
         """Handles that a batch left a partition's queue."""

@@ -118,7 +118,7 @@ class Lane:
                 self._wake.set()
         elif copy.part is not None:  # The transaction may have waited for this partition only.
             self._wake.set()
-        elif copy.tail_moved and copy not in self._idle:
+        elif copy.idle_position_moved and copy not in self._idle:
             if not self._idle:
                 self._idle_due = self._now() + self._settings.idle_commit_s
                 asyncio.get_running_loop().call_at(self._idle_due, self._wake.set)
@@ -267,7 +267,11 @@ class Lane:
             await self._wake.wait()
         tx.check()
         self._passing("after_flush")
-        idle = [copy for copy in self._idle if copy.tail_moved] if self._idle_is_due() or tx.parts else []
+        idle = (
+            [copy for copy in self._idle if copy.idle_position_moved]
+            if self._idle_is_due() or tx.parts
+            else []
+        )
         tx.add_idle(idle)
         entries = commit_entries(tx, idle, self._place.generation, int(time.time() * 1000))
         if not entries and not tx.joined:

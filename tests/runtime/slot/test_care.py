@@ -49,7 +49,7 @@ def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
 
 def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: PartitionCopy) -> None:
     copy.enter(State.COPYING)
-    copy.trouble = "broker 3: gone"
+    copy.abort_reason = "broker 3: gone"
     assert (copy.status().state, copy.status().why) == (State.RETRYING, "broker 3: gone")
     assert copy.fetchable
     copy.committed(copy.progress)
@@ -68,7 +68,7 @@ def test_one_that_is_being_released_is_left_alone(copy: PartitionCopy) -> None:
     copy.cursor = Cursor(50, 1)
     copy.releasing = True
     assert not copy.fetchable
-    assert not copy.tail_moved
+    assert not copy.idle_position_moved
 
 
 @pytest.mark.parametrize("state", list(State))

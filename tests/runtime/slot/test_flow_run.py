@@ -46,7 +46,7 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         spawn=asyncio.create_task,
     )
     run = FlowRun("flow", around, SourceClusters(opening, {"dc1": THERE}))
-    run.want(1, FLOW, PARTITIONS)
+    run.set_assignment(1, FLOW, PARTITIONS)
     task = asyncio.create_task(run.run())
     try:
         yield run
@@ -74,7 +74,7 @@ def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(opening: 
     async def work() -> None:
         async with running(opening) as run:
             await asyncio.sleep(0)
-            run.want(2, FLOW, {})
+            run.set_assignment(2, FLOW, {})
             assert (run.version, run.partitions()) == (2, [])
 
     asyncio.run(work())
@@ -87,7 +87,7 @@ def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> N
     async def outdated(name: str, _: ClusterSpec) -> KafkaCluster:
         asked.append(name)
         if len(asked) == 1:
-            runs[0].want(2, FLOW, PARTITIONS)
+            runs[0].set_assignment(2, FLOW, PARTITIONS)
         raise Superseded("older")
 
     async def work() -> None:
@@ -109,7 +109,7 @@ def test_a_source_is_reached_as_the_slot_was_started_and_no_assignment_adds_one(
     async def work() -> None:
         async with running(notes) as run:
             await until(lambda: asked == [THERE])
-            run.want(2, AssignedFlow(flow_spec("flow", source="elsewhere"), 1), PARTITIONS)
+            run.set_assignment(2, AssignedFlow(flow_spec("flow", source="elsewhere"), 1), PARTITIONS)
             await until(lambda: "not in the spec" in run.partitions()[0].why)
             (status,) = run.partitions()
             assert (status.state, run.version) == (State.RETRYING, 2)
@@ -154,10 +154,10 @@ def test_a_flow_whose_ledger_cannot_be_read_ends_with_a_named_state_and_begins_a
         async with running(notes) as run:
             stuck = Stuck()
             run.flow = stuck  # type: ignore[assignment]
-            run.want(2, FLOW, {})
+            run.set_assignment(2, FLOW, {})
             await asyncio.wait_for(stuck.releasing.wait(), 20)
             run.fail(UnreadableRecord("value of version 02"))
-            run.want(3, FLOW, PARTITIONS)
+            run.set_assignment(3, FLOW, PARTITIONS)
             await asyncio.wait_for(stuck.drained.wait(), 20)
             await until(lambda: len(begun) > 1)
             (status,) = run.partitions()

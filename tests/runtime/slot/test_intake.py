@@ -132,7 +132,7 @@ def test_a_partition_that_is_read_no_more_keeps_the_moment(monkeypatch: pytest.M
     )
     copy.intake = intake
     intake.add(copy)
-    monkeypatch.setattr(intake, "heard_ms", lambda _: 42_000)
+    monkeypatch.setattr(intake, "answered_ms", lambda _: 42_000)
 
     intake.remove(copy)
     copy.intake = None

@@ -101,14 +101,14 @@ def test_a_rewind_throws_away_what_was_fetched_and_gives_its_memory_back() -> No
     copy.cursor, copy.dropped = Cursor(12, 7), 4
     copy.rewind()
     assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
-    assert (copy.turn, copy.dropped) == (1, 0)
+    assert (copy.rewinds, copy.dropped) == (1, 0)
 
 
 def test_a_tail_that_moved_over_nothing_is_told_with_what_was_dropped() -> None:
-    assert not partition().tail_moved
+    assert not partition().idle_position_moved
     copy = partition()
     copy.cursor, copy.dropped = Cursor(12, 7), 2
-    assert copy.tail_moved
+    assert copy.idle_position_moved
     assert idle_step(copy) == Advance(12, 7, dropped=2)
 
 
