@@ -16,7 +16,7 @@ from tests.labs import spec
 from tests.records import PATIENCE_S
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import await_in_sync, by_hand, place
-from tests.runtime.slot.lost_ends import Lost, losing_ends
+from tests.runtime.slot.lossy_proxy import Lost, losing_ends
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
 

@@ -14,7 +14,7 @@ from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import all_but_data_on, by_hand, place
-from tests.runtime.slot.lost_ends import LosesEnds, losing_ends
+from tests.runtime.slot.lossy_proxy import LosesEnds, losing_ends
 from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
 pytestmark = pytest.mark.integration
