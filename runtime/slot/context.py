@@ -10,8 +10,8 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.slot.budget import ByteBudget
 from runtime.slot.failpoints import Passing
-from runtime.slot.read.budget import ByteBudget
 
 Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 

@@ -19,17 +19,17 @@ from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.ledger.ledger import UndecidedProgress
 from runtime.ledger.producer_directory import ProducerDirectory, register
 from runtime.ledger.scan import READ_FAILURES
+from runtime.slot.budget import TokenBucket
 from runtime.slot.context import SlotContext
+from runtime.slot.errors import ErrorAction, ErrorDecision
 from runtime.slot.health.foreign_writes import ForeignWrites
 from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.log import log_event
 from runtime.slot.partition import PartitionCopy, now_ms
-from runtime.slot.read.budget import TokenBucket
 from runtime.slot.read.reading import SourceReader
 from runtime.slot.settings import lane_settings
 from runtime.slot.stats import FlowCounters
 from runtime.slot.write.closing import CommitEntry, LedgerPartitions
-from runtime.slot.write.errors import ErrorAction, ErrorDecision
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.owner import SlotMustEnd

@@ -12,9 +12,9 @@ from runtime.contract.records.status import OpenTransaction, PartitionStatus
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.slot.health.accounts import OffsetAccounts
+from runtime.slot.budget import ResponseMemory
 from runtime.slot.log import log_event
-from runtime.slot.read.budget import ResponseMemory
+from runtime.slot.offset_accounts import OffsetAccounts
 
 if TYPE_CHECKING:
     from runtime.slot.read.intake import BrokerIntake

@@ -22,12 +22,12 @@ from runtime.kafka.spec_clusters import WrongCluster, named, opened
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
-from runtime.slot.callbacks import callback_failures
+from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
+from runtime.slot.event_loop import callback_failures
 from runtime.slot.flow_run import FlowRun, wait_at_most
 from runtime.slot.log import log_event
 from runtime.slot.partition import now_ms
-from runtime.slot.read.budget import ByteBudget
 from runtime.slot.sources import SourceClusters
 from runtime.slot.write.owner import SlotMustEnd
 

@@ -17,8 +17,8 @@ from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
 from runtime.kafka.queries.partitions import list_offsets, offsets_of
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.ledger.scan import TopicReplaced
-from runtime.slot.health.accounts import OffsetRange
 from runtime.slot.log import log_event
+from runtime.slot.offset_accounts import OffsetRange
 from runtime.slot.partition import PartitionCopy
 
 IDLE_EVERY_S = 30.0

@@ -13,10 +13,10 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch.session import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.ledger.producer_directory import ProducerDirectory
+from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
+from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code
 from runtime.slot.partition import PartitionCopy, QueuedBatch, SourceLog, now_ms
 from runtime.slot.read.batch_filter import FilteredBatches, filter_batches, without_provenance_filter
-from runtime.slot.read.budget import ByteBudget, ResponseMemory, TokenBucket
-from runtime.slot.write.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code
 
 _HELD_BACK_WAIT_MS = 10
 # Records that are a small part of a large response are copied, so that they do not hold its whole buffer.

@@ -13,13 +13,13 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.ledger.scan import READ_FAILURES
+from runtime.slot.budget import TokenBucket
 from runtime.slot.context import SlotContext
+from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, decide
 from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.batch_filter import FilteredBatches, rewrite_spec
-from runtime.slot.read.budget import TokenBucket
 from runtime.slot.read.intake import BrokerIntake
-from runtime.slot.write.errors import ErrorAction, ErrorDecision, ErrorPhase, decide
 
 Start = Callable[[Coroutine[None, None, None]], None]
 

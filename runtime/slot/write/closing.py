@@ -23,8 +23,8 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.transactions import add_partitions
 from runtime.ledger.ledger_writer import BATCH_BYTES, send
 from runtime.ledger.records import InternalRecord, build, chunks
+from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, now_ms
-from runtime.slot.write.errors import ErrorPhase
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, idle_step
 

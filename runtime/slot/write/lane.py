@@ -9,11 +9,11 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut, WireError
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import add_partitions, end_transaction
+from runtime.slot.errors import ErrorPhase
 from runtime.slot.failpoints import Passing
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.settings import LaneSettings
 from runtime.slot.write.closing import CommitEntry, LedgerPartitions, commit_entries, write_ledger
-from runtime.slot.write.errors import ErrorPhase
 from runtime.slot.write.joining import JoiningPartitions
 from runtime.slot.write.owner import LaneFlow
 from runtime.slot.write.recovery import STUCK_AFTER_S, LaneRecovery

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import BrokerError, WireError
+from runtime.slot.errors import ErrorAction, ErrorPhase, decide
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.write.errors import ErrorAction, ErrorPhase, decide
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.owner import SlotMustEnd
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.slot.errors import ErrorDecision
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.write.errors import ErrorDecision
 from runtime.slot.write.transaction import Transaction, TransactionFailure
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import init_producer_id
+from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, decide
 from runtime.slot.log import log_event
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.write.errors import ErrorAction, ErrorDecision, ErrorPhase, decide
 from runtime.slot.write.owner import LaneFlow, SlotMustEnd
 from runtime.slot.write.transaction import Transaction, TransactionFailure
 

@@ -18,8 +18,8 @@ from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, QueuedBatch
-from runtime.slot.write.errors import ErrorPhase
 from runtime.slot.write.in_flight_window import REQUESTS, InFlightWindow
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition
 

@@ -11,8 +11,8 @@ from runtime.contract.records.advance import Advance
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.contract.records.offset_map import Run, append
 from runtime.kafka.errors import PartitionsRefused, WireError
+from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import Cursor, PartitionCopy
-from runtime.slot.write.errors import ErrorPhase
 
 if TYPE_CHECKING:
     from runtime.slot.write.closing import CommitEntry

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from runtime.slot.read.budget import ByteBudget, ResponseMemory, TokenBucket
+from runtime.slot.budget import ByteBudget, ResponseMemory, TokenBucket
 
 
 def test_a_response_is_given_back_with_its_last_view() -> None:

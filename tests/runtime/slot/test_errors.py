@@ -13,7 +13,7 @@ from runtime.kafka.errors import (
     Unsupported,
     WireError,
 )
-from runtime.slot.write.errors import TABLE, ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
+from runtime.slot.errors import TABLE, ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
 
 ROWS = [
     # Reading: nothing is skipped; what may be R4 is looked at.

@@ -16,11 +16,11 @@ from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
+from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
 from runtime.slot.flow import Superseded
 from runtime.slot.flow_run import FlowRun
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.read.budget import ByteBudget
 from runtime.slot.sources import Opening, SourceClusters
 from tests.runtime.slot.world import assigned, flow_spec
 

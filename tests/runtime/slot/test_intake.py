@@ -19,11 +19,11 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
+from runtime.slot.budget import ByteBudget, TokenBucket
+from runtime.slot.errors import ErrorDecision
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.batch_filter import FilteredBatches
-from runtime.slot.read.budget import ByteBudget, TokenBucket
 from runtime.slot.read.intake import BrokerIntake
-from runtime.slot.write.errors import ErrorDecision
 
 TOPIC_ID = b"s" * 16
 OK, GONE, NOT_HERE = ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -7,8 +7,8 @@ import pytest
 
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import Partition
+from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.partition import PartitionCopy, QueuedBatch
-from runtime.slot.read.budget import ByteBudget, ResponseMemory
 from runtime.slot.write.joining import JoiningPartitions
 from tests.runtime.slot.test_transaction import outgoing, partition
 

@@ -20,11 +20,11 @@ from runtime.kafka.protocol.transactions import (
     InitProducerIdResponse,
     ProducerIdentity,
 )
+from runtime.slot.budget import ByteBudget, ResponseMemory
+from runtime.slot.errors import ErrorDecision
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
-from runtime.slot.read.budget import ByteBudget, ResponseMemory
 from runtime.slot.settings import LaneSettings
 from runtime.slot.write.closing import CommitEntry, LedgerPartitions
-from runtime.slot.write.errors import ErrorDecision
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.transaction import Transaction, TransactionFailure

@@ -11,9 +11,9 @@ from runtime.contract.spec.assignment import AssignedPartition
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import Disconnected, PartitionsRefused
 from runtime.ledger.records import InternalRecord, build
-from runtime.slot.health.accounts import OffsetRange
+from runtime.slot.budget import ByteBudget, ResponseMemory
+from runtime.slot.offset_accounts import OffsetRange
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
-from runtime.slot.read.budget import ByteBudget, ResponseMemory
 from runtime.slot.write.transaction import TransactionPartition, blamed, idle_step
 
 MARK = BatchIdentity(1, 2, 3)
