@@ -12,6 +12,10 @@ from runtime.kafka.codes import ErrorCode as E
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 
 
+class SlotMustEnd(Exception):
+    """The process must end: another writer may be active, or copying can't continue (R3)."""
+
+
 class ErrorPhase(StrEnum):
     """A phase is the step of the copy loop in which an error occurred."""
 
@@ -50,7 +54,7 @@ class ErrorDecision:
     `refresh` means that the cached metadata is outdated and must be fetched again.
     """
 
-    do: ErrorAction
+    action: ErrorAction
     refresh: bool = False
     state: State | None = None
 

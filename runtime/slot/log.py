@@ -133,6 +133,21 @@ def log_event(
         log_fields(event, fields, key=key, level=level, trace=trace)
 
 
+def info(event: str, /, *, key: str = "", trace: BaseException | None = None, **fields: Field) -> None:
+    """Writes one line of level INFO; see `log_event`."""
+    log_event(event, key=key, level=logging.INFO, trace=trace, **fields)
+
+
+def warning(event: str, /, *, key: str = "", trace: BaseException | None = None, **fields: Field) -> None:
+    """Writes one line of level WARNING; see `log_event`."""
+    log_event(event, key=key, level=logging.WARNING, trace=trace, **fields)
+
+
+def error(event: str, /, *, key: str = "", trace: BaseException | None = None, **fields: Field) -> None:
+    """Writes one line of level ERROR; see `log_event`."""
+    log_event(event, key=key, level=logging.ERROR, trace=trace, **fields)
+
+
 def log_fields(
     event: str,
     fields: Mapping[str, Field],

@@ -21,15 +21,14 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.spec_clusters import WrongCluster, named, opened
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
-from runtime.slot import failpoints
+from runtime.slot import failpoints, log
 from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
-from runtime.slot.event_loop import callback_failures
-from runtime.slot.flow_run import FlowRun, wait_at_most
-from runtime.slot.log import log_event
+from runtime.slot.errors import SlotMustEnd
+from runtime.slot.event_loop import callback_failures, wait_at_most
+from runtime.slot.flow_run import FlowRun
 from runtime.slot.partition import now_ms
 from runtime.slot.sources import SourceClusters
-from runtime.slot.write.owner import SlotMustEnd
 
 _OPEN_PAUSE_S = 1.0
 
@@ -95,7 +94,7 @@ class Slot:
         """
         self._end = asyncio.get_running_loop().create_future()
         spec = self._spec
-        log_event("slot_started", job=spec.job, slot=spec.slot, destination=spec.destination)
+        log.info("slot_started", job=spec.job, slot=spec.slot, destination=spec.destination)
         with callback_failures(self._failed):
             return await self._run(self._end)
 
@@ -111,7 +110,7 @@ class Slot:
                 if not end.done():
                     await self._drain()
             ended = end.result() if end.done() else Stopped()
-            log_event(
+            log.info(
                 "slot_ended",
                 job=spec.job,
                 slot=spec.slot,
@@ -130,7 +129,7 @@ class Slot:
         if assignment.version < self._assignment.version or self._stopping.is_set():
             return
         self._assignment = assignment
-        log_event(
+        log.info(
             "assignment",
             slot=self._spec.slot,
             version=assignment.version,
@@ -203,7 +202,7 @@ class Slot:
             except WrongCluster:
                 raise
             except WireError as error:
-                log_event("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
+                log.info("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")
                 await wait_at_most(self._stopping, _OPEN_PAUSE_S)
             else:
                 return True

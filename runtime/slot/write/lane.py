@@ -1,45 +1,96 @@
-"""A lane commits one transaction after the other, under one transactional id, for its partitions."""
+"""A lane commits one transaction after the other, under one transactional id, for its partitions.
+
+The module is longer than others: joining, sending, closing and recovery write one and the same state.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from typing import NamedTuple
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut, WireError
-from runtime.kafka.protocol.transactions import ProducerIdentity
-from runtime.kafka.transactions import add_partitions, end_transaction
-from runtime.slot.errors import ErrorPhase
+from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
+from runtime.ledger.ledger import UndecidedProgress
+from runtime.slot import log
+from runtime.slot.context import LaneSettings
+from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
 from runtime.slot.failpoints import Passing
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.settings import LaneSettings
-from runtime.slot.write.closing import CommitEntry, LedgerPartitions, commit_entries, write_ledger
-from runtime.slot.write.joining import JoiningPartitions
-from runtime.slot.write.owner import LaneFlow
-from runtime.slot.write.recovery import STUCK_AFTER_S, LaneRecovery
+from runtime.slot.write.events import (
+    Aborted,
+    Committed,
+    EmitLaneEvent,
+    LaneFreed,
+    LaneStuck,
+    LeaderChanged,
+    NotReady,
+    Rewound,
+    Sent,
+)
+from runtime.slot.write.flow_ledger import FlowLedger, Superseded
 from runtime.slot.write.sender import ProduceSender
-from runtime.slot.write.transaction import Transaction, TransactionFailure, blamed
+from runtime.slot.write.transaction import (
+    CommitEntry,
+    Transaction,
+    TransactionFailure,
+    TransactionPartition,
+    blamed,
+)
 
+_STUCK_AFTER_S = 3.0
 _END_S = 10.0
+_BEGIN_ATTEMPTS = 20
+_BEGIN_PAUSE_S = 0.25
+_MAX_PAUSE_S = 3.0
 # A heavily compacted topic has many runs, which stay in memory until the transaction ends (R8).
 _MAX_RUNS = 50_000
 _WINDOW_TO_CLOSE_RATIO = 20  # Closing a transaction may take at most this fraction (1/20) of its window.
+_DECISIONS = {
+    ErrorAction.RETRY: "abort",
+    ErrorAction.ABORT: "abort",
+    ErrorAction.SUSPECT: "abort, and try the partition in a lane of its own",
+    ErrorAction.STOP: "abort, and stop the partition",
+    ErrorAction.INSPECT: "abort, and inspect the partition's topics",
+    ErrorAction.STUCK: "abort",
+    ErrorAction.ASK_LEDGER: "ask the ledger whether it was committed",
+    ErrorAction.END_SLOT: "end the slot: another writer may have fenced it",
+}
+
+
+class _Connecting(NamedTuple):
+    """A connection attempt to a leader, and the partitions that wait for it."""
+
+    task: asyncio.Task[None]
+    copies: dict[PartitionCopy, None]
 
 
 class Lane:
     """A lane owns one transactional id, its open transaction, and the partitions that are copied through it.
 
-    `run` is its main loop. `take` adds a partition, `free` removes it between transactions. `offer` is called
-    when a partition has a batch queued, or when its position moved over records that are not copied.
+    `run` repeats one cycle: partitions join, their batches are sent, the transaction is closed. A failure
+    aborts it, and the lane recovers: it takes a new producer epoch, and its partitions resume from their
+    committed positions (fencing 1).
+
+    A partition may join while it has a leader and enough in-sync replicas (fencing 4). The lane connects to
+    the leader before its partitions join, while the transaction of the other partitions continues: an
+    unreachable leader does not delay them (R7). A new leader may have truncated the log, so its partitions
+    are inspected before they continue (R4).
+
+    `solo` lanes commit one partition per transaction. While `is_stuck`, the id waits for a transaction
+    marker, and its partitions move to other lanes. Events are emitted to the flow; the flow calls `add`,
+    `remove` and `offer`.
     """
 
     def __init__(
         self,
         cluster: KafkaCluster,
         transactional_id: str,
-        place: LedgerPartitions,
+        ledger: FlowLedger,
         settings: LaneSettings,
-        owner: LaneFlow,
+        emit: EmitLaneEvent,
         passing: Passing,
         solo: bool = False,
     ) -> None:
@@ -49,74 +100,61 @@ class Lane:
         self.copies: dict[PartitionCopy, None] = {}
         self.aborts = 0
         self._cluster = cluster
-        self._place = place
+        self._ledger = ledger
         self._settings = settings
-        self._owner = owner
+        self._emit = emit
         self._passing = passing
         self._wake = asyncio.Event()
-        self.ended = asyncio.Event()
-        self._sender = ProduceSender(
-            cluster, transactional_id, settings.request_bytes, self._wake.set, owner.sent
-        )
-        self._joining = JoiningPartitions(cluster, self._sender, owner, self._wake.set)
+        self._ended = asyncio.Event()
+        self._sender = ProduceSender(cluster, transactional_id, settings.request_bytes, self._wake.set)
+        self._registered = -1
+        self._joining: dict[PartitionCopy, None] = {}
+        self._connecting: dict[int, _Connecting] = {}
         self._idle: dict[PartitionCopy, None] = {}
         self._idle_due = 0.0
-        self._tx: Transaction | None = None
+        self._transaction: Transaction | None = None
         self._draining = False
         self._end_early = False
         self._close_s = 0.005
-        self.recovery = LaneRecovery(cluster, transactional_id, settings.transaction_timeout_ms, owner)
+        self._failures = 0
 
-    # What the flow calls
+    # The partitions of the lane
 
-    async def begin(self) -> None:
-        """Initialises the transactional id; this fences the previous producer and aborts its transaction.
-
-        Raises WireError.
-        """
-        self.begin_epoch(await self.recovery.begin())
-
-    async def begin_again(self) -> None:
-        """Retries the initialisation until the transactional id is no longer stuck."""
-        await self.recovery.begin_again(self)
-
-    def begin_epoch(self, identity: ProducerIdentity) -> None:
-        """Starts a new producer epoch: sequences restart at 0 (fencing 1)."""
-        self._sender.begin_epoch(identity)
-
-    def take(self, copy: PartitionCopy) -> None:
+    def add(self, copy: PartitionCopy) -> None:
         """Adds a partition: from now on it is copied through this lane."""
-        copy.lane = self
         copy.accounts.change_lane()
         self.copies[copy] = None
         self.offer(copy)
 
-    def leave(self, copy: PartitionCopy) -> None:
+    def remove(self, copy: PartitionCopy) -> None:
         """Removes a partition from the lane; it must not be in an open transaction."""
-        assert not copy.busy, "a partition changes its lane between transactions"
+        assert not copy.in_transaction, "a partition changes its lane between transactions"
         self.copies.pop(copy, None)
-        self._joining.leave(copy)
+        self._joining.pop(copy, None)
         self._idle.pop(copy, None)
-        copy.lane = None
+        for connecting in self._connecting.values():
+            connecting.copies.pop(copy, None)
 
-    async def free(self, copy: PartitionCopy) -> None:
+    async def release(self, copy: PartitionCopy) -> None:
         """Removes a partition once it is in no open transaction; an open one is ended early for it."""
-        while copy.busy:
+        while copy.in_transaction:
             self._end_early = True
-            self.ended.clear()
+            self._ended.clear()
             self._wake.set()
-            await self.ended.wait()
-        self.leave(copy)
+            await self._ended.wait()
+        self.remove(copy)
 
     def offer(self, copy: PartitionCopy) -> None:
         """Registers that a partition has a batch queued, or that its idle position moved."""
+        tx = self._transaction
+        part = tx.parts.get(copy) if tx is not None else None
         if copy.queue:
-            if copy.part is None:
-                self._joining.offer(copy)
-            elif self._tx is not None and not self._tx.closed:
-                self._sender.offer(copy.part)
+            if tx is None or part is None:
+                self._offer_to_join(copy)
+            elif not tx.closed:
+                self._sender.offer(part)
                 self._wake.set()
-        elif copy.part is not None:  # The transaction may have waited for this partition only.
+        elif part is not None:  # The transaction may have waited for this partition only.
             self._wake.set()
         elif copy.idle_position_moved and copy not in self._idle:
             if not self._idle:
@@ -129,39 +167,48 @@ class Lane:
         self._idle_due = 0.0
         self._wake.set()
 
-    def topics(self) -> set[str]:
-        """Returns the internal topics that every transaction of the lane writes to."""
-        return {self._place.ledger.topic, self._place.offset_map.topic}
+    # The life of the lane
+
+    async def begin(self) -> bool:
+        """Initialises the transactional id with retries; returns False where the id is stuck.
+
+        This fences the previous producer and aborts its transaction. Raises SlotMustEnd, WireError.
+        """
+        for attempt in range(1, _BEGIN_ATTEMPTS + 1):
+            try:
+                await self._initialise()
+            except WireError as error:
+                match decide(ErrorPhase.INIT, error).action:
+                    case ErrorAction.END_SLOT:
+                        raise self._fenced(str(error)) from error
+                    case ErrorAction.STUCK:
+                        self.is_stuck = True
+                        return False
+                if attempt == _BEGIN_ATTEMPTS:
+                    raise
+                await asyncio.sleep(_BEGIN_PAUSE_S)
+            else:
+                break
+        return True
+
+    async def run(self) -> None:
+        """Runs one transaction after the other until `drain` is called.
+
+        An id that is stuck is initialised first. Raises SlotMustEnd, and READ_FAILURES of the ledger.
+        """
+        try:
+            if self.is_stuck:
+                await self._initialise_again()
+            while await self._wait_for_work():
+                await self._run_transaction()
+        finally:
+            for connecting in self._connecting.values():
+                connecting.task.cancel()
 
     def drain(self) -> None:
         """Begins no new transaction; `run` returns once the open one has ended."""
         self._draining = True
         self._wake.set()
-
-    # The cycle
-
-    async def run(self) -> None:
-        """Runs one transaction after the other until `drain` is called."""
-        try:
-            while await self._wait_for_work():
-                await self._one_transaction()
-        finally:
-            self._joining.close()
-
-    async def _one_transaction(self) -> None:
-        """Sends, then commits; a failure of either is recovered from."""
-        self._sender.begin()
-        tx = self._tx = Transaction(self._now())
-        try:
-            await self._send_until_due(tx)
-            entries = await self._close(tx)
-        except TransactionFailure as failure:
-            await self._recover(tx, failure)
-        else:
-            self._finish(tx, entries)
-        self._tx = None
-        self._end_early = False
-        self.ended.set()
 
     async def _wait_for_work(self) -> bool:
         """Waits for work; returns False once the lane drains."""
@@ -171,6 +218,20 @@ class Lane:
                 return True
             await self._wake.wait()
         return False
+
+    async def _run_transaction(self) -> None:
+        """Sends, then commits; a failure of either is recovered from."""
+        self._sender.begin()
+        tx = self._transaction = Transaction(self._now())
+        try:
+            await self._send_until_due(tx)
+            entries = await self._close(tx)
+        except TransactionFailure as failure:
+            await self._recover(tx, failure)
+        else:
+            self._finish(tx, entries)
+        self._end_early = False
+        self._ended.set()
 
     async def _send_until_due(self, tx: Transaction) -> None:
         """Adds partitions and sends batches until the transaction is due to end."""
@@ -185,7 +246,8 @@ class Lane:
                 if self._joining and await self._join(tx):
                     continue
                 await self._sender.connect_ready()
-                self._sender.send(tx)
+                if sent := self._sender.send(tx):
+                    self._emit(Sent(sent))
                 if not self._due(tx, window):
                     await self._wake.wait()
         finally:
@@ -208,47 +270,122 @@ class Lane:
         """
         return min(max(_WINDOW_TO_CLOSE_RATIO * self._close_s, 0.05), self._settings.longest_s)
 
+    def _idle_is_due(self) -> bool:
+        return bool(self._idle) and self._now() >= self._idle_due
+
+    # Joining
+
+    def _offer_to_join(self, copy: PartitionCopy) -> None:
+        """Lets a partition with a batch wait for the next join, once its leader is connected."""
+        leader = self._cluster.leader(*copy.at)
+        if leader is not None and not self._is_connected(leader.leader, copy):
+            self._connect(leader.leader, copy)
+        else:
+            self._joining[copy] = None
+            self._wake.set()
+
     async def _join(self, tx: Transaction) -> bool:
         """Adds the partitions that have their first batch; returns whether there were any."""
         if self.solo and tx.parts:
             return False
-        joining = self._joining.take(alone=self.solo)
+        joining = self._take_joining()
         if not joining:
             return False
         wanted = [part.copy.at for part in joining]
         if not tx.parts:
-            wanted.append(self._place.ledger)
-        for (
-            part
-        ) in joining:  # Before the request: while it runs, no other code may move them to another lane.
-            tx.take(part)
+            wanted.append(self._ledger.partition)
+        for part in joining:  # Before the request: while it runs, nothing may move them to another lane.
+            tx.add(part)
         try:
             await add_partitions(
-                self._cluster, self.transactional_id, self._sender.identity, wanted, within=STUCK_AFTER_S
+                self._cluster, self.transactional_id, self._sender.identity, wanted, within=_STUCK_AFTER_S
             )
         except WireError as error:
             raise TransactionFailure(ErrorPhase.ADD, error, blamed(error, joining)) from error
-        tx.joined = True
+        tx.mark_joined()
         for part in joining:
             self._idle.pop(part.copy, None)
             if part.copy.queue:
                 self._sender.offer(part)
         return True
 
+    def _take_joining(self) -> list[TransactionPartition]:
+        """Returns parts for the waiting partitions that can join now, at most one in a solo lane."""
+        parts: list[TransactionPartition] = []
+        for copy in list(self._joining):
+            del self._joining[copy]
+            if copy.in_transaction or not copy.queue or copy.releasing:
+                continue
+            if (part := self._part_if_ready(copy)) is not None:
+                parts.append(part)
+                if self.solo:
+                    break
+        return parts
+
+    def _part_if_ready(self, copy: PartitionCopy) -> TransactionPartition | None:
+        """Returns a part if the partition can join; else connects to its leader or notifies the flow."""
+        leader = self._cluster.leader(*copy.at)
+        if leader is None:
+            self._emit(NotReady(copy, "the destination's partition has no leader"))
+        elif len(leader.in_sync) < copy.assigned.min_in_sync:
+            why = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync} in-sync replicas at the destination"
+            self._emit(NotReady(copy, why))
+        elif not self._is_connected(leader.leader, copy):
+            self._connect(leader.leader, copy)
+        elif leader.leader_epoch != copy.inspected_epoch:
+            self._emit(LeaderChanged(copy))
+        else:
+            return TransactionPartition(copy, leader.leader, leader.leader_epoch)
+        return None
+
+    def _is_connected(self, node: int, copy: PartitionCopy) -> bool:
+        """Returns whether the leader is connected, and the metadata is newer than the connection."""
+        connected, refreshed_at = self._sender.is_connected(node), self._cluster.heard_at(copy.at.topic)
+        return connected and refreshed_at >= self._sender.connected_at(node)
+
+    def _connect(self, node: int, copy: PartitionCopy) -> None:
+        """Lets a partition wait for the connection to its leader, which is started once per leader."""
+        connecting = self._connecting.get(node)
+        if connecting is None:
+            task = asyncio.ensure_future(self._connect_and_refresh(node))
+            task.add_done_callback(lambda done: self._on_connected(node, done))
+            connecting = self._connecting[node] = _Connecting(task, {})
+        connecting.copies[copy] = None
+
+    async def _connect_and_refresh(self, node: int) -> None:
+        """Connects to a leader and fetches the metadata of the topics that wait for it."""
+        if not self._sender.is_connected(node):
+            await self._sender.connect_to(node)
+        await self._cluster.topics({copy.at.topic for copy in self._connecting[node].copies}, fresh=True)
+
+    def _on_connected(self, node: int, done: asyncio.Task[None]) -> None:
+        """Offers the waiting partitions again, or reports them where the leader is unreachable."""
+        copies = self._connecting.pop(node).copies
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None and not isinstance(error, WireError):
+            raise error
+        for copy in copies:
+            if error is None:
+                self._offer_to_join(copy)
+            elif copy.queue and not copy.releasing and not copy.in_transaction:  # It may have a new leader.
+                self._emit(NotReady(copy, f"its leader at the destination can't be reached: {error}"))
+
+    # Closing
+
     async def _close(self, tx: Transaction) -> list[CommitEntry]:
-        """Flushes, writes the ledger records, and commits the transaction (R1). Raises Failure."""
+        """Flushes, writes the ledger records, and commits (R1). Raises TransactionFailure."""
         began = self._now()
         try:
             async with asyncio.timeout_at(tx.started + self._settings.late_s):
                 entries = await self._flush_and_write_ledger(tx)
         except TimeoutError:
             why = f"not written in {self._settings.late_s:g} s: by a quota, or over a slow link?"
-            raise TransactionFailure(
-                ErrorPhase.PRODUCE, TimedOut(self.transactional_id, why, sent=True)
-            ) from None
+            error = TimedOut(self.transactional_id, why, sent=True)
+            raise TransactionFailure(ErrorPhase.PRODUCE, error) from None
         if not tx.joined:
             return entries
-        tx.entries = entries
         self._passing("before_end")
         try:
             identity = self._sender.identity
@@ -267,59 +404,207 @@ class Lane:
             await self._wake.wait()
         tx.check()
         self._passing("after_flush")
-        idle = (
-            [copy for copy in self._idle if copy.idle_position_moved]
-            if self._idle_is_due() or tx.parts
-            else []
-        )
-        tx.add_idle(idle)
-        entries = commit_entries(tx, idle, self._place.generation, int(time.time() * 1000))
+        idle = []
+        if tx.parts or self._idle_is_due():
+            idle = [copy for copy in self._idle if copy.idle_position_moved]
+        entries = tx.prepare_entries(idle, self._ledger.generation, int(time.time() * 1000))
         if not entries and not tx.joined:
             return entries
         self._passing("before_ledger")
-        await write_ledger(self._cluster, self._place, self._sender, self.transactional_id, tx, entries)
+        await self._ledger.write(tx, entries, self._sender, self.transactional_id)
         self._passing("after_ledger")
         return entries
 
-    def _idle_is_due(self) -> bool:
-        return bool(self._idle) and self._now() >= self._idle_due
-
     def _finish(self, tx: Transaction, entries: list[CommitEntry]) -> None:
         """Applies a committed transaction to its partitions and notifies the flow."""
-        self.recovery.failures = 0
-        tx.closed = True
+        self._failures = 0
+        tx.close()
         for copy in tx.parts:
             copy.accounts.committed()
         for entry in entries:
-            self.settle(entry)
-        tx.release_partitions()
-        self._owner.committed(self, tx, entries)
+            entry.apply()
+        self._release(tx)
+        self._emit(Committed(entries, list(tx.parts), tx.latencies))
         again = [*tx.parts, *self._idle]
         self._idle.clear()
         for copy in again:
-            if copy.lane is self:
+            if copy in self.copies:
                 self.offer(copy)
 
+    def _release(self, tx: Transaction) -> None:
+        """Releases the partitions of a transaction that is decided."""
+        tx.release_partitions()
+        self._transaction = None
+
+    # Recovery
+
     async def _recover(self, tx: Transaction, failure: TransactionFailure) -> None:
-        """Recovers from a failed transaction; all partitions resume from what is committed (fencing 1, 5)."""
+        """Recovers from a failed transaction; all partitions resume from what is committed (fencing 1, 5).
+
+        A transaction that can only end aborted is rewound before the new epoch is initialised: that may take
+        as long as a transaction marker waits. Where the response to the end was lost, the ledger decides
+        whether it was committed. Raises SlotMustEnd where another writer may have fenced this one.
+        """
         self._sender.close(tx)
         self.aborts += 1
-        await self.recovery.after(self, tx, failure)
+        self._failures += 1
+        decision = _decision(failure)
+        log.warning(
+            "transaction_failed",
+            key=self.transactional_id,
+            flow=self._ledger.flow,
+            transactional_id=self.transactional_id,
+            epoch=self._sender.identity.epoch,
+            phase=failure.phase,
+            error=str(failure),
+            partitions=len(tx.parts),
+            blamed=", ".join(copy.label for copy in failure.copies[:5]),
+            failures=self._failures,
+            decision=_DECISIONS[decision.action],
+        )
+        if decision.action is ErrorAction.END_SLOT:
+            raise self._fenced(str(failure))
+        topics = {copy.at.topic for copy in tx.parts} | self._ledger.topics
+        undecided = decision.action is ErrorAction.ASK_LEDGER
+        if not undecided:
+            self._abort(tx, failure, decision)
+        if decision.refresh:
+            with contextlib.suppress(WireError):  # The next attempt reports it again.
+                await self._cluster.topics(topics, fresh=True)
+        await self._initialise_again()
+        if undecided:
+            await self._decide_by_ledger(tx, failure, decision)
+        await self._confirm()
+        if self._failures > 1:
+            await asyncio.sleep(min(0.05 * 2 ** min(self._failures, 6), 2.0))
         for copy in self.copies:
             self.offer(copy)
 
-    def settle(self, entry: CommitEntry) -> None:
-        """Applies a committed ledger entry to its partition."""
-        copy, progress, _, part, step = entry
-        if part is not None:
-            copy.part = None
-        copy.committed(progress)
-        if step is not None:
-            copy.dropped -= step.dropped
-        else:
-            copy.replacement = None
+    def _abort(self, tx: Transaction, failure: TransactionFailure, decision: ErrorDecision) -> None:
+        """Rewinds the partitions of a transaction that can only end aborted."""
+        copies = list(tx.parts)
+        for copy in copies:
             copy.rewind()
+        self._release(tx)
+        self._emit(Rewound(copies))
+        self._emit(Aborted(copies, failure, decision))
+        self._ended.set()
+
+    async def _decide_by_ledger(
+        self, tx: Transaction, failure: TransactionFailure, decision: ErrorDecision
+    ) -> None:
+        """Reads from the ledger whether a transaction was committed, after the response to its end was lost.
+
+        The new epoch has ended it either way, so its records are decided (fencing 5).
+        """
+        found = [(entry, await self._ledger.decided_progress(entry.copy.key)) for entry in tx.entries]
+        committed = [entry for entry, progress in found if progress == entry.progress]
+        for entry in committed:
+            entry.apply()
+        copies = [*tx.parts, *tx.idle]
+        for copy in copies:
+            copy.rewind()
+        self._release(tx)
+        if committed:
+            self._emit(Committed(committed, list(tx.parts), tx.latencies))
+        self._emit(Rewound(copies))
+        settled = {entry.copy for entry in committed}
+        aborted = [copy for copy in tx.parts if copy not in settled]
+        log.info(
+            "transaction_decided",
+            key=self.transactional_id,
+            flow=self._ledger.flow,
+            transactional_id=self.transactional_id,
+            committed=len(committed),
+            aborted=len(aborted),
+        )
+        self._emit(Aborted(aborted, failure, decision))
+
+    async def _initialise(self) -> None:
+        """Starts a new producer epoch, and registers a new producer id as this flow's. Raises WireError."""
+        timeout_ms = self._settings.transaction_timeout_ms
+        identity = await init_producer_id(
+            self._cluster, self.transactional_id, timeout_ms, within=_STUCK_AFTER_S
+        )
+        if identity.producer_id != self._registered:
+            await self._ledger.register(identity)
+            self._registered = identity.producer_id
+        self._sender.begin_epoch(identity)
+
+    async def _initialise_again(self) -> None:
+        """Retries the initialisation of the transactional id until it succeeds.
+
+        While the id waits for a transaction marker, its partitions move to other lanes (fencing 4). Those of
+        a transaction whose end is not known stay: it may still commit them.
+        """
+        attempt = 0
+        while True:
+            try:
+                await self._initialise()
+                break
+            except WireError as error:
+                match decide(ErrorPhase.INIT, error).action:
+                    case ErrorAction.END_SLOT:
+                        raise self._fenced(str(error)) from error
+                    case ErrorAction.STUCK:
+                        self.is_stuck = True
+            if self.is_stuck:
+                self._emit(LaneStuck(self.transactional_id))
+            attempt += 1
+            await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), _MAX_PAUSE_S))
+        if self.is_stuck:
+            self.is_stuck = False
+            self._emit(LaneFreed(self.transactional_id))
+
+    async def _confirm(self) -> None:
+        """Verifies that the ledger still holds what this lane committed last, with retries (fencing 3, R3).
+
+        The new epoch may have fenced another writer. Raises SlotMustEnd where it has written.
+        """
+        while True:
+            try:
+                return await self._compare_with_ledger()
+            except WireError:
+                await asyncio.sleep(_MAX_PAUSE_S / 4)
+
+    async def _compare_with_ledger(self) -> None:
+        expected = {copy: copy.progress for copy in self.copies if not copy.in_transaction}
+        try:
+            await self._ledger.refresh()
+        except Superseded as superseded:
+            raise self._fenced(str(superseded)) from superseded
+        for copy, progress in expected.items():
+            found = self._ledger.progress(copy.key)
+            if isinstance(
+                found, UndecidedProgress
+            ):  # Its own last transaction, in another lane, may be open.
+                found = await self._ledger.decided_progress(copy.key)
+            if copy in self.copies and copy.progress is progress and found != progress:
+                raise self._fenced(f"another writer moved the progress of {copy.label}", copy)
+
+    def _fenced(self, why: str, copy: PartitionCopy | None = None) -> SlotMustEnd:
+        """Logs that another writer may be active, and returns the exception that ends the slot."""
+        log.error(
+            "lane_fenced",
+            key=self.transactional_id,
+            **(copy.log_fields() if copy is not None else {"flow": self._ledger.flow}),
+            transactional_id=self.transactional_id,
+            epoch=self._sender.identity.epoch,
+            error=why,
+            decision="end the slot",
+        )
+        return SlotMustEnd(f"{self.transactional_id}: {why}")
 
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _decision(failure: TransactionFailure) -> ErrorDecision:
+    """Returns the decision on a failure.
+
+    An acknowledged offset that can't be true has no error code: its partition is inspected (R4).
+    """
+    if failure.error is None:
+        return ErrorDecision(ErrorAction.INSPECT, refresh=True)
+    return decide(failure.phase, failure.error)

@@ -48,6 +48,7 @@ class InFlightRequest(NamedTuple):
 class ProduceSender:
     """A sender owns the produce connections, in-flight windows and sequences of one transactional id.
 
+    `wake` is called when a response has arrived, or when a broker's quota allows requests again.
     `ready` holds the partitions of the open transaction that have a batch queued, by their leader's node id.
     """
 
@@ -57,7 +58,6 @@ class ProduceSender:
         transactional_id: str,
         request_bytes: int,
         wake: Callable[[], None],
-        sent: Callable[[PartitionCopy], None],
     ) -> None:
         self.identity = ProducerIdentity(-1, -1)
         self.ready: dict[int, dict[PartitionCopy, None]] = {}
@@ -66,7 +66,6 @@ class ProduceSender:
         self._purpose = f"produce {transactional_id}"
         self._request_bytes = request_bytes
         self._wake = wake
-        self._sent = sent
         self._links: dict[int, Connection] = {}
         self._connection_times: dict[int, float] = {}
         self._windows: dict[int, InFlightWindow] = {}
@@ -129,17 +128,19 @@ class ProduceSender:
                 except WireError as error:
                     raise TransactionFailure(ErrorPhase.PRODUCE, error) from error
 
-    def send(self, tx: Transaction) -> None:
-        """Sends every batch that the in-flight windows and quotas allow.
+    def send(self, tx: Transaction) -> list[PartitionCopy]:
+        """Sends every batch that the in-flight windows and quotas allow; returns their partitions.
 
         Partitions take turns, a batch each.
         """
+        sent: list[PartitionCopy] = []
         for node, copies in self.ready.items():
             if not self.is_connected(node) or self._throttled(link := self._links[node]):
                 continue
             window = self._windows.setdefault(node, InFlightWindow(REQUESTS * self._request_bytes))
             while copies and window.room > 0:
-                self._request(tx, node, link, window, copies)
+                sent.extend(self._request(tx, node, link, window, copies))
+        return sent
 
     def _throttled(self, link: Connection) -> bool:
         """Returns whether the broker's quota holds requests back; the lane wakes when that time is over."""
@@ -151,7 +152,7 @@ class ProduceSender:
 
     def close(self, tx: Transaction) -> None:
         """Gives up on the requests in flight: their responses are ignored, and their memory is released."""
-        tx.closed = True
+        tx.close()
         self.ready.clear()
         now = asyncio.get_running_loop().time()
         for one in self._unanswered.values():
@@ -168,8 +169,8 @@ class ProduceSender:
         link: Connection,
         window: InFlightWindow,
         copies: dict[PartitionCopy, None],
-    ) -> None:
-        """Sends one produce request with at most one batch of each partition."""
+    ) -> list[PartitionCopy]:
+        """Sends one produce request with at most one batch of each partition; returns these partitions."""
         most = min(self._request_bytes, window.room)
         partitions: list[ProducePartition] = []
         sent: list[SentBatch] = []
@@ -183,22 +184,20 @@ class ProduceSender:
             stamped = stamp(batch, producer, epoch, sequence)
             partitions.append(ProducePartition(copy.at.topic, copy.at.partition, stamped))
             sent.append(SentBatch(part, queued, sequence))
-            part.in_flight += 1
             del copies[copy]
             if copy.queue:
                 copies[copy] = None
-            self._sent(copy)
             size += batch.size
             if size >= most:
                 break
-        tx.bytes += size
-        tx.in_flight += 1
+        tx.sent(size)
         window.sent(size)
         number = self._number = self._number + 1
         self._unanswered[number] = InFlightRequest(node, size, asyncio.get_running_loop().time(), sent)
         request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
         answer = link.start(request, ANSWER_WITHIN_S)
         answer.add_done_callback(lambda done: self._on_response(tx, number, done))
+        return [one.part.copy for one in sent]
 
     def _on_response(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
         """Handles a response as a callback of its future.
@@ -219,7 +218,7 @@ class ProduceSender:
         if tx.closed or request is None:
             return
         window, now = self._windows[request.node], asyncio.get_running_loop().time()
-        tx.in_flight -= 1
+        tx.answered()
         self._wake()
         for one in request.batches:
             one.queued.held.release_memory()
@@ -253,9 +252,5 @@ class ProduceSender:
                 where = f"{at.topic}-{at.partition}"
                 error = BrokerError(answer.error, where, answer.message)
                 tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
-            elif why := part.acknowledged(queued.out, queued.epoch, answer.base_offset, self._mark(sequence)):
-                tx.fail(TransactionFailure(ErrorPhase.PRODUCE, None, (part.copy,), why))
             else:
-                batch = queued.out.batch
-                tx.runs += len(queued.out.segments)
-                tx.latencies.append((batch.max_timestamp, batch.records))
+                tx.acknowledged(part, queued, answer.base_offset, self._mark(sequence))

@@ -107,7 +107,7 @@ def test_a_slot_whose_progress_someone_else_moved_ends(sides: dict[str, Side], f
         await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"no key", "partition": 1}])
         end = await asyncio.wait_for(running, 60)
         assert isinstance(end, Fenced)
-        assert f"someone else copies {topic}-0" in end.why
+        assert f"another writer moved the progress of {flow.name}/{topic}-0" in end.why
 
     asyncio.run(copy())
 

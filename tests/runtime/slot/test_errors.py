@@ -106,12 +106,12 @@ def test_a_record_that_is_refused_stops_its_partition(code: E, state: State) -> 
 def test_a_connection_s_end_is_decided_by_what_may_have_arrived(
     phase: ErrorPhase, error: WireError, do: ErrorAction
 ) -> None:
-    assert decide(phase, error).do is do
+    assert decide(phase, error).action is do
 
 
 def test_every_row_of_the_table_is_tested_here() -> None:
     rows = {(phase, code) for phase, code, _, _ in ROWS}
-    stops = {key for key, decision in TABLE.items() if decision.do is ErrorAction.STOP}
+    stops = {key for key, decision in TABLE.items() if decision.action is ErrorAction.STOP}
     elsewhere = {
         (phase, code)
         for phase in (ErrorPhase.PRODUCE, ErrorPhase.LEDGER)
@@ -125,5 +125,5 @@ def test_every_row_of_the_table_is_tested_here() -> None:
 
 @pytest.mark.parametrize("phase", ErrorPhase)
 def test_what_the_table_does_not_name_is_never_passed_over(phase: ErrorPhase) -> None:
-    otherwise = {decide(phase, BrokerError(E(code), "b")).do for code in (998, E.UNKNOWN_SERVER_ERROR)}
+    otherwise = {decide(phase, BrokerError(E(code), "b")).action for code in (998, E.UNKNOWN_SERVER_ERROR)}
     assert otherwise <= {ErrorAction.RETRY, ErrorAction.ABORT, ErrorAction.ASK_LEDGER}

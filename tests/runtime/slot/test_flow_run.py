@@ -18,10 +18,10 @@ from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints
 from runtime.slot.budget import ByteBudget
 from runtime.slot.context import SlotContext
-from runtime.slot.flow import Superseded
 from runtime.slot.flow_run import FlowRun
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.sources import Opening, SourceClusters
+from runtime.slot.write.flow_ledger import Superseded
 from tests.runtime.slot.world import assigned, flow_spec
 
 THERE = ClusterSpec(bootstrap="there:1")
@@ -133,7 +133,7 @@ class Stuck:
     def undecided(self) -> dict[PartitionKey, AssignedPartition]:
         return PARTITIONS
 
-    def set_rate(self, rate_limit: int | None) -> None: ...
+    def set_assigned(self, assigned: AssignedFlow) -> None: ...
 
     async def release(self, keys: object) -> None:
         self.releasing.set()

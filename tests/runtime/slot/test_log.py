@@ -132,7 +132,9 @@ def test_the_states_that_change_with_every_transaction_are_no_lines(opened: tupl
 def test_every_event_stands_in_the_operators_page() -> None:
     root = Path(__file__).parents[3]
     page = (root / "docs" / "operations.md").read_text().split("## The log of a job")[1].split("\n## ")[0]
-    called = re.compile(r"(?:log_event|log_fields|self\._log)\(\s*(f?\"[a-z_{}]+\")")
+    called = re.compile(
+        r"(?:log_event|log_fields|log\.(?:info|warning|error)|self\._log)\(\s*(f?\"[a-z_{}]+\")"
+    )
     events = {
         event
         for room in ("slot", "ledger", "driver")

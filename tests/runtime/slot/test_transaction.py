@@ -47,10 +47,9 @@ def outgoing(first: int, *records: tuple[int, int]) -> OutgoingBatch:
 def test_acknowledged_base_offsets_become_runs() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
-    part.in_flight = 2
     assert part.acknowledged(outgoing(0, (10, 2), (15, 1)), 7, 100, MARK) is None
     assert part.acknowledged(outgoing(1, (16, 3)), 7, 103, MARK) is None
-    copy.cursor = Cursor(25, 8)
+    copy.fetched([], Cursor(25, 8), 0)
     assert part.step() == Advance(
         position=25,  # the tail behind the last record is decided, too
         source_epoch=8,
@@ -67,8 +66,8 @@ def test_what_is_still_queued_is_not_said_to_be_copied() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
     part.acknowledged(outgoing(0, (10, 2)), 7, 100, MARK)
-    copy.add(QueuedBatch(outgoing(0, (12, 2)), 7, ResponseMemory(ByteBudget(1), 1).view()))
-    copy.cursor = Cursor(14, 7)
+    held = ResponseMemory(ByteBudget(1), 1).view()
+    copy.fetched([QueuedBatch(outgoing(0, (12, 2)), 7, held)], Cursor(14, 7), 0)
     assert part.step().position == 12
 
 
@@ -96,9 +95,8 @@ def test_a_rewind_throws_away_what_was_fetched_and_gives_its_memory_back() -> No
     copy, budget = partition(), ByteBudget(100)
     budget.take(60)
     held = ResponseMemory(budget, 60)
-    for number in range(2):
-        copy.add(QueuedBatch(outgoing(0, (10 + number, 1)), 7, held.view()))
-    copy.cursor, copy.dropped = Cursor(12, 7), 4
+    batches = [QueuedBatch(outgoing(0, (10 + number, 1)), 7, held.view()) for number in range(2)]
+    copy.fetched(batches, Cursor(12, 7), 4)
     copy.rewind()
     assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
     assert (copy.rewinds, copy.dropped) == (1, 0)
@@ -107,7 +105,7 @@ def test_a_rewind_throws_away_what_was_fetched_and_gives_its_memory_back() -> No
 def test_a_tail_that_moved_over_nothing_is_told_with_what_was_dropped() -> None:
     assert not partition().idle_position_moved
     copy = partition()
-    copy.cursor, copy.dropped = Cursor(12, 7), 2
+    copy.fetched([], Cursor(12, 7), 2)
     assert copy.idle_position_moved
     assert idle_step(copy) == Advance(12, 7, dropped=2)
 
