@@ -47,6 +47,18 @@ class ErrorAction(Enum):
     END_SLOT = "end_slot"
 
 
+DESCRIPTIONS = {
+    ErrorAction.RETRY: "abort",
+    ErrorAction.ABORT: "abort",
+    ErrorAction.SUSPECT: "abort, and try the partition in a lane of its own",
+    ErrorAction.STOP: "abort, and stop the partition",
+    ErrorAction.INSPECT: "abort, and inspect the partition's topics",
+    ErrorAction.STUCK: "abort",
+    ErrorAction.ASK_LEDGER: "ask the ledger whether it was committed",
+    ErrorAction.END_SLOT: "end the slot: another writer may have fenced it",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorDecision:
     """A decision is an action, with the state of a partition that stops.
@@ -130,9 +142,14 @@ def by_code(phase: ErrorPhase, code: E) -> ErrorDecision:
     return TABLE.get((phase, code), _DEFAULTS[phase])
 
 
-def decide(phase: ErrorPhase, error: WireError) -> ErrorDecision:
-    """Returns the decision on an error, by the broker's code or by the failure of the connection."""
+def decide(phase: ErrorPhase, error: WireError | None) -> ErrorDecision:
+    """Returns the decision on an error, by the broker's code or by the failure of the connection.
+
+    None stands for an acknowledged offset that can't be true: its partition is inspected (R4).
+    """
     match error:
+        case None:
+            return _INSPECT
         case BrokerError():
             return by_code(phase, error.code)
         case ConnectionFailure() if phase is ErrorPhase.END:

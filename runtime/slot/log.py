@@ -36,6 +36,10 @@ class _Count:
     since: float
     written: int = 0
 
+    def add(self) -> None:
+        """Counts a line."""
+        self.written += 1
+
 
 class RateLimit:
     """A rate limit decides which lines are written: a few per event and key, and not too many per event.
@@ -68,8 +72,8 @@ class RateLimit:
         with self._lock:
             of_event, of_key = self._count(event, None), self._count(event, key)
             if of_key.written < self._of_key and of_event.written < self._of_event:
-                of_event.written += 1
-                of_key.written += 1
+                of_event.add()
+                of_key.add()
                 return self._suppressed.pop(event, 0)
             self._suppressed[event] = self._suppressed.get(event, 0) + 1
             if event not in self._timers:

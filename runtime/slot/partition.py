@@ -12,6 +12,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.status import OpenTransaction, PartitionStatus
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import AssignedPartition
+from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot import log
 from runtime.slot.budget import ResponseMemory
@@ -159,6 +160,17 @@ class PartitionCopy:
             return False
         moved = not self.queue and self.cursor.offset > self.progress.position
         return moved or self.replacement is not None
+
+    def is_writable(self, leader: Partition | None) -> bool:
+        """Returns whether the destination's partition has a leader and enough in-sync replicas."""
+        return leader is not None and len(leader.in_sync) >= self.assigned.min_in_sync
+
+    def why_not_writable(self, leader: Partition | None) -> str:
+        """Returns the reason for a partition that is not writable."""
+        if leader is None:
+            return f"{self.at.topic}-{self.at.partition} has no leader at the destination"
+        count = f"{len(leader.in_sync)} of {self.assigned.min_in_sync}"
+        return f"{count} in-sync replicas of {self.at.topic}-{self.at.partition} at the destination"
 
     # State and reason
 

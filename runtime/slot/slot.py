@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from runtime.contract.records.status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
@@ -264,9 +262,3 @@ def _resident_bytes() -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def run_slot(slot: Slot) -> SlotEnd:
-    """Runs a slot on uvloop, for a process that does nothing else."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(slot.run())

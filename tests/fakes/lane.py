@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import TypeVar, cast
 
@@ -30,7 +30,7 @@ from runtime.slot.write.events import LaneEvent
 from runtime.slot.write.flow_ledger import FlowLedger
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.sender import ProduceSender
-from runtime.slot.write.transaction import CommitEntry, Transaction
+from runtime.slot.write.transaction import Transaction
 
 Kind = TypeVar("Kind", bound=LaneEvent)
 SETTINGS = LaneSettings(
@@ -147,22 +147,18 @@ class LedgerInMemory:
         self.stored: dict[PartitionKey, Progress] = {copy.key: copy.progress for copy in copies}
         self.takes_writes = True
 
-    async def refresh(self) -> None: ...
+    async def differences(self, expected: Mapping[PartitionCopy, Progress]) -> list[PartitionCopy]:
+        return [copy for copy, progress in expected.items() if self.stored.get(copy.key) != progress]
 
     async def register(self, identity: ProducerIdentity) -> None: ...
 
     async def decided_progress(self, key: PartitionKey) -> Progress | None:
-        return self.progress(key)
-
-    def progress(self, key: PartitionKey) -> Progress | None:
         return self.stored.get(key)
 
-    async def write(
-        self, tx: Transaction, entries: list[CommitEntry], sender: ProduceSender, transactional_id: str
-    ) -> None:
+    async def write(self, tx: Transaction, sender: ProduceSender, transactional_id: str) -> None:
         tx.mark_joined()
         if self.takes_writes:
-            self.stored.update((entry.copy.key, entry.progress) for entry in entries)
+            self.stored.update((entry.copy.key, entry.progress) for entry in tx.entries)
 
 
 class Emitted:

@@ -216,13 +216,8 @@ class PartitionSupervisor:
     def _resume_if_ready(self, copy: PartitionCopy) -> None:
         """Resumes a partition if both sides have a leader and enough replicas are in sync; else retries."""
         leader = self._destination.leader(*copy.at)
-        if leader is None:
-            self.retry(copy, f"{copy.at.topic}-{copy.at.partition} has no leader at the destination")
-        elif len(leader.in_sync) < copy.assigned.min_in_sync:
-            count = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync}"
-            self.retry(
-                copy, f"{count} in-sync replicas of {copy.at.topic}-{copy.at.partition} at the destination"
-            )
+        if not copy.is_writable(leader):
+            self.retry(copy, copy.why_not_writable(leader))
         elif self._source.leader(copy.key.topic, copy.key.partition) is None:
             self.retry(copy, f"{copy.key.topic}-{copy.key.partition} has no leader at the source")
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runtime.batch import stamp
 from runtime.contract.records.ledger import (
@@ -30,7 +30,7 @@ from runtime.ledger.ledger_writer import BATCH_BYTES, send
 from runtime.ledger.producer_directory import register
 from runtime.ledger.records import InternalRecord, build, chunks
 from runtime.slot.errors import ErrorPhase
-from runtime.slot.partition import now_ms
+from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import CommitEntry, Transaction, TransactionFailure
 
@@ -96,18 +96,29 @@ class FlowLedger:
                     return found
             await asyncio.sleep(_DECIDED_PAUSE_S)
 
+    async def differences(self, expected: Mapping[PartitionCopy, Progress]) -> list[PartitionCopy]:
+        """Returns the partitions whose progress in the ledger is not the expected one.
+
+        Progress that an open transaction has written is waited for: the slot's last one, in another lane, may
+        be open. Raises Superseded, WireError, READ_FAILURES.
+        """
+        await self.refresh()
+        found = {copy: self.progress(copy.key) for copy in expected}
+        for copy, progress in found.items():
+            if isinstance(progress, UndecidedProgress):
+                found[copy] = await self.decided_progress(copy.key)
+        return [copy for copy, progress in expected.items() if found[copy] != progress]
+
     async def register(self, identity: ProducerIdentity) -> None:
         """Writes the producer id to the producer directory, before its first data (batch provenance)."""
         await register(self._cluster, identity.producer_id, self._producer, now_ms())
 
-    async def write(
-        self, tx: Transaction, entries: Sequence[CommitEntry], sender: ProduceSender, transactional_id: str
-    ) -> None:
-        """Writes progress to the ledger and sealed segments to the offset map, within the transaction.
+    async def write(self, tx: Transaction, sender: ProduceSender, transactional_id: str) -> None:
+        """Writes the transaction's progress to the ledger, and its sealed segments to the offset map.
 
         Raises TransactionFailure.
         """
-        records = self._records(entries)
+        records = self._records(tx.entries)
         missing = [at for at in records if at != self.partition or not tx.joined]
         try:
             if missing:

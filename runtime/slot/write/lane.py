@@ -1,24 +1,18 @@
-"""A lane commits one transaction after the other, under one transactional id, for its partitions.
-
-The module is longer than others: joining, sending, closing and recovery write one and the same state.
-"""
+"""A lane commits one transaction after the other, under one transactional id, for its partitions."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from typing import NamedTuple
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut, WireError
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
-from runtime.ledger.ledger import UndecidedProgress
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
-from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
+from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
 from runtime.slot.failpoints import Passing
-from runtime.slot.partition import PartitionCopy
+from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.write.events import (
     Aborted,
     Committed,
@@ -31,40 +25,15 @@ from runtime.slot.write.events import (
     Sent,
 )
 from runtime.slot.write.flow_ledger import FlowLedger, Superseded
+from runtime.slot.write.idle import IdlePositions
+from runtime.slot.write.leaders import LeaderConnections
 from runtime.slot.write.sender import ProduceSender
-from runtime.slot.write.transaction import (
-    CommitEntry,
-    Transaction,
-    TransactionFailure,
-    TransactionPartition,
-    blamed,
-)
+from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, blamed
 
 _STUCK_AFTER_S = 3.0
 _END_S = 10.0
-_BEGIN_ATTEMPTS = 20
-_BEGIN_PAUSE_S = 0.25
 _MAX_PAUSE_S = 3.0
-# A heavily compacted topic has many runs, which stay in memory until the transaction ends (R8).
-_MAX_RUNS = 50_000
 _WINDOW_TO_CLOSE_RATIO = 20  # Closing a transaction may take at most this fraction (1/20) of its window.
-_DECISIONS = {
-    ErrorAction.RETRY: "abort",
-    ErrorAction.ABORT: "abort",
-    ErrorAction.SUSPECT: "abort, and try the partition in a lane of its own",
-    ErrorAction.STOP: "abort, and stop the partition",
-    ErrorAction.INSPECT: "abort, and inspect the partition's topics",
-    ErrorAction.STUCK: "abort",
-    ErrorAction.ASK_LEDGER: "ask the ledger whether it was committed",
-    ErrorAction.END_SLOT: "end the slot: another writer may have fenced it",
-}
-
-
-class _Connecting(NamedTuple):
-    """A connection attempt to a leader, and the partitions that wait for it."""
-
-    task: asyncio.Task[None]
-    copies: dict[PartitionCopy, None]
 
 
 class Lane:
@@ -80,8 +49,7 @@ class Lane:
     are inspected before they continue (R4).
 
     `solo` lanes commit one partition per transaction. While `is_stuck`, the id waits for a transaction
-    marker, and its partitions move to other lanes. Events are emitted to the flow; the flow calls `add`,
-    `remove` and `offer`.
+    marker, and its partitions move to other lanes.
     """
 
     def __init__(
@@ -107,11 +75,11 @@ class Lane:
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
         self._sender = ProduceSender(cluster, transactional_id, settings.request_bytes, self._wake.set)
+        self._leaders = LeaderConnections(cluster, self._sender, self._on_connected)
+        self._loop = asyncio.get_running_loop()
         self._registered = -1
         self._joining: dict[PartitionCopy, None] = {}
-        self._connecting: dict[int, _Connecting] = {}
-        self._idle: dict[PartitionCopy, None] = {}
-        self._idle_due = 0.0
+        self._idle = IdlePositions(settings.idle_commit_s, self._wake.set)
         self._transaction: Transaction | None = None
         self._draining = False
         self._end_early = False
@@ -131,9 +99,8 @@ class Lane:
         assert not copy.in_transaction, "a partition changes its lane between transactions"
         self.copies.pop(copy, None)
         self._joining.pop(copy, None)
-        self._idle.pop(copy, None)
-        for connecting in self._connecting.values():
-            connecting.copies.pop(copy, None)
+        self._idle.discard(copy)
+        self._leaders.forget(copy)
 
     async def release(self, copy: PartitionCopy) -> None:
         """Removes a partition once it is in no open transaction; an open one is ended early for it."""
@@ -156,40 +123,27 @@ class Lane:
                 self._wake.set()
         elif part is not None:  # The transaction may have waited for this partition only.
             self._wake.set()
-        elif copy.idle_position_moved and copy not in self._idle:
-            if not self._idle:
-                self._idle_due = self._now() + self._settings.idle_commit_s
-                asyncio.get_running_loop().call_at(self._idle_due, self._wake.set)
-            self._idle[copy] = None
+        elif copy.idle_position_moved:
+            self._idle.add(copy)
 
     def commit_idle_positions(self) -> None:
         """Writes the idle positions to the ledger now, without waiting for the interval."""
-        self._idle_due = 0.0
-        self._wake.set()
+        self._idle.make_due()
 
     # The life of the lane
 
     async def begin(self) -> bool:
-        """Initialises the transactional id with retries; returns False where the id is stuck.
+        """Initialises the transactional id; returns False where the id is stuck.
 
         This fences the previous producer and aborts its transaction. Raises SlotMustEnd, WireError.
         """
-        for attempt in range(1, _BEGIN_ATTEMPTS + 1):
-            try:
-                await self._initialise()
-            except WireError as error:
-                match decide(ErrorPhase.INIT, error).action:
-                    case ErrorAction.END_SLOT:
-                        raise self._fenced(str(error)) from error
-                    case ErrorAction.STUCK:
-                        self.is_stuck = True
-                        return False
-                if attempt == _BEGIN_ATTEMPTS:
-                    raise
-                await asyncio.sleep(_BEGIN_PAUSE_S)
-            else:
-                break
-        return True
+        try:
+            await self._initialise()
+        except WireError as error:
+            self._check_initialisation(error)
+            if not self.is_stuck:
+                raise
+        return not self.is_stuck
 
     async def run(self) -> None:
         """Runs one transaction after the other until `drain` is called.
@@ -202,8 +156,7 @@ class Lane:
             while await self._wait_for_work():
                 await self._run_transaction()
         finally:
-            for connecting in self._connecting.values():
-                connecting.task.cancel()
+            self._leaders.close()
 
     def drain(self) -> None:
         """Begins no new transaction; `run` returns once the open one has ended."""
@@ -214,7 +167,7 @@ class Lane:
         """Waits for work; returns False once the lane drains."""
         while not self._draining:
             self._wake.clear()
-            if self._joining or self._idle_is_due():
+            if self._joining or self._idle.is_due():
                 return True
             await self._wake.wait()
         return False
@@ -222,21 +175,21 @@ class Lane:
     async def _run_transaction(self) -> None:
         """Sends, then commits; a failure of either is recovered from."""
         self._sender.begin()
-        tx = self._transaction = Transaction(self._now())
+        tx = self._transaction = Transaction(self._loop.time())
         try:
             await self._send_until_due(tx)
-            entries = await self._close(tx)
+            await self._close(tx)
         except TransactionFailure as failure:
             await self._recover(tx, failure)
         else:
-            self._finish(tx, entries)
+            self._finish(tx)
         self._end_early = False
         self._ended.set()
 
     async def _send_until_due(self, tx: Transaction) -> None:
         """Adds partitions and sends batches until the transaction is due to end."""
         window = self._window()
-        timer = asyncio.get_running_loop().call_at(tx.started + window, self._wake.set)
+        timer = self._loop.call_at(tx.started + window, self._wake.set)
         try:
             while True:
                 self._wake.clear()
@@ -255,9 +208,8 @@ class Lane:
 
     def _due(self, tx: Transaction, window: float) -> bool:
         """Returns whether the transaction should end, by its age, its size, or for lack of more batches."""
-        age = self._now() - tx.started
-        full = tx.bytes >= self._settings.transaction_bytes or tx.runs >= _MAX_RUNS
-        if self._draining or self._end_early or age >= window or full:
+        age = self._loop.time() - tx.started
+        if self._draining or self._end_early or age >= window or tx.is_full(self._settings.transaction_bytes):
             return True
         if tx.in_flight or self._sender.has_ready() or (self._joining and not (self.solo and tx.parts)):
             return False
@@ -270,25 +222,20 @@ class Lane:
         """
         return min(max(_WINDOW_TO_CLOSE_RATIO * self._close_s, 0.05), self._settings.longest_s)
 
-    def _idle_is_due(self) -> bool:
-        return bool(self._idle) and self._now() >= self._idle_due
-
     # Joining
 
     def _offer_to_join(self, copy: PartitionCopy) -> None:
         """Lets a partition with a batch wait for the next join, once its leader is connected."""
         leader = self._cluster.leader(*copy.at)
-        if leader is not None and not self._is_connected(leader.leader, copy):
-            self._connect(leader.leader, copy)
+        if leader is not None and not self._leaders.is_ready(leader.leader, copy):
+            self._leaders.connect(leader.leader, copy)
         else:
             self._joining[copy] = None
             self._wake.set()
 
     async def _join(self, tx: Transaction) -> bool:
         """Adds the partitions that have their first batch; returns whether there were any."""
-        if self.solo and tx.parts:
-            return False
-        joining = self._take_joining()
+        joining = [] if self.solo and tx.parts else self._take_joining()
         if not joining:
             return False
         wanted = [part.copy.at for part in joining]
@@ -297,14 +244,13 @@ class Lane:
         for part in joining:  # Before the request: while it runs, nothing may move them to another lane.
             tx.add(part)
         try:
-            await add_partitions(
-                self._cluster, self.transactional_id, self._sender.identity, wanted, within=_STUCK_AFTER_S
-            )
+            name, identity = self.transactional_id, self._sender.identity
+            await add_partitions(self._cluster, name, identity, wanted, within=_STUCK_AFTER_S)
         except WireError as error:
             raise TransactionFailure(ErrorPhase.ADD, error, blamed(error, joining)) from error
         tx.mark_joined()
         for part in joining:
-            self._idle.pop(part.copy, None)
+            self._idle.discard(part.copy)
             if part.copy.queue:
                 self._sender.offer(part)
         return True
@@ -325,47 +271,18 @@ class Lane:
     def _part_if_ready(self, copy: PartitionCopy) -> TransactionPartition | None:
         """Returns a part if the partition can join; else connects to its leader or notifies the flow."""
         leader = self._cluster.leader(*copy.at)
-        if leader is None:
-            self._emit(NotReady(copy, "the destination's partition has no leader"))
-        elif len(leader.in_sync) < copy.assigned.min_in_sync:
-            why = f"{len(leader.in_sync)} of {copy.assigned.min_in_sync} in-sync replicas at the destination"
-            self._emit(NotReady(copy, why))
-        elif not self._is_connected(leader.leader, copy):
-            self._connect(leader.leader, copy)
+        if leader is None or not copy.is_writable(leader):
+            self._emit(NotReady(copy, copy.why_not_writable(leader)))
+        elif not self._leaders.is_ready(leader.leader, copy):
+            self._leaders.connect(leader.leader, copy)
         elif leader.leader_epoch != copy.inspected_epoch:
             self._emit(LeaderChanged(copy))
         else:
             return TransactionPartition(copy, leader.leader, leader.leader_epoch)
         return None
 
-    def _is_connected(self, node: int, copy: PartitionCopy) -> bool:
-        """Returns whether the leader is connected, and the metadata is newer than the connection."""
-        connected, refreshed_at = self._sender.is_connected(node), self._cluster.heard_at(copy.at.topic)
-        return connected and refreshed_at >= self._sender.connected_at(node)
-
-    def _connect(self, node: int, copy: PartitionCopy) -> None:
-        """Lets a partition wait for the connection to its leader, which is started once per leader."""
-        connecting = self._connecting.get(node)
-        if connecting is None:
-            task = asyncio.ensure_future(self._connect_and_refresh(node))
-            task.add_done_callback(lambda done: self._on_connected(node, done))
-            connecting = self._connecting[node] = _Connecting(task, {})
-        connecting.copies[copy] = None
-
-    async def _connect_and_refresh(self, node: int) -> None:
-        """Connects to a leader and fetches the metadata of the topics that wait for it."""
-        if not self._sender.is_connected(node):
-            await self._sender.connect_to(node)
-        await self._cluster.topics({copy.at.topic for copy in self._connecting[node].copies}, fresh=True)
-
-    def _on_connected(self, node: int, done: asyncio.Task[None]) -> None:
-        """Offers the waiting partitions again, or reports them where the leader is unreachable."""
-        copies = self._connecting.pop(node).copies
-        if done.cancelled():
-            return
-        error = done.exception()
-        if error is not None and not isinstance(error, WireError):
-            raise error
+    def _on_connected(self, copies: list[PartitionCopy], error: WireError | None) -> None:
+        """Offers the partitions that waited for their leader, or reports that it can't be reached."""
         for copy in copies:
             if error is None:
                 self._offer_to_join(copy)
@@ -374,18 +291,18 @@ class Lane:
 
     # Closing
 
-    async def _close(self, tx: Transaction) -> list[CommitEntry]:
+    async def _close(self, tx: Transaction) -> None:
         """Flushes, writes the ledger records, and commits (R1). Raises TransactionFailure."""
-        began = self._now()
+        began = self._loop.time()
         try:
             async with asyncio.timeout_at(tx.started + self._settings.late_s):
-                entries = await self._flush_and_write_ledger(tx)
+                await self._flush_and_write_ledger(tx)
         except TimeoutError:
             why = f"not written in {self._settings.late_s:g} s: by a quota, or over a slow link?"
-            error = TimedOut(self.transactional_id, why, sent=True)
-            raise TransactionFailure(ErrorPhase.PRODUCE, error) from None
+            late = TimedOut(self.transactional_id, why, sent=True)
+            raise TransactionFailure(ErrorPhase.PRODUCE, late) from None
         if not tx.joined:
-            return entries
+            return
         self._passing("before_end")
         try:
             identity = self._sender.identity
@@ -393,10 +310,9 @@ class Lane:
         except WireError as error:
             raise TransactionFailure(ErrorPhase.END, error) from error
         self._passing("after_end")
-        self._close_s += (self._now() - began - self._close_s) / 4
-        return entries
+        self._close_s += (self._loop.time() - began - self._close_s) / 4
 
-    async def _flush_and_write_ledger(self, tx: Transaction) -> list[CommitEntry]:
+    async def _flush_and_write_ledger(self, tx: Transaction) -> None:
         """Waits until all batches are acknowledged, then writes the ledger records."""
         self._passing("before_flush")
         while tx.in_flight and tx.unexpected is None:
@@ -404,30 +320,24 @@ class Lane:
             await self._wake.wait()
         tx.check()
         self._passing("after_flush")
-        idle = []
-        if tx.parts or self._idle_is_due():
-            idle = [copy for copy in self._idle if copy.idle_position_moved]
-        entries = tx.prepare_entries(idle, self._ledger.generation, int(time.time() * 1000))
-        if not entries and not tx.joined:
-            return entries
-        self._passing("before_ledger")
-        await self._ledger.write(tx, entries, self._sender, self.transactional_id)
-        self._passing("after_ledger")
-        return entries
+        idle = self._idle.moved() if tx.parts or self._idle.is_due() else []
+        tx.prepare_entries(idle, self._ledger.generation, now_ms())
+        if tx.entries or tx.joined:
+            self._passing("before_ledger")
+            await self._ledger.write(tx, self._sender, self.transactional_id)
+            self._passing("after_ledger")
 
-    def _finish(self, tx: Transaction, entries: list[CommitEntry]) -> None:
+    def _finish(self, tx: Transaction) -> None:
         """Applies a committed transaction to its partitions and notifies the flow."""
         self._failures = 0
         tx.close()
         for copy in tx.parts:
             copy.accounts.committed()
-        for entry in entries:
+        for entry in tx.entries:
             entry.apply()
         self._release(tx)
-        self._emit(Committed(entries, list(tx.parts), tx.latencies))
-        again = [*tx.parts, *self._idle]
-        self._idle.clear()
-        for copy in again:
+        self._emit(Committed(tx.entries, list(tx.parts), tx.latencies))
+        for copy in [*tx.parts, *self._idle.clear()]:
             if copy in self.copies:
                 self.offer(copy)
 
@@ -448,7 +358,7 @@ class Lane:
         self._sender.close(tx)
         self.aborts += 1
         self._failures += 1
-        decision = _decision(failure)
+        decision = decide(failure.phase, failure.error)
         log.warning(
             "transaction_failed",
             key=self.transactional_id,
@@ -460,7 +370,7 @@ class Lane:
             partitions=len(tx.parts),
             blamed=", ".join(copy.label for copy in failure.copies[:5]),
             failures=self._failures,
-            decision=_DECISIONS[decision.action],
+            decision=DESCRIPTIONS[decision.action],
         )
         if decision.action is ErrorAction.END_SLOT:
             raise self._fenced(str(failure))
@@ -522,10 +432,8 @@ class Lane:
 
     async def _initialise(self) -> None:
         """Starts a new producer epoch, and registers a new producer id as this flow's. Raises WireError."""
-        timeout_ms = self._settings.transaction_timeout_ms
-        identity = await init_producer_id(
-            self._cluster, self.transactional_id, timeout_ms, within=_STUCK_AFTER_S
-        )
+        name, timeout_ms = self.transactional_id, self._settings.transaction_timeout_ms
+        identity = await init_producer_id(self._cluster, name, timeout_ms, within=_STUCK_AFTER_S)
         if identity.producer_id != self._registered:
             await self._ledger.register(identity)
             self._registered = identity.producer_id
@@ -543,11 +451,7 @@ class Lane:
                 await self._initialise()
                 break
             except WireError as error:
-                match decide(ErrorPhase.INIT, error).action:
-                    case ErrorAction.END_SLOT:
-                        raise self._fenced(str(error)) from error
-                    case ErrorAction.STUCK:
-                        self.is_stuck = True
+                self._check_initialisation(error)
             if self.is_stuck:
                 self._emit(LaneStuck(self.transactional_id))
             attempt += 1
@@ -556,30 +460,30 @@ class Lane:
             self.is_stuck = False
             self._emit(LaneFreed(self.transactional_id))
 
+    def _check_initialisation(self, error: WireError) -> None:
+        """Records that the id is stuck where the error says so. Raises SlotMustEnd where it is fenced."""
+        match decide(ErrorPhase.INIT, error).action:
+            case ErrorAction.END_SLOT:
+                raise self._fenced(str(error)) from error
+            case ErrorAction.STUCK:
+                self.is_stuck = True
+
     async def _confirm(self) -> None:
         """Verifies that the ledger still holds what this lane committed last, with retries (fencing 3, R3).
 
         The new epoch may have fenced another writer. Raises SlotMustEnd where it has written.
         """
+        expected = {copy: copy.progress for copy in self.copies if not copy.in_transaction}
         while True:
             try:
-                return await self._compare_with_ledger()
+                moved = await self._ledger.differences(expected)
+                break
             except WireError:
                 await asyncio.sleep(_MAX_PAUSE_S / 4)
-
-    async def _compare_with_ledger(self) -> None:
-        expected = {copy: copy.progress for copy in self.copies if not copy.in_transaction}
-        try:
-            await self._ledger.refresh()
-        except Superseded as superseded:
-            raise self._fenced(str(superseded)) from superseded
-        for copy, progress in expected.items():
-            found = self._ledger.progress(copy.key)
-            if isinstance(
-                found, UndecidedProgress
-            ):  # Its own last transaction, in another lane, may be open.
-                found = await self._ledger.decided_progress(copy.key)
-            if copy in self.copies and copy.progress is progress and found != progress:
+            except Superseded as superseded:
+                raise self._fenced(str(superseded)) from superseded
+        for copy in moved:
+            if copy in self.copies and copy.progress is expected[copy]:
                 raise self._fenced(f"another writer moved the progress of {copy.label}", copy)
 
     def _fenced(self, why: str, copy: PartitionCopy | None = None) -> SlotMustEnd:
@@ -594,17 +498,3 @@ class Lane:
             decision="end the slot",
         )
         return SlotMustEnd(f"{self.transactional_id}: {why}")
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
-
-
-def _decision(failure: TransactionFailure) -> ErrorDecision:
-    """Returns the decision on a failure.
-
-    An acknowledged offset that can't be true has no error code: its partition is inspected (R4).
-    """
-    if failure.error is None:
-        return ErrorDecision(ErrorAction.INSPECT, refresh=True)
-    return decide(failure.phase, failure.error)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterable
 
 from runtime.kafka.codes import ErrorCode
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.errors import BrokerError, WireError
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.lane import Lane
+
+_ATTEMPTS = 20
+_PAUSE_S = 0.25
 
 
 class LaneSet:
@@ -31,7 +36,7 @@ class LaneSet:
         stuck is initialised when its lane runs. Copying begins as soon as one id works. Raises SlotMustEnd,
         WireError.
         """
-        working = [lane for lane in self.all if await lane.begin()]
+        working = [lane for lane in self.all if await _begin(lane)]
         if not working:
             why = f"every transactional id like {self.all[0].transactional_id} waits for a marker"
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, why)
@@ -100,6 +105,15 @@ class LaneSet:
     def _usable_lane(self) -> Lane | None:
         """Returns the lane to use among those that are not stuck; home lanes take precedence."""
         return _least_loaded(self._homes) or _least_loaded(self._spares)
+
+
+async def _begin(lane: Lane) -> bool:
+    """Initialises a lane's id with retries; returns False where the id is stuck."""
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(WireError):
+            return await lane.begin()
+        await asyncio.sleep(_PAUSE_S)
+    return await lane.begin()
 
 
 def _least_loaded(lanes: Iterable[Lane]) -> Lane | None:

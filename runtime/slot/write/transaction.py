@@ -17,6 +17,9 @@ from runtime.kafka.errors import PartitionsRefused, WireError
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 
+# A heavily compacted topic has many runs, which stay in memory until the transaction ends (R8).
+_MAX_RUNS = 50_000
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionFailure(Exception):
@@ -197,10 +200,12 @@ class Transaction:
         self.runs += len(out.segments)
         self.latencies.append((out.batch.max_timestamp, out.batch.records))
 
-    def prepare_entries(
-        self, idle: list[PartitionCopy], generation: int, moment_ms: int
-    ) -> list[CommitEntry]:
-        """Adds the partitions that commit an idle position only, and returns all ledger entries."""
+    def is_full(self, most_bytes: int) -> bool:
+        """Returns whether the transaction should end because of its size."""
+        return self.bytes >= most_bytes or self.runs >= _MAX_RUNS
+
+    def prepare_entries(self, idle: list[PartitionCopy], generation: int, moment_ms: int) -> None:
+        """Adds the partitions that commit an idle position only, and sets all ledger entries."""
         self.idle = idle
         for copy in idle:
             copy.enter_transaction()
@@ -212,7 +217,6 @@ class Transaction:
                 found.append(CommitEntry(part.copy, *moved, part, step))
         found.extend(_idle_entry(copy, generation, moment_ms) for copy in idle)
         self.entries = found
-        return found
 
     def release_partitions(self) -> None:
         """Releases the partitions once the transaction is decided: they may join other transactions."""
