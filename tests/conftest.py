@@ -39,6 +39,7 @@ LONGEST = (
     "runtime/slot/test_brokers.py",
     "bdd/test_failback.py",
     "planner/cli/test_examples.py",
+    "docs/test_tutorial.py",
     "planner/apply/test_faults_killed.py",
     "bdd/test_meeting.py",
     "spark/test_killing.py",
@@ -61,8 +62,8 @@ LONGEST = (
 SLOW = (
     "planner/cli/test_status.py",
     "planner/cli/test_import.py",
-    "planner/declare/test_limits.py",
-    "planner/expand/test_growth.py",
+    "planner/config/test_limits.py",
+    "planner/graph/test_growth.py",
     "planner/kafka/test_connections.py",
     "planner/plan/test_agreement.py",
     "planner/plan/test_convergence.py",

@@ -8,18 +8,18 @@ from planner.cli.endpoints import endpoints_of
 from planner.cli.history import find, histories
 from planner.cli.pipeline import now_text
 from planner.model.address import Kind
-from planner.model.applied import ApplyRecord
 from planner.model.desired import Desired
 from planner.model.observed import ClusterDetailsRequest, Observed, TopicConfigsRequest
+from planner.model.outcome import ApplyRecord
 from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, Step
 from planner.model.topology import Topology
 from planner.observe import Observer
 from planner.plan import make_plan, with_diagnostics
-from planner.plan.fingerprint import fingerprints
-from planner.plan.recheck import required_keys, requirements
+from planner.plan.agreement.fingerprint import fingerprints
+from planner.plan.guards.recheck import required_keys, requirements
 from planner.plan.rollback import roll_back
-from planner.store.registry import read_registry
+from planner.state.registry import read_registry
 
 
 def rollback_plan(topology: Topology, apply_id: str, timeout_ms: int) -> Plan:

@@ -64,7 +64,7 @@ class FlowFilter:
             spec = without_provenance_filter(spec, copy.progress.restored)
         elif self._directory is not None:
             origin = ClusterTopic(self._destination_id, copy.at.topic)
-            returning = self._directory.going_home(
+            returning = self._directory.returning_producer_ids(
                 _producer_ids(walked), copy.key.topic, origin, self._spec.native_only
             )
         return filter_batches(walked, spec, copy.cursor, aborted, returning, now_ms)

@@ -26,9 +26,9 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import add_partitions
 from runtime.ledger.ledger import Ledger, UndecidedProgress
-from runtime.ledger.ledger_writer import BATCH_BYTES, send
 from runtime.ledger.producer_directory import register
-from runtime.ledger.records import InternalRecord, build, chunks
+from runtime.ledger.records import BATCH_BYTES, InternalRecord, build, chunks
+from runtime.ledger.transaction_writer import send
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.write.sender import ProduceSender

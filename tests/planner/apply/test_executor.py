@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.apply.attempt import RequestGuard
+from planner.apply.context import ApplyContext
 from planner.apply.executor import Interruption, execute
-from planner.apply.hands import ApplyContext
+from planner.apply.retry import RequestGuard
 from planner.cli.unexpected import reporting
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Address, topic_address
@@ -34,11 +34,11 @@ STEPS = (
 
 
 def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
-    hands = ApplyContext(
+    context = ApplyContext(
         ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), RequestGuard(lambda: None), "", lambda: 0
     )
     events: list[Event] = []
-    summary = execute(STEPS, {"dc1": hands}, events.append, Interruption(), reporting(folder, "apply1"))
+    summary = execute(STEPS, {"dc1": context}, events.append, Interruption(), reporting(folder, "apply1"))
     return summary, events
 
 

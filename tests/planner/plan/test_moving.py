@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.diff import diff, diff_destroy
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
@@ -17,7 +17,7 @@ from planner.model.plan import Plan
 from planner.model.step import LaunchJob, StopJob
 from planner.model.topology import Cluster, Flow, FlowState, Job, Selection, Topology
 from planner.plan import make_plan
-from planner.render.text import text
+from planner.render.plan.text import text
 from runtime.contract.records.ledger import Generation
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
@@ -96,11 +96,11 @@ def test_what_a_user_sees() -> None:
 
     shown = "\n".join(text(plan(shop(to("dc3")), lagging)))
 
-    assert "# flow.x must be replaced (moves from dc2 to dc3: it ends there, and begins here)" in shown
+    assert "# flow.x must be replaced (moves from dc2 to dc3: it ends at dc2 first)" in shown
     assert "~ to: dc2 -> dc3" in shown
     assert "! at dc2: leaves 12 records uncopied at the source" in shown
-    assert "! nothing of it is at dc3: it begins there by its start, earliest" in shown
-    assert "# job.main must be replaced (moves from dc2 to dc3: stopped there, then started here)" in shown
+    assert "! nothing of it is at dc3: it begins by its start, earliest" in shown
+    assert "# job.main must be replaced (moves from dc2 to dc3: stopped at dc2 first)" in shown
     assert "~ destination: dc2 -> dc3" in shown
 
 

@@ -1,0 +1,93 @@
+"""The flows with what they take now."""
+
+from collections.abc import Mapping, Sequence
+
+from planner.graph.provenance import ReplicationLoop
+from planner.graph.replication_graph import ReplicationGraph
+from planner.graph.topic_graph import CopyEdge, TopicNode
+from planner.graph.topics import existing_mirrors
+from planner.model.desired import DesiredFlow
+from planner.model.observed import Observed
+from planner.model.topology import Flow, Provenance
+from runtime.contract.spec.route import RouteDecision
+
+
+def flows_of(
+    graph: ReplicationGraph,
+    observed: Observed,
+    provenance: Mapping[str, Provenance],
+    native_only: frozenset[str],
+    loops: Sequence[ReplicationLoop],
+) -> tuple[DesiredFlow, ...]:
+    edges = graph.live.by_flow()
+    into = graph.live.incoming()
+    looping = {node for one in loops for node in one.nodes}
+    readable = {flow.name for flow in graph.flows}
+    found = []
+    for name, flow in sorted(graph.topology.flows.items()):
+        own = edges.get(name, [])
+        known = name in readable
+        if graph.copied.is_running(name):
+            topics = tuple((edge.source.topic, edge.destination.topic) for edge in own)
+        else:
+            topics, known = tuple(sorted(existing_mirrors(graph, observed, flow))), True
+        found.append(
+            DesiredFlow(
+                flow=flow,
+                topics=topics,
+                hidden=tuple(sorted(graph.live.left_out.get((name, RouteDecision.DENIED), ()))),
+                provenance=_filter(flow, provenance[name], native_only).value,
+                provenance_reason=_reason(flow, provenance[name], native_only, loops),
+                selection_known=known,
+                native_only=name in native_only,
+                shared=any(_is_shared(edge, looping, into) for edge in own),
+                promoted=promoted_topics(graph, observed, flow),
+            )
+        )
+    return tuple(found)
+
+
+def _filter(flow: Flow, chosen: Provenance, native_only: frozenset[str]) -> Provenance:
+    """A flow that copies native records alone must know the others, and a way home what was salvaged from
+    there: what a batch tells is enough for that.
+    """
+    knows = flow.name in native_only or flow.reverse_of is not None
+    return Provenance.BATCH if chosen is Provenance.OFF and knows else chosen
+
+
+def _reason(
+    flow: Flow, chosen: Provenance, native_only: frozenset[str], loops: Sequence[ReplicationLoop]
+) -> str:
+    """Returns why `auto` came to this filter; nothing where the topology names one."""
+    if flow.provenance is not Provenance.AUTO:
+        return ""
+    source, destination = flow.source_cluster, flow.destination_cluster
+    match chosen:
+        case Provenance.OFF | Provenance.BATCH if flow.reverse_of is not None:
+            return f"what came from {destination} is not copied back"
+        case Provenance.OFF if flow.name in native_only:
+            return f"only records that were produced at {source} are copied"
+        case Provenance.OFF:
+            return f"no flow brings these topics back to {source}"
+        case Provenance.BATCH:
+            return f"{source} and {destination} copy topics to each other under one name"
+        case Provenance.HEADERS if any(one.longer and flow.name in one.flows for one in loops):
+            return "copies can come round over more than two clusters"
+        case _:
+            return "a flow of the same loop needs headers"
+
+
+def _is_shared(edge: CopyEdge, looping: set[TopicNode], into: Mapping[TopicNode, list[CopyEdge]]) -> bool:
+    return edge.destination in looping or len(into[edge.destination]) > 1
+
+
+def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> tuple[str, ...]:
+    """By their names at the source: of what is there, else of the mirrors that the flow made."""
+    if not flow.promoted:
+        return ()
+    if flow.source_cluster in graph.names:
+        router = graph.router
+        there = [one for one in graph.names[flow.source_cluster] if router.name_there(flow.name, one)]
+    else:
+        there = [here for here, _ in existing_mirrors(graph, observed, flow)]
+    return tuple(sorted(topic for topic in there if graph.copied.is_promoted(flow.name, topic)))

@@ -1,0 +1,67 @@
+"""How a diagnostic speaks of many things at once: one message for a flow, not one for each of its topics."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Protocol
+
+from planner.model.address import flow_address
+from planner.model.diagnostic import Diagnostic, SourceLocation
+from planner.model.topology import Flow
+
+SHOWN = 3
+
+
+def few(names: Sequence[object], most: int = SHOWN) -> str:
+    """`a, b, c and 211 more`."""
+    more = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
+
+
+def listed(names: Iterable[str]) -> str:
+    """The same, each once and in order."""
+    return few(sorted(set(names)))
+
+
+def counted(names: Iterable[str], what: str = "topic") -> str:
+    """`the topic a`, or `214 topics (a, b, c and 211 more)`."""
+    known = sorted(set(names))
+    return f"the {what} {known[0]}" if len(known) == 1 else f"{len(known)} {what}s ({listed(known)})"
+
+
+_DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+_SIZES = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3), (" bytes", 1))
+
+
+def readable(key: str, value: int) -> str:
+    """`7d` for 604800000 of a key in milliseconds; -1 is without limit."""
+    if value < 0:
+        return "no limit"
+    units = _DURATIONS if key.endswith(".ms") else _SIZES
+    return next((f"{value // size}{unit}" for unit, size in units if value % size == 0 and value), "0")
+
+
+def nearest(text: str, names: Iterable[str]) -> str | None:
+    """The live name that was perhaps meant by a name or a regex."""
+    plain = text.replace("\\", "").replace(".*", "").replace(".+", "")
+    found = get_close_matches(plain, sorted(names), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+class DiagnosticBuilder(Protocol):
+    """`error`, `warning` or `note`."""
+
+    def __call__(
+        self,
+        summary: str,
+        way_out: str = "",
+        *,
+        address: str | None,
+        source: SourceLocation | None,
+        code: str,
+    ) -> Diagnostic: ...
+
+
+def flow_diagnostic(
+    build: DiagnosticBuilder, flow: Flow, summary: str, way_out: str, code: str
+) -> Diagnostic:
+    return build(summary, way_out, address=str(flow_address(flow.name)), source=flow.source, code=code)

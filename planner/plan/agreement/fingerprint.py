@@ -1,0 +1,225 @@
+"""What a plan saw of each object it touches, and whether it is still so.
+
+Only what was read counts: a setting that the plan never looked at may move without making it stale.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.diff.destination_jobs import DestinationJobs
+from planner.diff.differ import owned_by_address
+from planner.diff.record import SPEC, STATE, digest
+from planner.diff.scope import explicit
+from planner.diff.values import readable, same_value
+from planner.model.address import Address, Kind
+from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.owned import RegistryEntry
+from planner.model.plan import Fingerprint, Plan
+from planner.model.step import AlterConfigs, LaunchJob, Reassign, ReconfigureJob, Step, StopJob
+
+DRIVER = "driver"
+
+
+def fingerprints(
+    steps: Sequence[Step], observed: Observed, read: Mapping[Address, Iterable[str]]
+) -> tuple[Fingerprint, ...]:
+    """One for each address that a step touches; `read` are the config keys that were compared there."""
+    keys: dict[Address, set[str]] = {}
+    moved: set[Address] = set()
+    jobs: dict[tuple[str, Address], None] = {}
+    for step in steps:
+        if step.address.cluster is None:
+            jobs.setdefault((step.cluster, step.address))
+            continue
+        keys.setdefault(step.address, set(read.get(step.address, ())))
+        match step:
+            case AlterConfigs():
+                keys[step.address].update(step.set, step.unset)
+            case Reassign():
+                moved.add(step.address)
+            case _:
+                pass
+    index = _ClusterIndex.at(observed)
+    found = [
+        index.fingerprint_of(address, keys[address], with_replicas=address in moved)
+        for address in sorted(keys)
+    ]
+    found += [index.fingerprint_of_job_or_flow(address, cluster) for cluster, address in sorted(jobs)]
+    return tuple(one for one in found if one is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClusterIndex:
+    """The clusters as they are now, indexed."""
+
+    observed: Observed
+    owned: Mapping[Address, RegistryEntry]
+    acls: Mapping[str, frozenset[str]]
+
+    @staticmethod
+    def at(observed: Observed) -> "_ClusterIndex":
+        reachable = (observed.reachable(name) for name in observed.clusters)
+        acls = {one.name: frozenset(acl.name for acl in one.acls or ()) for one in reachable if one}
+        return _ClusterIndex(observed, owned_by_address(observed), acls)
+
+    def fingerprint_of(
+        self, address: Address, keys: Iterable[str], *, with_replicas: bool
+    ) -> Fingerprint | None:
+        cluster = self.observed.reachable(address.cluster or "")
+        entry = self.owned.get(address)
+        if cluster is None:
+            return None
+        match address.kind:
+            case Kind.TOPIC:
+                return _topic_fingerprint(address, cluster, keys, entry, with_replicas=with_replicas)
+            case Kind.ACL:
+                exists = address.name in self.acls[cluster.name]
+                return Fingerprint(address, exists=exists, owner=_owner_of(entry))
+            case _:
+                return None
+
+    def fingerprint_of_job_or_flow(self, address: Address, cluster: str) -> Fingerprint | None:
+        """Of a flow who owns it; of a job also whether it runs, as which driver, and by which spec."""
+        live = self.observed.reachable(cluster)
+        if live is None:
+            return None
+        known_jobs = DestinationJobs.at(live)
+        entry = known_jobs.entries.get(address)
+        owner = _owner_of(entry)
+        if address.kind is not Kind.JOB:
+            seen = {} if entry is None else {STATE: entry.spec.get(STATE)}
+            return Fingerprint(address, exists=entry is not None, config=seen, owner=owner, cluster=cluster)
+        job = known_jobs.job(address.name)
+        if job is None or not job.live:
+            return Fingerprint(address, exists=False, owner=owner, cluster=cluster)
+        seen = {DRIVER: job.driver, SPEC: None if job.spec is None else digest(job.spec)}
+        return Fingerprint(address, exists=True, config=seen, owner=owner, cluster=cluster)
+
+
+def _topic_fingerprint(
+    address: Address,
+    cluster: ObservedCluster,
+    keys: Iterable[str],
+    entry: RegistryEntry | None,
+    *,
+    with_replicas: bool,
+) -> Fingerprint:
+    live = cluster.topics.get(address.name)
+    owner, removal = _owner_of(entry), _removal(entry)
+    if live is None:
+        return Fingerprint(address, exists=False, owner=owner, removal=removal)
+    return Fingerprint(
+        address=address,
+        exists=True,
+        topic_id=live.id,
+        partitions=live.partitions,
+        replicas=_replicas(live) if with_replicas else None,
+        config={key: _value(live, key) for key in sorted(keys)},
+        owner=owner,
+        removal=removal,
+    )
+
+
+def _owner_of(entry: RegistryEntry | None) -> str | None:
+    return None if entry is None else entry.topology
+
+
+def _removal(entry: RegistryEntry | None) -> str | None:
+    if entry is None:
+        return None
+    return "protected" if entry.protect else entry.on_remove.value
+
+
+def _replicas(live: ObservedTopic) -> str:
+    return ";".join(",".join(str(broker) for broker in partition) for partition in live.replicas)
+
+
+def _value(live: ObservedTopic, key: str) -> str | None:
+    value = explicit(live, key)
+    return None if value is None else value.value
+
+
+def other_clusters(plan: Plan, ids: Mapping[str, str]) -> list[Diagnostic]:
+    """Those that are not the ones which the plan was made for; `ids` are what they are now."""
+    return [
+        stale_diagnostic(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
+        for name, cluster_id in sorted(plan.clusters.items())
+        if ids.get(name, cluster_id) != cluster_id
+    ]
+
+
+def stale(plan: Plan, observed: Observed) -> tuple[Diagnostic, ...]:
+    """What is no longer as the plan saw it: exit 4, each object by name with the difference."""
+    live = (observed.reachable(name) for name in observed.clusters)
+    problems = other_clusters(plan, {one.name: one.id for one in live if one is not None})
+    index = _ClusterIndex.at(observed)
+    ending = _jobs_that_end(plan.steps)
+    for then in plan.fingerprints:
+        if then.cluster is not None:
+            now = index.fingerprint_of_job_or_flow(then.address, then.cluster)
+        else:
+            now = index.fingerprint_of(then.address, then.config, with_replicas=then.replicas is not None)
+        if now is None:
+            continue
+        both = (_owner_alone(then), _owner_alone(now)) if then.address in ending else (then, now)
+        if difference := difference_between(*both):
+            problems.append(stale_diagnostic(str(then.address), difference))
+    return tuple(problems)
+
+
+def _jobs_that_end(steps: Sequence[Step]) -> set[Address]:
+    """Jobs that are stopped for good: whether they run just now, and since when, makes no difference."""
+    begins = {step.address for step in steps if isinstance(step, LaunchJob | ReconfigureJob)}
+    return {step.address for step in steps if isinstance(step, StopJob)} - begins
+
+
+def _owner_alone(one: Fingerprint) -> Fingerprint:
+    return replace(one, exists=False, config={})
+
+
+def difference_between(then: Fingerprint, now: Fingerprint) -> str:
+    """One sentence, or nothing where they are the same."""
+    if then.address.kind is Kind.JOB and (difference := _job_difference(then, now)):
+        return difference
+    if then.owner != now.owner:
+        return f"owned by {_owner_text(now)} now, by {_owner_text(then)} when the plan was made"
+    if then.exists != now.exists:
+        return "was made since the plan" if now.exists else "was deleted since the plan"
+    if then.topic_id != now.topic_id:
+        return "was deleted and made again since the plan"
+    if then.partitions != now.partitions:
+        return f"has {now.partitions} partitions now, {then.partitions} when the plan was made"
+    if then.replicas != now.replicas:
+        return "its replicas moved since the plan"
+    if then.removal is not None and then.removal != now.removal:
+        return f"removing it means {now.removal} now, {then.removal} when the plan was made"
+    for key, value in then.config.items():
+        if not same_value(key, value, now.config.get(key)):
+            found = _shown(key, now.config.get(key))
+            return f"{key} is {found} now, {_shown(key, value)} when the plan was made"
+    return ""
+
+
+def _job_difference(then: Fingerprint, now: Fingerprint) -> str:
+    if then.exists != now.exists:
+        return "runs now, and did not" if now.exists else "does not run any more"
+    if then.config.get(DRIVER) != now.config.get(DRIVER):
+        return "was started again since the plan"
+    if then.config.get(SPEC) != now.config.get(SPEC):
+        return "was reconfigured since the plan"
+    return ""
+
+
+def _shown(key: str, value: str | None) -> str:
+    return "not set" if value is None else readable(key, value)
+
+
+def _owner_text(one: Fingerprint) -> str:
+    return "nobody" if one.owner is None else f"topology {one.owner!r}"
+
+
+def stale_diagnostic(where: str, summary: str) -> Diagnostic:
+    """Exit 4: what a plan was made for is no longer so."""
+    way_out = "make the plan again: repl plan --out FILE"
+    return error(summary, way_out, address=where, code="stale", exit=ExitCode.STALE)

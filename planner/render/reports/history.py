@@ -1,0 +1,117 @@
+"""The history of applies, as text and as JSON."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from planner.model.outcome import ApplyRecord, StepResult
+from planner.model.step import Step, describe
+from planner.render.escape import one_line
+
+FORMAT_VERSION = 1
+
+
+def when(at_ms: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
+
+
+def ended(applied: ApplyRecord) -> str:
+    """An apply without an end is running, or was killed; the clusters do not know which."""
+    return applied.result or "not finished"
+
+
+def counts(applied: ApplyRecord) -> dict[str, int]:
+    """Steps by their result; those nobody heard of again were not started."""
+    told = Counter(outcome.result for outcome in applied.outcomes.values())
+    if unknown := applied.total - sum(told.values()):
+        told["not started"] += unknown
+    return dict(sorted(told.items()))
+
+
+def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
+    """The newest first: id, when, who, topology, result, steps, commit."""
+    return [
+        tuple(
+            map(
+                one_line,
+                (
+                    one.id,
+                    when(one.started_ms),
+                    f"{one.user}@{one.host}",
+                    one.topology,
+                    one.mode,
+                    ended(one),
+                    ", ".join(f"{number} {word}" for word, number in counts(one).items()),
+                    (one.git or "")[:12],
+                ),
+            )
+        )
+        for one in sorted(history, key=lambda one: (one.started_ms, one.id), reverse=True)
+    ]
+
+
+def one_text(applied: ApplyRecord) -> str:
+    lines = [
+        f"{applied.id}  {ended(applied)}",
+        f"  topology  {applied.topology} ({applied.mode})",
+        f"  plan      {applied.plan}",
+        f"  by        {applied.user}@{applied.host}, pid {applied.pid}",
+        f"  commit    {applied.git or '(not in a Git repository)'}",
+        f"  clusters  {', '.join(f'{name} ({cid})' for name, cid in sorted(applied.clusters.items()))}",
+        f"  started   {when(applied.started_ms)}",
+    ]
+    if applied.finished_ms is not None:
+        seconds = (applied.finished_ms - applied.started_ms) / 1000
+        lines.append(f"  finished  {when(applied.finished_ms)} ({seconds:.1f} s)")
+    lines += ["", *_steps(applied)]
+    return "\n".join(map(one_line, lines))
+
+
+def _steps(applied: ApplyRecord) -> list[str]:
+    lines = []
+    for step in applied.steps:
+        told = applied.outcomes.get(step.id)
+        result = told.result if told is not None else "not started"
+        why = f": {told.why}" if told is not None and told.why else ""
+        lines.append(f"  {result:<12}{describe(step)}{why}")
+    return lines
+
+
+def as_json(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "applies": [_one(one, with_steps=with_steps) for one in history],
+    }
+
+
+def _one(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "id": applied.id,
+        "topology": applied.topology,
+        "mode": applied.mode,
+        "plan": applied.plan,
+        "user": applied.user,
+        "host": applied.host,
+        "pid": applied.pid,
+        "git_commit": applied.git,
+        "clusters": dict(applied.clusters),
+        "started": when(applied.started_ms),
+        "finished": None if applied.finished_ms is None else when(applied.finished_ms),
+        "result": applied.result,
+        "steps_by_result": counts(applied),
+    }
+    if with_steps:
+        told["steps"] = [_step(applied, step) for step in applied.steps]
+    return told
+
+
+def _step(applied: ApplyRecord, step: Step) -> dict[str, Any]:
+    outcome = applied.outcomes.get(step.id, StepResult("not started"))
+    return {
+        "step": step.id,
+        "address": str(step.address),
+        "result": outcome.result,
+        "why": outcome.why,
+        "seconds": outcome.seconds,
+    }
