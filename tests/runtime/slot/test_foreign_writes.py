@@ -91,7 +91,7 @@ def test_another_writer_is_seen_while_the_flow_copies(
                 assert not status.foreign_writes
             await asyncio.to_thread(foreign, sides["dc2"], topic)
             await asyncio.to_thread(sides["dc1"].write, topic, spread(1, 1))
-            await until(slot, lambda one: one.foreign_writes)
+            await until(slot, lambda one: one.foreign_writes and one.position == 31)
 
     asyncio.run(copy())
 

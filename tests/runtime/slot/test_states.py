@@ -10,7 +10,7 @@ from runtime.contract.records.status import PartitionState as State
 from runtime.contract.records.status import PartitionStatus
 from runtime.slot.slot import Slot
 from tests.records import wait_for
-from tests.runtime.slot.world import Driver, Side, assigned, at_end, copy_through, flow_spec, in_state, until
+from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec, in_state, until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -212,27 +212,6 @@ def test_a_record_that_the_destination_refuses_stops_its_partition(
             return await state_of(slot, State.RECORD_REFUSED, topic)
 
     assert topic in asyncio.run(copy()).why
-
-
-def test_foreign_writers_are_flagged_and_copying_goes_on(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for side in sides.values():
-        side.create(topic)
-    driver = Driver(sides, job=fresh("job"))
-
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        async with driver.running(assignment) as slot:
-            for step in (1, 2, 3):
-                await asyncio.to_thread(sides["dc1"].write, topic, numbered(0, 10))
-                (status,) = await until(slot, at_end([10 * step]))
-                if step == 2:
-                    assert not status.foreign_writes
-                    await asyncio.to_thread(sides["dc2"].write, topic, [{"value": b"-7"}])
-            await until(slot, lambda one: one.foreign_writes)
-
-    asyncio.run(copy())
-    assert [one for one in values(sides["dc2"], topic) if one >= 0] == list(range(10)) * 3
 
 
 def _alter(admin: object, topic: str, key: str, value: str) -> None:
