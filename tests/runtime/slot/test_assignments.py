@@ -96,7 +96,7 @@ def test_flows_come_and_go_without_disturbing_each_other(sides: dict[str, Side],
     asyncio.run(copy())
 
 
-def test_an_idle_partition_that_is_given_anew_is_caught_up_again(
+def test_an_idle_partition_that_is_assigned_again_is_caught_up_again(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
     """The broker says nothing new of it: the slot has to ask as if for the first time."""
@@ -119,7 +119,9 @@ def test_an_idle_partition_that_is_given_anew_is_caught_up_again(
     asyncio.run(copy())
 
 
-def test_a_flow_whose_source_does_not_answer_disturbs_no_other(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_a_flow_whose_source_does_not_answer_delays_no_other_flow(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for side in sides.values():
         side.create(topic)
@@ -192,7 +194,9 @@ def test_a_stopped_slot_has_ended_its_transactions(sides: dict[str, Side], fresh
     assert committed >= progress.destination_end > 0
 
 
-def test_a_tail_without_records_is_in_the_ledger_when_asked_for(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_an_idle_position_is_committed_without_a_marker_at_the_destination(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
     """Before a promote: what lies behind the last record held nothing to copy, and the ledger says so."""
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for side in sides.values():

@@ -39,7 +39,7 @@ def test_the_cursor_passes_what_is_not_copied() -> None:
     assert (found.outgoing, found.cursor, found.dropped) == ([], Cursor(2, EPOCH), 1)
 
 
-def test_what_home_lost_goes_home_and_nothing_behind_that() -> None:
+def test_records_that_the_origin_lost_are_copied_back_up_to_the_restored_offset() -> None:
     batches = [batch_bytes([record(0), record(1)], producer=(9, 0, 0)), batch_bytes([record(2)])]
     spec = RewriteSpec(HERE, 1 << 20, home=ClusterTopic("id-2", "orders"), native_only=True)
     found = filter_batches(

@@ -76,7 +76,7 @@ async def _trickle(side: Side, topic: str, seed: int, *, pause: bool) -> None:
         await asyncio.sleep(0.2)
 
 
-def test_an_end_that_nobody_knows_of_is_asked_of_the_ledger(own_lab: MakeLab, fresh: Fresh) -> None:
+def test_the_ledger_decides_an_end_whose_response_was_lost(own_lab: MakeLab, fresh: Fresh) -> None:
     """Fencing 5: the request is lost and the transaction aborted; the answer is lost and it was committed."""
     with losing_ends() as proxy:
         there = replace(spec("dc2"), listeners=(Listener("PROXY", {1: proxy.address}),))

@@ -90,7 +90,7 @@ def test_a_zombie_of_an_older_generation_writes_nothing_more(
     assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
 
 
-def test_a_slot_whose_progress_someone_else_moved_ends(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_a_slot_ends_when_another_writer_moved_its_progress(sides: dict[str, Side], fresh: Fresh) -> None:
     """R3, the last line: after every new epoch the ledger is read, and must say what this slot committed."""
     topic, flow = fresh("compacted"), flow_spec(fresh("flow"))
     sides["dc1"].create(topic, 2)

@@ -103,7 +103,7 @@ def test_a_record_that_is_refused_stops_its_partition(code: E, state: State) -> 
         (ErrorPhase.FETCH, Unsupported("FETCH", "old broker"), ErrorAction.RETRY),
     ],
 )
-def test_a_connection_s_end_is_decided_by_what_may_have_arrived(
+def test_a_lost_connection_is_decided_by_whether_the_request_may_have_arrived(
     phase: ErrorPhase, error: WireError, do: ErrorAction
 ) -> None:
     assert decide(phase, error).action is do
@@ -124,6 +124,6 @@ def test_every_row_of_the_table_is_tested_here() -> None:
 
 
 @pytest.mark.parametrize("phase", ErrorPhase)
-def test_what_the_table_does_not_name_is_never_passed_over(phase: ErrorPhase) -> None:
+def test_a_code_that_the_table_does_not_name_is_never_ignored(phase: ErrorPhase) -> None:
     otherwise = {decide(phase, BrokerError(E(code), "b")).action for code in (998, E.UNKNOWN_SERVER_ERROR)}
     assert otherwise <= {ErrorAction.RETRY, ErrorAction.ABORT, ErrorAction.ASK_LEDGER}

@@ -84,7 +84,7 @@ HEALTHY = DestinationFacts(DESTINATION, 130)
         (SourceFacts(SOURCE, 150, 200), DestinationFacts(OTHER, 0), 150, 1, [(100, 150)]),
     ],
 )
-def test_going_on_skips_nothing_that_is_there(
+def test_an_accepted_loss_skips_no_record_that_exists(
     source: SourceFacts,
     destination: DestinationFacts,
     position: int,
@@ -98,7 +98,7 @@ def test_going_on_skips_nothing_that_is_there(
     assert judge_destination(after, destination) is None
 
 
-def test_what_was_copied_before_a_side_was_recreated_is_unmapped() -> None:
+def test_records_copied_before_a_side_was_recreated_are_unmapped() -> None:
     after = accept_loss(copied(), SourceFacts(OTHER, 0, 80), HEALTHY, generation=2, now_ms=9)
     assert OffsetMap([after.open_span()]).translate(0) != UnmappedOffset()
     assert OffsetMap([after.open_span()]).origin(50) == UnmappedOffset()

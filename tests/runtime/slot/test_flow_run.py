@@ -70,7 +70,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("opening", [refuses, keeps_silent])
-def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(opening: Opening) -> None:
+def test_partitions_of_a_flow_that_cannot_begin_are_released_at_once(opening: Opening) -> None:
     async def work() -> None:
         async with running(opening) as run:
             await asyncio.sleep(0)
@@ -80,7 +80,7 @@ def test_what_is_taken_from_a_flow_that_cannot_begin_is_let_go_at_once(opening: 
     asyncio.run(work())
 
 
-def test_a_newer_generation_that_comes_while_an_older_one_begins_is_tried() -> None:
+def test_a_newer_generation_that_arrives_while_an_older_one_begins_is_tried() -> None:
     runs: list[FlowRun] = []
     asked: list[str] = []
 

@@ -128,7 +128,7 @@ def test_after_a_restart_only_what_another_wrote_meanwhile_is_foreign(
     asyncio.run(copy(30, set()))
 
 
-def test_a_marker_is_told_from_a_record_by_its_offset(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_a_marker_is_distinguished_from_a_record_by_its_offset(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, side = fresh("orders"), sides["dc2"]
     side.create(topic)
     transactional(side, topic)

@@ -107,7 +107,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int
         ([told(0, 1), told(), told(session=GONE)], (2, 2)),  # an answer that looked at no partition
     ],
 )
-def test_an_idle_partition_is_heard_of_with_its_session(
+def test_the_last_answer_of_an_idle_partition_is_that_of_its_session(
     monkeypatch: pytest.MonkeyPatch, answers: list[FetchResponse], times: tuple[int, int]
 ) -> None:
     assert heard(monkeypatch, *answers) == times

@@ -88,7 +88,7 @@ class Partition:
 @example(["send", "foreign", "abort", "send"])
 @example(["foreign", "send", "commit", "restart", "foreign", "send"])
 @settings(max_examples=500)
-def test_foreign_records_are_told_from_markers_and_aborted_records(events: list[Event]) -> None:
+def test_foreign_records_are_distinguished_from_markers_and_aborted_records(events: list[Event]) -> None:
     partition = Partition()
     for event in events:
         partition.step(event)

@@ -31,7 +31,7 @@ class Cluster:
         return kept
 
 
-def test_a_connection_that_is_too_old_is_made_anew_between_transactions() -> None:
+def test_a_connection_that_is_too_old_is_replaced_between_transactions() -> None:
     async def work() -> None:
         cluster = Cluster()
         sender = ProduceSender(cluster, "tx", 1 << 20, lambda: None)  # type: ignore[arg-type]

@@ -64,7 +64,7 @@ def test_flows_that_come_at_once_share_what_the_first_one_opens() -> None:
     given(work)
 
 
-def test_the_last_flow_to_leave_closes_it_and_the_next_one_opens_it_anew() -> None:
+def test_the_last_flow_closes_a_source_and_the_next_one_opens_it_again() -> None:
     async def work(sources: SourceClusters, door: Door) -> None:
         one, other = [await sources.take("dc1") for _ in range(2)]
         await sources.leave(one)

@@ -60,7 +60,7 @@ def test_retention_that_passed_the_position_stops_the_partition(sides: dict[str,
     assert [(gap.low, gap.end, gap.why) for gap in progress.gaps] == [(100, 150, "lost")]
 
 
-def test_a_flow_that_may_skip_goes_on_by_itself(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_a_flow_that_accepts_loss_continues_without_an_operator(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, flow = fresh("orders"), flow_spec(fresh("flow"), on_data_loss="skip")
     for side in sides.values():
         side.create(topic)
@@ -125,7 +125,7 @@ def test_a_topic_that_is_recreated_while_it_is_copied_stops_and_its_neighbour_go
     assert values(sides["dc2"], topic) == (list(range(100)) if side == "dc1" else [])
 
 
-def test_a_source_topic_that_is_deleted_is_said_to_be(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_a_deleted_source_topic_has_a_state_of_its_own(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for each in sides.values():
         each.create(topic)

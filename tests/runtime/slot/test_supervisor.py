@@ -64,7 +64,7 @@ def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: Partit
     assert not copy.fetchable
 
 
-def test_one_that_is_being_released_is_left_alone(copy: PartitionCopy) -> None:
+def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: PartitionCopy) -> None:
     copy.fetched([], Cursor(50, 1), 0)
     copy.start_release()
     assert not copy.fetchable
@@ -72,7 +72,7 @@ def test_one_that_is_being_released_is_left_alone(copy: PartitionCopy) -> None:
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_what_needs_someone_is_never_a_state_that_moves(state: State) -> None:
+def test_a_state_that_needs_an_operator_is_not_fetchable(state: State) -> None:
     fresh = partition()
     fresh.enter(state)
     assert not (state.needs_someone and fresh.fetchable)
@@ -137,7 +137,7 @@ async def while_supervising(supervisor: PartitionSupervisor, waits: Awaitable[ob
     await asyncio.gather(*running, return_exceptions=True)
 
 
-def test_who_was_in_trouble_holds_up_nobody_else(copy: PartitionCopy) -> None:
+def test_a_retried_partition_does_not_delay_the_inspection_of_others(copy: PartitionCopy) -> None:
     """R7: a look at a partition without a leader takes long."""
 
     async def look() -> None:
@@ -160,7 +160,7 @@ def test_who_was_in_trouble_holds_up_nobody_else(copy: PartitionCopy) -> None:
 
 
 @pytest.mark.parametrize("behind", ["source", "destination"])
-def test_a_broker_that_is_behind_is_not_believed(copy: PartitionCopy, behind: str) -> None:
+def test_metadata_of_a_broker_that_is_behind_is_retried(copy: PartitionCopy, behind: str) -> None:
     """It does not know the topic yet, and says that there is none; or it names a leader that was deposed."""
 
     async def look() -> None:
@@ -180,7 +180,7 @@ def test_a_broker_that_is_behind_is_not_believed(copy: PartitionCopy, behind: st
     asyncio.run(look())
 
 
-def test_what_was_committed_during_a_look_makes_no_divergence(copy: PartitionCopy) -> None:
+def test_a_commit_during_an_inspection_makes_no_divergence(copy: PartitionCopy) -> None:
     """The ends that were seen are older than the ledger's: the partition is looked at again."""
 
     async def look() -> None:

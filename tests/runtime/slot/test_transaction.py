@@ -62,7 +62,7 @@ def test_acknowledged_base_offsets_become_runs() -> None:
     )
 
 
-def test_what_is_still_queued_is_not_said_to_be_copied() -> None:
+def test_queued_batches_are_not_in_the_progress() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
     part.acknowledged(outgoing(0, (10, 2)), 7, 100, MARK)
@@ -72,7 +72,7 @@ def test_what_is_still_queued_is_not_said_to_be_copied() -> None:
 
 
 @pytest.mark.parametrize(("base", "refused"), [(99, True), (0, True), (100, False), (150, False)])
-def test_a_base_offset_below_the_destination_s_end_cannot_be_true(base: int, refused: bool) -> None:
+def test_a_base_offset_below_the_destination_end_is_refused(base: int, refused: bool) -> None:
     part = TransactionPartition(partition(), 1, 4)
     assert (part.acknowledged(outgoing(0, (10, 1)), 7, base, MARK) is not None) is refused
 
@@ -81,7 +81,7 @@ def test_a_base_offset_below_the_destination_s_end_cannot_be_true(base: int, ref
     ("bases", "unexplained"),
     [([100, 101], []), ([101], [OffsetRange(100, 101)]), ([150, 155], [(100, 150), (151, 155)])],
 )
-def test_offsets_before_and_between_own_batches_are_to_be_explained(
+def test_offsets_before_and_between_own_batches_are_unexplained(
     bases: list[int], unexplained: list[OffsetRange]
 ) -> None:
     copy = partition()
@@ -91,7 +91,7 @@ def test_offsets_before_and_between_own_batches_are_to_be_explained(
     assert copy.accounts.unexplained() == unexplained
 
 
-def test_a_rewind_throws_away_what_was_fetched_and_gives_its_memory_back() -> None:
+def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:
     copy, budget = partition(), ByteBudget(100)
     budget.take(60)
     held = ResponseMemory(budget, 60)
@@ -102,7 +102,7 @@ def test_a_rewind_throws_away_what_was_fetched_and_gives_its_memory_back() -> No
     assert (copy.rewinds, copy.dropped) == (1, 0)
 
 
-def test_a_tail_that_moved_over_nothing_is_told_with_what_was_dropped() -> None:
+def test_an_idle_position_is_committed_with_the_count_of_dropped_records() -> None:
     assert not partition().idle_position_moved
     copy = partition()
     copy.fetched([], Cursor(12, 7), 2)

@@ -38,9 +38,7 @@ def doors_before(own_lab: MakeLab) -> Iterator[tuple[Lab, dict[str, Side], dict[
         yield lab, sides_of(lab), doors
 
 
-def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
-    own_lab: MakeLab, fresh: Fresh
-) -> None:
+def test_an_unreachable_broker_delays_its_own_partitions_only(own_lab: MakeLab, fresh: Fresh) -> None:
     """R7: the cluster is well, only the slot can't come to one of its brokers: a listener, a firewall."""
     with doors_before(own_lab) as (_, sides, doors):
         near, far = doors
@@ -71,7 +69,7 @@ def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
     assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
 
 
-def test_an_end_that_nobody_knows_of_holds_up_its_own_partitions_only(own_lab: MakeLab, fresh: Fresh) -> None:
+def test_an_undecided_end_delays_its_own_partitions_only(own_lab: MakeLab, fresh: Fresh) -> None:
     """Its answer is lost, and its marker can't be written: the neighbours of its lane go on in another."""
     with doors_before(own_lab) as (lab, sides, doors):
         keeper, victim = doors
