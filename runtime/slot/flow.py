@@ -23,7 +23,7 @@ from runtime.slot.health.foreign_writes import ForeignWrites
 from runtime.slot.health.supervisor import Halted, PartitionSupervisor, Replaced, Resumed, SupervisorEvent
 from runtime.slot.health.watch import TopicWatch
 from runtime.slot.partition import PartitionCopy, now_ms
-from runtime.slot.read.intake import Fetched, FetchEvent, FetchFailed, Refused
+from runtime.slot.read.intake import Fetched, FetchEvent, FetchFailed, RecordRejected
 from runtime.slot.read.reader import SourceReader
 from runtime.slot.stats import FlowCounters
 from runtime.slot.write.events import (
@@ -234,7 +234,7 @@ class FlowCopy:
                 self._lanes.move_from_stuck_lanes()
             case FetchFailed():
                 self._on_fetch_failed(event)
-            case Refused(copy, failure):
+            case RecordRejected(copy, failure):
                 state = State.RECORD_TOO_LARGE if isinstance(failure, TooLarge) else State.RECORD_CORRUPT
                 self._supervisor.stop(copy, state, str(failure))
             case Halted(copy):

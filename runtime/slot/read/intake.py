@@ -41,14 +41,14 @@ class FetchFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RecordRejected:
     """The record at the partition's cursor can't be copied: it is too large, or corrupt."""
 
     copy: PartitionCopy
     failure: BatchFailure
 
 
-FetchEvent = Fetched | FetchFailed | Refused
+FetchEvent = Fetched | FetchFailed | RecordRejected
 EmitFetchEvent = Callable[[FetchEvent], None]
 
 
@@ -275,7 +275,7 @@ class BrokerIntake:
         self._bucket.take(size)
         self.mark_changed(copy)
         if filtered.failure is not None:
-            self._emit(Refused(copy, filtered.failure))
+            self._emit(RecordRejected(copy, filtered.failure))
         self._emit(Fetched(copy))
 
 
