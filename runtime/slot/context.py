@@ -11,7 +11,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot.budget import ByteBudget
-from runtime.slot.failpoints import Passing
+from runtime.slot.failpoints import Failpoint
 
 _LATE = 0.8  # The fraction of the transaction timeout after which a lane aborts by itself.
 
@@ -34,7 +34,7 @@ class SlotContext:
     producers: ProducerDirectory
     map_partitions: int
     budget: ByteBudget
-    passing: Passing
+    failpoint: Failpoint
     spawn: Spawn
 
 

@@ -336,7 +336,7 @@ class FlowCopy:
                 self._ledger,
                 settings,
                 self.handle,
-                context.passing,
+                context.failpoint,
                 solo=number == solo,
             )
             for number, one in enumerate(ids)

@@ -194,7 +194,7 @@ class Slot:
                     producers=ProducerDirectory(destination),
                     map_partitions=max(len(topic.partitions), 1),
                     budget=self._budget,
-                    passing=failpoints.from_environment(self._environ),
+                    failpoint=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
                 )
             except UnexpectedClusterId:

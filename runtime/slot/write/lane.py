@@ -11,7 +11,7 @@ from runtime.kafka.transactions import add_partitions, end_transaction, init_pro
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
 from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
-from runtime.slot.failpoints import Passing
+from runtime.slot.failpoints import Failpoint
 from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.write.events import (
     Aborted,
@@ -59,7 +59,7 @@ class Lane:
         ledger: FlowLedger,
         settings: LaneSettings,
         emit: EmitLaneEvent,
-        passing: Passing,
+        failpoint: Failpoint,
         solo: bool = False,
     ) -> None:
         self.transactional_id = transactional_id
@@ -71,7 +71,7 @@ class Lane:
         self._ledger = ledger
         self._settings = settings
         self._emit = emit
-        self._passing = passing
+        self._failpoint = failpoint
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
         self._sender = ProduceSender(cluster, transactional_id, settings.request_bytes, self._wake.set)
@@ -303,29 +303,29 @@ class Lane:
             raise TransactionFailure(ErrorPhase.PRODUCE, late) from None
         if not tx.joined:
             return
-        self._passing("before_end")
+        self._failpoint("before_end")
         try:
             identity = self._sender.identity
             await end_transaction(self._cluster, self.transactional_id, identity, commit=True, within=_END_S)
         except WireError as error:
             raise TransactionFailure(ErrorPhase.END, error) from error
-        self._passing("after_end")
+        self._failpoint("after_end")
         self._close_s += (self._loop.time() - began - self._close_s) / 4
 
     async def _flush_and_write_ledger(self, tx: Transaction) -> None:
         """Waits until all batches are acknowledged, then writes the ledger records."""
-        self._passing("before_flush")
+        self._failpoint("before_flush")
         while tx.in_flight and tx.unexpected is None:
             self._wake.clear()
             await self._wake.wait()
         tx.check()
-        self._passing("after_flush")
+        self._failpoint("after_flush")
         idle = self._idle.moved() if tx.parts or self._idle.is_due() else []
         tx.prepare_entries(idle, self._ledger.generation, now_ms())
         if tx.entries or tx.joined:
-            self._passing("before_ledger")
+            self._failpoint("before_ledger")
             await self._ledger.write(tx, self._sender, self.transactional_id)
-            self._passing("after_ledger")
+            self._failpoint("after_ledger")
 
     def _finish(self, tx: Transaction) -> None:
         """Applies a committed transaction to its partitions and notifies the flow."""

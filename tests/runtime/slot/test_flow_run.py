@@ -42,7 +42,7 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         producers=ProducerDirectory(destination),
         map_partitions=1,
         budget=ByteBudget(1),
-        passing=failpoints.from_environment({}),
+        failpoint=failpoints.from_environment({}),
         spawn=asyncio.create_task,
     )
     run = FlowRun("flow", around, SourceClusters(opening, {"dc1": THERE}))
