@@ -27,7 +27,7 @@ from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import add_partitions
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.producer_directory import register
-from runtime.ledger.records import BATCH_BYTES, InternalRecord, build, chunks
+from runtime.ledger.records import InternalRecord, batches_of
 from runtime.ledger.transaction_writer import send
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, now_ms
@@ -125,8 +125,7 @@ class FlowLedger:
                 await add_partitions(self._cluster, transactional_id, sender.identity, missing)
                 tx.mark_joined()
             for at, values in records.items():
-                for chunk in chunks(values, BATCH_BYTES):
-                    batch = build(chunk, now_ms())
+                for batch in batches_of(values):
                     producer, epoch = sender.identity.producer_id, sender.identity.epoch
                     stamped = stamp(batch, producer, epoch, sender.sequence(at, batch.records))
                     await send(self._cluster, at, stamped, transactional_id, f"produce {transactional_id}")

@@ -25,10 +25,9 @@ from runtime.slot.write.events import (
     Sent,
 )
 from runtime.slot.write.flow_ledger import FlowLedger, Superseded
-from runtime.slot.write.idle import IdlePositions
-from runtime.slot.write.leaders import LeaderConnections
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, blamed
+from runtime.slot.write.waiting import IdlePositions, LeaderConnections
 
 _STUCK_AFTER_S = 3.0
 _END_S = 10.0
