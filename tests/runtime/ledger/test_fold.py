@@ -105,7 +105,7 @@ def test_what_was_superseded_leaves_nothing_undecided() -> None:
     assert (fold.get(b"k"), fold.undecided(b"k")) == (b"b", False)
 
 
-def test_news_are_told_once() -> None:
+def test_news_are_returned_once() -> None:
     fold = folded(wrote(0, None, "k", "a"), wrote(1, None, "gone", "b"), wrote(2, 1, "open", "c"))
     fold.take(walk(wrote(3, None, "gone", None), HERE).sets)
     assert sorted(fold.news()) == [(b"gone", None), (b"k", b"a")]
