@@ -3,11 +3,11 @@
 from functools import cache
 from typing import Any
 
-from planner.config.language import shapes
 from planner.config.language.fields import ParsedRecord
 from planner.config.language.reader import ShapeReader
-from planner.config.language.shapes import Plain, RecordKeyShape
 from planner.config.yaml_tree.nodes import Node, Scalar, Sequence
+from planner.model import shapes
+from planner.model.shapes import Plain, RecordKeyShape
 
 
 def inherited(own: ParsedRecord, default: ParsedRecord | None) -> ParsedRecord:

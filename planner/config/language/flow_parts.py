@@ -1,6 +1,6 @@
 """The maps inside a flow, and the names that everything shares."""
 
-from planner.config.language.shapes import (
+from planner.model.shapes import (
     AlternativesShape,
     BooleanShape,
     ChoiceShape,

@@ -14,7 +14,7 @@ from planner.config.language.flow_parts import (
     START,
     TOPICS,
 )
-from planner.config.language.shapes import (
+from planner.model.shapes import (
     ChoiceShape,
     DurationShape,
     ListShape,

@@ -1,7 +1,7 @@
 """Clusters, topics and ACLs."""
 
 from planner.config.language.flow_parts import CLUSTER_REFERENCE
-from planner.config.language.shapes import (
+from planner.model.shapes import (
     BooleanShape,
     ChoiceShape,
     IntegerShape,

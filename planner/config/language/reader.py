@@ -6,13 +6,14 @@ from typing import Any, assert_never
 
 from planner.config.bounds import refuse_more_mistakes
 from planner.config.hints import did_you_mean, nearest, prose, shown
-from planner.config.language import scalars, shapes
+from planner.config.language import scalars
 from planner.config.language.expected import describe
 from planner.config.language.fields import INVALID, Invalid, NamedReference, ParsedRecord, missing
-from planner.config.language.shapes import ScalarShape, Shape
 from planner.config.settings import check_name, setting_value
 from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, Sequence
+from planner.model import shapes
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
+from planner.model.shapes import ScalarShape, Shape
 from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.regex import LONGEST, UnreadableRegex, regex
 from runtime.contract.spec.selection import written_out

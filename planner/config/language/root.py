@@ -3,7 +3,7 @@
 from planner.config.language.flow_parts import CLUSTER_NAME, NAME
 from planner.config.language.flows import FLOW, FLOW_DEFAULTS
 from planner.config.language.objects import ACL, CLUSTER, REPLICATION, TOPIC, TOPIC_DEFAULTS
-from planner.config.language.shapes import (
+from planner.model.shapes import (
     AlternativesShape,
     AnyShape,
     ChoiceShape,

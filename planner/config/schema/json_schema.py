@@ -2,12 +2,12 @@
 
 from typing import Any, assert_never
 
-from planner.config.language import shapes
 from planner.config.language.root import TOPOLOGY
 from planner.config.language.scalars import BYTES, MILLISECONDS
-from planner.config.language.shapes import Plain, RecordKeyShape, RecordShape, Shape
 from planner.config.variables import python_value
 from planner.config.yaml_tree.parse import documents
+from planner.model import shapes
+from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 
 Schema = dict[str, Any]

@@ -2,10 +2,10 @@
 
 from importlib.resources import files
 
-from planner.config.language import shapes
 from planner.config.language.expected import describe
 from planner.config.language.root import TOPOLOGY
-from planner.config.language.shapes import Plain, RecordKeyShape, RecordShape, Shape
+from planner.model import shapes
+from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape
 
 HEAD = ("| key | takes | default | |", "| --- | --- | --- | --- |")
 
