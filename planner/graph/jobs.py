@@ -108,7 +108,7 @@ def _launch(job: Job) -> LaunchSpec:
     """A secret among the settings goes no further than this; the plan refuses it."""
     secrets = frozenset(secret_settings(job.conf))
     return LaunchSpec(
-        launcher=job.launcher,  # type: ignore[arg-type]  # the language allows no other word
+        launcher=job.launcher,
         master=job.master,
         memory=job.memory,
         conf={key: SENSITIVE if key in secrets else value for key, value in sorted(job.conf.items())},

@@ -138,10 +138,10 @@ class ShapeReader:
 
     def _choice(self, shape: shapes.ChoiceShape, node: Scalar, of: str) -> str | Invalid:
         text = node.text.upper() if shape.any_case else node.text
-        if text in shape.words:
-            return text
         if "off" in shape.words and node.plain and node.text in FALSE:
-            return "off"
+            text = "off"
+        if text in shape.words:
+            return text if shape.enum is None else shape.enum(text)
         mend = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
         return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', mend)
 
