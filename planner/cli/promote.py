@@ -45,8 +45,9 @@ def command(
 
     Stop the producers at the source first. Waits until the lag is 0, then writes state: promoted into the
     topology, plans, asks and applies; the job itself copies what came in meanwhile before it ends the flow.
-    Exit code 1 where records are left at the timeout: the flow goes on copying. With --topics it is the
-    topics whose whole names match RE at the source, and they are written under promoted.
+    Exit code 1 where records are left at the timeout: the flow goes on copying. Last it prints which topics
+    the consumers of each group subscribe to at the destination. With --topics it is the topics whose whole
+    names match RE at the source, and they are written under promoted.
     """
     request = PromoteRequest(
         path,
@@ -57,4 +58,4 @@ def command(
         copied_within_ms=timeout,
     )
     view = TerminalView(as_json=as_json)
-    return promote(request, interaction(view, auto_approve=auto_approve)).exit_code
+    return promote(request, interaction(view, auto_approve=auto_approve)).applied.exit_code

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         failover,
         rehearse_failover,
     )
-    from planner.workflows.flows.promotion import PromoteRequest, promote
+    from planner.workflows.flows.promotion import PromoteRequest, PromoteResult, promote
     from planner.workflows.flows.states import ResumeRequest, pause, resume
     from planner.workflows.importing import (
         AdoptRequest,
@@ -84,7 +84,7 @@ _MODULES = {
         *("FailoverRehearsal", "FailoverRequest", "FailoverResult"),
         *("failover", "rehearse_failover"),
     ),
-    "flows.promotion": ("PromoteRequest", "promote"),
+    "flows.promotion": ("PromoteRequest", "PromoteResult", "promote"),
     "flows.states": ("ResumeRequest", "pause", "resume"),
     "importing": (
         *("AdoptRequest", "ImportRequest", "ImportedCopy"),
@@ -126,6 +126,7 @@ __all__ = [
     "PlanRequest",
     "ProgressHandler",
     "PromoteRequest",
+    "PromoteResult",
     "ReplayResult",
     "ReplaySalvageRequest",
     "ReplicationStatusRequest",

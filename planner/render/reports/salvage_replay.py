@@ -1,4 +1,4 @@
-"""What a replay will do, and what it did, as text and as JSON."""
+"""The output of `repl salvage --replay`: what will be copied and what was copied."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DONE = (
 
 
 def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Text]:
-    """`width` of None is as wide as it takes."""
+    """Yields what a replay will copy. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
     wanted = seen.replayable
     if wanted:
@@ -48,6 +48,7 @@ def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Te
 
 
 def done(parts: Sequence[ReplayedPartition], width: int | None) -> Iterator[Text]:
+    """Yields what the replay copied."""
     rows: list[Row] = [
         [one.topic, str(one.partition), f"{one.records:,}", one.into, Cell(one.unread, "red")]
         for one in parts

@@ -17,6 +17,7 @@ from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.flows.copied import copied, drained
 from planner.workflows.flows.editing import apply_edited, apply_with_states
 from planner.workflows.flows.failback_edit import check_failback_edit, with_failback_flows, without_others
+from planner.workflows.flows.rehearsal import report_subscriptions
 from planner.workflows.interaction import (
     UNATTENDED,
     CopyCompleted,
@@ -28,6 +29,7 @@ from planner.workflows.interaction import (
 from planner.workflows.topology import ChangeRequest, checked, cluster_of
 
 if TYPE_CHECKING:
+    from runtime.contract.views.loss_view import GroupTopics
     from runtime.contract.views.status_view import TopicStatusView
 
 
@@ -44,12 +46,16 @@ class FailbackRequest(ChangeRequest):
 
 @dataclass(frozen=True, slots=True)
 class FailbackResult:
-    """The apply, and the clusters: the flows' source, and the one where producers are still running."""
+    """The apply, and the clusters: the flows' source, and the one where producers are still running.
+
+    `subscriptions`: what the consumers of each group subscribe to after a switch.
+    """
 
     applied: ApplyResult
     cluster: str
     destination: str
     switch_follows: bool = False
+    subscriptions: "tuple[GroupTopics, ...]" = ()
 
 
 def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
@@ -104,7 +110,12 @@ def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED)
             asyncio.run(drained(topology, one.back, request.copied_within_ms / 1000, interaction.progress))
         states |= {one.back.name: FlowState.PROMOTED, one.flow.name: FlowState.ACTIVE}
     applied = apply_with_states(states, request, interaction)
-    return FailbackResult(applied, request.cluster, found[0].flow.destination_cluster)
+    destination = found[0].flow.destination_cluster
+    if not applied.complete:
+        return FailbackResult(applied, request.cluster, destination)
+    backs = [one.back for one in found if one.back is not None]
+    groups = report_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
+    return FailbackResult(applied, request.cluster, destination, subscriptions=groups)
 
 
 def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:

@@ -4,20 +4,18 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.model.diagnostic import ExitCode, Failure, error, warning
+from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.guards.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.flows.editing import apply_with_states
-from planner.workflows.flows.rehearsal import group_losses, group_subscriptions
+from planner.workflows.flows.rehearsal import group_losses, report_subscriptions
 from planner.workflows.interaction import (
     UNATTENDED,
     FailoverCost,
     Interaction,
-    Noticed,
     ProgressHandler,
     RecordsLost,
-    SubscriptionsRead,
     silent,
 )
 from planner.workflows.topology import ChangeRequest, checked, cluster_of
@@ -75,7 +73,8 @@ def failover(request: FailoverRequest, interaction: Interaction = UNATTENDED) ->
     if not applied.complete:
         return FailoverResult(applied)
     lost = _lost(topology, flows, before, request.timeout_ms, interaction.progress)
-    return FailoverResult(applied, lost, _subscriptions(topology, flows, request.timeout_ms, interaction))
+    groups = report_subscriptions(topology, flows, request.timeout_ms, interaction.progress)
+    return FailoverResult(applied, lost, groups)
 
 
 def rehearse_failover(request: FailoverRequest, progress: ProgressHandler = silent) -> FailoverRehearsal:
@@ -149,20 +148,6 @@ def _lost(
     )
     progress(RecordsLost(lost, after.at_ms))
     return lost
-
-
-def _subscriptions(
-    topology: Topology, flows: list[Flow], timeout_ms: int, interaction: Interaction
-) -> "tuple[GroupTopics, ...]":
-    """The failover itself is done: what can't be read is a warning."""
-    try:
-        groups = tuple(group_subscriptions(topology, flows, timeout_ms / 1000))
-    except Failure as failure:
-        for one in failure.diagnostics:
-            interaction.progress(Noticed(warning(one.summary, one.way_out)))
-        return ()
-    interaction.progress(SubscriptionsRead(groups))
-    return groups
 
 
 def _not_yet(flows: list[Flow]) -> set[str]:

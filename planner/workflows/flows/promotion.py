@@ -13,11 +13,13 @@ from planner.plan.guards.promotions import matches_nothing
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.flows.copied import drained
 from planner.workflows.flows.editing import apply_edited, apply_with_states, wrong_state
+from planner.workflows.flows.rehearsal import report_subscriptions
 from planner.workflows.interaction import UNATTENDED, Interaction
 from planner.workflows.topology import ChangeRequest, FlowRequest, checked, flow_of
 from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:
+    from runtime.contract.views.loss_view import GroupTopics
     from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
 
 _MAY_BE_PROMOTED = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
@@ -34,7 +36,15 @@ class PromoteRequest(FlowRequest):
     copied_within_ms: int = 600_000
 
 
-def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+@dataclass(frozen=True, slots=True)
+class PromoteResult:
+    """The apply, and what the groups of a whole flow subscribe to; empty if it is incomplete."""
+
+    applied: ApplyResult
+    subscriptions: "tuple[GroupTopics, ...]" = ()
+
+
+def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> PromoteResult:
     """Copies everything, moves the groups, then stops the flow and makes its destination writable.
 
     Waits until the lag is 0, then writes `state: promoted` into the topology and applies it. Producers at
@@ -44,12 +54,16 @@ def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> A
     flow = flow_of(topology, request.flow)
     seconds = request.copied_within_ms / 1000
     if request.topics is not None:
-        return _promote_topics(topology, flow, request.topics, seconds, request, interaction)
+        return PromoteResult(_promote_topics(topology, flow, request.topics, seconds, request, interaction))
     if flow.state not in _MAY_BE_PROMOTED:
         raise wrong_state(flow, "promoted")
     if flow.state is FlowState.ACTIVE:
         asyncio.run(drained(topology, flow, seconds, interaction.progress))
-    return apply_with_states({flow.name: FlowState.PROMOTED}, request, interaction)
+    applied = apply_with_states({flow.name: FlowState.PROMOTED}, request, interaction)
+    if not applied.complete:
+        return PromoteResult(applied)
+    groups = report_subscriptions(topology, [flow], request.timeout_ms, interaction.progress)
+    return PromoteResult(applied, groups)
 
 
 def _promote_topics(

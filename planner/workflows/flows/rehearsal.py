@@ -1,9 +1,11 @@
-"""What a failover means for consumer groups: their positions, and the topics that they subscribe to."""
+"""What the end of flows means for consumer groups: their positions, and the topics to subscribe to."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from planner.model.diagnostic import Failure, warning
 from planner.model.topology import Flow, FlowState, GroupMode, Topology
+from planner.workflows.interaction import Noticed, ProgressHandler, SubscriptionsRead
 
 if TYPE_CHECKING:
     from runtime.audit.offsets.rehearsal import RehearsalRequest
@@ -17,11 +19,23 @@ def group_losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> 
     return answered(_losses(topology, flows, within_s))
 
 
-def group_subscriptions(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupTopics]":
-    """Returns what the consumers of each group subscribe to at the destination."""
+def report_subscriptions(
+    topology: Topology, flows: Sequence[Flow], timeout_ms: int, progress: ProgressHandler
+) -> "tuple[GroupTopics, ...]":
+    """Reports what the consumers of each group subscribe to at the destination of flows that ended.
+
+    The apply is done by then: what can't be read is a warning.
+    """
     from planner.workflows.audit.requests import answered
 
-    return answered(_topics(topology, flows, within_s))
+    try:
+        groups = tuple(answered(_topics(topology, flows, timeout_ms / 1000)))
+    except Failure as failure:
+        for one in failure.diagnostics:
+            progress(Noticed(warning(one.summary, one.way_out)))
+        return ()
+    progress(SubscriptionsRead(groups))
+    return groups
 
 
 async def _topics(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupTopics]":
