@@ -16,6 +16,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.admin import NewPartitions as MorePartitions
 
+from planner.workflows import ReplicationStatusRequest, status
+from runtime.contract.views.status_view import StatusView
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.processes import kill_together, lives
@@ -67,6 +69,10 @@ class Town:
         for word in ("there", "orders", "both", "payments", "refunds", "returns"):
             text = text.replace(self.name(word), word)
         return text
+
+    def status(self) -> StatusView:
+        """What repl status reads; for a step whose subject is not that command."""
+        return status(ReplicationStatusRequest(self.topology.file, over_ms=0))
 
     def client(self, cluster: str) -> dict[str, Any]:
         return dict(self.lab.clusters[cluster].client)
