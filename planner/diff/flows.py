@@ -1,8 +1,8 @@
 """Flows as they are wanted × as they run, or were applied → changes, field by field."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
 
+from planner.diff.compare import changed_fields
 from planner.diff.destination_jobs import (
     DestinationJobs,
     blocked,
@@ -11,20 +11,21 @@ from planner.diff.destination_jobs import (
     left_over,
     wanted_jobs,
 )
+from planner.diff.display import displayed
 from planner.diff.moving import forgotten_at_destination, left_behind, moved_flow
-from planner.diff.promoted import promoted_notes, promoted_reason
-from planner.diff.record import flow_entry
-from planner.diff.spec_fields import flow_fields, moved, new_flow_fields
+from planner.diff.record import JOB, STATE, flow_entry, recorded_flow
+from planner.diff.spec_values import flow_values, groups_value, same_flow
 from planner.diff.topics import ADOPTED, NOT_DECLARED
+from planner.graph.messages import few
 from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.owned import RegistryEntry
-from planner.model.topology import RUNNING
-from runtime.contract.spec.jobspec import AtOffsets, FlowSpec
+from planner.model.topology import ENDED, RUNNING
+from runtime.contract.spec.jobspec import AtOffsets, FlowSpec, SelectionSpec
+from runtime.contract.spec.selection import NamePatterns
 
-_NAMED = 20  # topics of a failback that are shown by name
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
 
 
@@ -80,12 +81,12 @@ def _change(
 ) -> Change:
     address = flow_address(flow.name)
     entry = standing.flow_entry(flow.name)
-    after = dict(flow_fields(flow))
+    after = flow_values(flow)
     known = standing.flow(flow.name, job.job.name)
     if known is None:
         return _new(flow, job, standing, wanted)
     before, owner = known
-    fields = moved(flow_fields(before), after)
+    fields = changed_fields(flow_values(before), after)
     if owner != job.job.name:
         fields = (*fields, FieldChange(("job",), owner, job.job.name))
     if not fields:
@@ -95,7 +96,7 @@ def _change(
         action=Action.UPDATE if fields else Action.NO_OP,
         reason=promoted_reason(fields, wanted) or _reason(fields, adopted=entry is None),
         fields=fields,
-        before=dict(flow_fields(before)),
+        before=dict(flow_values(before)),
         after=after,
         unchanged=len(after) - len(fields),
         adopted=entry is None,
@@ -109,29 +110,35 @@ def _new(flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, wanted: Des
         Action.CREATE,
         f"copied by job.{job.job.name}",
         _new_fields(flow, wanted),
-        after=dict(flow_fields(flow)),
+        after=dict(flow_values(flow)),
         notes=_resuming(flow, standing),
     )
 
 
+# A new flow shows these always, and the other fields only where they are not the defaults.
+_ALWAYS = frozenset({"from", "to", "topics.include", "rename", "provenance", "start", "state"})
+_NEVER = frozenset({"origin_commits"})  # its group has the defaults' name of every flow
+_UNDONE = frozenset({"topics.include", "topics.exclude", "rename"})  # a failback shows the topics instead
+
+
 def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange, ...]:
-    """Shows what the flow comes to: its groups, why this provenance, and the names that a failback undoes."""
-    fields = new_flow_fields(flow)
-    if wanted is None:
-        return fields
-    if wanted.provenance_reason:
-        fields = tuple(
-            replace(one, note=f"auto: {wanted.provenance_reason}") if one.key == "provenance" else one
-            for one in fields
-        )
-    if flow.reverse_of is None or not wanted.topics:
-        return fields
-    mapped = [f"{here} -> {there}" for here, there in wanted.topics[:_NAMED]]
-    further = len(wanted.topics) - len(mapped)
-    names = (*mapped, f"{further:,} more") if further else tuple(mapped)
-    kept = [one for one in fields if one.key not in ("topics.include", "topics.exclude", "rename")]
-    at = next(number for number, one in enumerate(kept) if one.key == "provenance")
-    return (*kept[:at], FieldChange(("topics",), None, names), *kept[at:])
+    """Returns the fields of a new flow, with the reason for its provenance and the topics of a failback."""
+    values = flow_values(flow)
+    usual = flow_values(FlowSpec(name=flow.name, source="", destination="", topics=SelectionSpec(include=[])))
+    names = wanted.topics if wanted is not None and flow.reverse_of is not None else ()
+    fields = []
+    for name, value in values.items():
+        if name == "provenance" and names:
+            fields.append(FieldChange(("topics",), None, dict(names)))
+        shown = name in _ALWAYS or (value != usual[name] and name not in _NEVER)
+        if shown and not name.startswith("groups.") and not (names and name in _UNDONE):
+            fields.append(FieldChange((name,), None, value, note=_new_note(name, wanted)))
+    return (*fields, FieldChange(("groups",), None, groups_value(flow.groups)))
+
+
+def _new_note(name: str, wanted: DesiredFlow | None) -> str:
+    chosen = name == "provenance" and wanted is not None and wanted.provenance_reason
+    return f"auto: {wanted.provenance_reason}" if chosen and wanted is not None else ""
 
 
 def _resuming(flow: FlowSpec, standing: DestinationJobs) -> tuple[str, ...]:
@@ -144,8 +151,12 @@ def _resuming(flow: FlowSpec, standing: DestinationJobs) -> tuple[str, ...]:
 
 
 def _recorded(entry: RegistryEntry | None, wanted: RegistryEntry) -> tuple[FieldChange, ...]:
-    """It runs as wanted, and an apply that was cut short did not come to write that down."""
+    """Returns a field if the flow runs as wanted and an apply was cut short before it wrote that down."""
     if entry is None or entry.spec == wanted.spec:
+        return ()
+    then, now = recorded_flow(entry), recorded_flow(wanted)
+    alike = all(entry.spec.get(key) == wanted.spec[key] for key in (JOB, STATE))
+    if alike and then is not None and now is not None and same_flow(then, now):
         return ()
     return (FieldChange(("recorded", "spec"), "as before", "as it runs", note="remembered at the cluster"),)
 
@@ -163,8 +174,9 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
     keys = {one.key for one in fields}
     notes = []
     if "restart_from" in keys and flow.restart_from is not None:
+        start = displayed(("restart_from",), flow_values(flow)["restart_from"])
         notes.append(
-            f"starts over at {flow_fields(flow)['restart_from']}: what was copied from there on is copied a"
+            f"starts over at {start}: what was copied from there on is copied a"
             " second time, behind what is there"
         )
         if isinstance(flow.restart_from, AtOffsets):
@@ -181,7 +193,7 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
 def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:
     name = entry.address.name
     known = standing.flow(name, "")
-    before = flow_fields(known[0]) if known is not None else None
+    before = flow_values(known[0]) if known is not None else None
     return Change(
         address=entry.address,
         action=Action.DELETE,
@@ -189,3 +201,63 @@ def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:
         before=before,
         notes=(*left_behind(name, known[1] if known is not None else "", standing), RESUMES),
     )
+
+
+PROMOTED = "promoted"
+_SHOWN = 5  # names of promoted topics
+
+
+def new_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
+    """Those of a flow's change that were not there before."""
+    return _moved(fields, added=True)
+
+
+def gone_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
+    return _moved(fields, added=False)
+
+
+def _moved(fields: Iterable[FieldChange], *, added: bool) -> tuple[str, ...]:
+    for one in fields:
+        if one.path == (PROMOTED,):
+            old, new = _patterns(one.old), _patterns(one.new)
+            kept, found = (old, new) if added else (new, old)
+            return tuple(pattern for pattern in found if pattern not in kept)
+    return ()
+
+
+def _patterns(value: object) -> Collection[str]:
+    return value if isinstance(value, tuple) else ()
+
+
+def newly_promoted(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
+    names = NamePatterns(new_patterns(fields))
+    return tuple(topic for topic in flow.promoted if names.match(topic)) if flow is not None else ()
+
+
+def promoted_reason(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> str:
+    """ "" where no topic is promoted."""
+    topics = newly_promoted(fields, flow)
+    return f"promoted topics: {few(topics, _SHOWN)}" if topics else ""
+
+
+def promoted_notes(fields: Collection[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
+    if flow is None:
+        return ()
+    there = flow.flow.destination_cluster
+    if newly_promoted(fields, flow):
+        end = f"then their groups are moved a last time; from then on they are {there}'s own to write"
+        return (
+            f"what is left of them is copied first, {end}",
+            "the flow's other topics go on being copied; one that appears later and matches is not",
+        )
+    if flow.promoted and _comes_back(fields):
+        return (
+            f"stays promoted, and is not copied to {there} again: {few(flow.promoted, _SHOWN)}",
+            "to have that copied again, take it out of promoted with this very change; later it is refused",
+        )
+    return ()
+
+
+def _comes_back(fields: Iterable[FieldChange]) -> bool:
+    moved = next(((str(one.old), str(one.new)) for one in fields if one.path == ("state",)), None)
+    return moved is not None and moved[0] in ENDED and moved[1] in RUNNING

@@ -1,8 +1,12 @@
 """Jobs as they are wanted × as they run → started, told anew, started over, stopped, or left alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import PurePath
 
+import msgspec
+
+from planner.diff.compare import changed_fields
 from planner.diff.destination_jobs import (
     DestinationJobs,
     blocked,
@@ -13,14 +17,13 @@ from planner.diff.destination_jobs import (
 )
 from planner.diff.moving import moved_job
 from planner.diff.record import LAUNCH, STATE, job_entry
-from planner.diff.spec_fields import (
-    NOT_SET,
-    job_fields,
-    launch_fields,
-    moved,
-    reached_fields,
-    running_fields,
-    with_files_of,
+from planner.diff.spec_values import (
+    job_values,
+    launch_values,
+    reached_values,
+    running_values,
+    same_flow,
+    same_job,
 )
 from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
@@ -29,6 +32,7 @@ from planner.model.desired import Desired, DesiredJob
 from planner.model.live import LiveJob
 from planner.model.observed import Observed
 from planner.model.owned import RegistryEntry
+from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 
 EXACTLY = "every partition resumes exactly where its ledger says"
@@ -88,7 +92,7 @@ def _started(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
         reason=reason,
         fields=tuple(
             FieldChange((key,), None, value)
-            for key, value in {**launch_fields(spec), **running_fields(spec)}.items()
+            for key, value in {**launch_values(spec), **running_values(spec)}.items()
             if key in _SHOWN or (key in _SHOWN_IF_SET and value)
         ),
         after=_state(spec),
@@ -115,14 +119,14 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
     else:
         spec = with_files_of(before, spec)
         forced = _forced(before, spec)
-        edits = moved(running_fields(before), running_fields(spec)) if before != spec else ()
+        edits = changed_fields(running_values(before), running_values(spec))
     action, reason = Action.NO_OP, "runs as declared"
     notes: tuple[str, ...] = ()
     if forced:
         action = Action.REPLACE
         reason = f"will be restarted: {_named(forced)}: a running job can't take that over"
         notes = (f"all its flows pause for seconds while it restarts{_lag(live)}; then {EXACTLY}",)
-    elif before != spec:
+    elif before is not None and not same_job(before, spec):
         action = Action.UPDATE
         reason = _without_restart(before, spec)
     elif entry is None:
@@ -140,7 +144,7 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
         fields=fields,
         before=_state(before) if before is not None else None,
         after=_state(spec),
-        unchanged=len(launch_fields(spec).keys() - {one.key for one in forced}) if fields else 0,
+        unchanged=len(launch_values(spec).keys() - {one.key for one in forced}) if fields else 0,
         adopted=entry is None,
         notes=notes,
     )
@@ -153,8 +157,8 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
     """
     names = after.clusters.keys()
     return (
-        *moved(launch_fields(before), launch_fields(after)),
-        *moved(reached_fields(before, names), reached_fields(after)),
+        *changed_fields(launch_values(before), launch_values(after)),
+        *changed_fields(reached_values(before, names), reached_values(after)),
     )
 
 
@@ -167,7 +171,7 @@ def _named(forced: Sequence[FieldChange]) -> str:
 
 
 def _is_added(field: FieldChange) -> bool:
-    return field.key.startswith("clusters.") and field.key.endswith(".bootstrap") and field.old == NOT_SET
+    return field.key.startswith("clusters.") and field.key.endswith(".bootstrap") and field.old is None
 
 
 def _lag(live: LiveJob) -> str:
@@ -175,12 +179,14 @@ def _lag(live: LiveJob) -> str:
     return f": {behind:,} records are waiting now, and what comes meanwhile" if behind else ""
 
 
-def _without_restart(before: JobSpec | None, after: JobSpec) -> str:
+def _without_restart(before: JobSpec, after: JobSpec) -> str:
     """What the job is told; the other flows do not notice."""
-    older = {flow.name: flow for flow in before.flows} if before is not None else {}
+    older = {flow.name: flow for flow in before.flows}
     newer = {flow.name: flow for flow in after.flows}
-    names = sorted(name for name in {*older, *newer} if older.get(name) != newer.get(name))
-    if not names and before is not None and before.routes != after.routes:
+    gone_or_new = older.keys() ^ newer.keys()
+    edited = {name for name in older.keys() & newer.keys() if not same_flow(older[name], newer[name])}
+    names = sorted(gone_or_new | edited)
+    if not names and before.routes != after.routes:
         return "reconfigured without a restart: it is told what the topology's other flows take"
     about = f": {', '.join(f'flow.{name}' for name in names)}" if names else ""
     return f"reconfigured without a restart{about}"
@@ -199,4 +205,43 @@ def _stopped(name: str, standing: DestinationJobs, why: str) -> Change:
 
 
 def _state(spec: JobSpec) -> dict[str, object]:
-    return dict(job_fields(spec))
+    return dict(job_values(spec))
+
+
+def with_files_of(running: JobSpec | None, wanted: JobSpec) -> JobSpec:
+    """Returns the wanted spec with the paths by which the running job opens the files that it names.
+
+    The same reference in another checkout is the same reference: the job goes on with the path it was started
+    with, which exists on its machine.
+    """
+    if running is None:
+        return wanted
+    clusters = {
+        name: msgspec.structs.replace(one, client=_files_of(running.clusters[name].client, one.client))
+        if name in running.clusters
+        else one
+        for name, one in wanted.clusters.items()
+    }
+    return msgspec.structs.replace(wanted, clusters=clusters)
+
+
+def _files_of(
+    running: Mapping[str, jobspec.Setting], wanted: Mapping[str, jobspec.Setting]
+) -> dict[str, jobspec.Setting]:
+    return {
+        key: running[key] if key in running and _same_file(running[key], value) else value
+        for key, value in wanted.items()
+    }
+
+
+def _same_file(one: jobspec.Setting, other: jobspec.Setting) -> bool:
+    if not isinstance(one, dict) or not isinstance(other, dict) or not one.keys() == other.keys() == {"file"}:
+        return False
+    paths = one["file"], other["file"]
+    # A job that an older release started has the path without its mark.
+    return PurePath(paths[0]) == PurePath(paths[1]) or _is_relative_and_same(*paths)
+
+
+def _is_relative_and_same(one: str, other: str) -> bool:
+    both_relative = jobspec.FROM_HERE in one and jobspec.FROM_HERE in other
+    return both_relative and jobspec.written_path(one) == jobspec.written_path(other)

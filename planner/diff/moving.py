@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from planner.diff.compare import changed_fields
 from planner.diff.destination_jobs import DestinationJobs, names_of
-from planner.diff.spec_fields import flow_fields, launch_fields, metrics_fields, moved
+from planner.diff.display import displayed
+from planner.diff.spec_values import flow_states, flow_values, launch_values, metrics_values
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import DesiredJob
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
@@ -25,7 +27,7 @@ def moved_job(
     known = old.spec if old is not None else None
     fields = (
         FieldChange((DESTINATION,), names_of(before), spec.destination),
-        *(moved(_shown(known), _shown(spec)) if known is not None else ()),
+        *(changed_fields(_shown(known), _shown(spec)) if known is not None else ()),
     )
     return replace(
         change,
@@ -43,10 +45,10 @@ def moved_flow(change: Change, flow: FlowSpec, job: str, before: Sequence[Destin
     """`change` creates it at its destination."""
     old = before[0]
     known = old.flow(flow.name, job)
-    after = flow_fields(flow)
+    after = flow_values(flow)
     fields: tuple[FieldChange, ...] = (FieldChange(("to",), old.cluster.name, flow.destination),)
     if known is not None:
-        fields = moved(flow_fields(known[0]), after)
+        fields = changed_fields(flow_values(known[0]), after)
         if known[1] != job:
             fields = (*fields, FieldChange(("job",), known[1], job))
     return replace(
@@ -54,7 +56,7 @@ def moved_flow(change: Change, flow: FlowSpec, job: str, before: Sequence[Destin
         action=Action.REPLACE,
         reason=f"moves from {names_of(before)} to {flow.destination}: it ends there, and begins here",
         fields=fields,
-        before=dict(flow_fields(known[0])) if known is not None else {"to": old.cluster.name},
+        before=dict(flow_values(known[0])) if known is not None else {"to": old.cluster.name},
         unchanged=len(after) - len(fields) if known is not None else 0,
         notes=(*change.notes, *_left_there(flow, known, before), *_begins(change, after, flow)),
     )
@@ -77,7 +79,8 @@ def _begins(change: Change, after: Mapping[str, Value], flow: FlowSpec) -> tuple
     """Nothing is said twice where a ledger tells where it stands."""
     if change.notes:
         return ()
-    return (f"nothing of it is at {flow.destination}: it begins there by its start, {after['start']}",)
+    start = displayed(("start",), after["start"])
+    return (f"nothing of it is at {flow.destination}: it begins there by its start, {start}",)
 
 
 def forgotten_at_destination(change: Change, before: Sequence[DestinationJobs], destination: str) -> Change:
@@ -111,8 +114,7 @@ def left_behind(flow: str, job: str, standing: DestinationJobs) -> tuple[str, ..
 
 
 def _shown(spec: JobSpec) -> dict[str, Value]:
-    flows = tuple(f"{flow.name} ({flow.state})" for flow in spec.flows)
-    return {"flows": flows, **launch_fields(spec), **metrics_fields(spec)}
+    return {**flow_states(spec), **launch_values(spec), **metrics_values(spec)}
 
 
 def _state(spec: JobSpec) -> dict[str, object]:

@@ -117,7 +117,7 @@ def _source_is_gone(entry: RegistryEntry, observed: Observed, flow: Flow, doomed
 def _delete(entry: RegistryEntry, live: ObservedTopic, cluster: ObservedCluster, reason: str) -> Change:
     before: dict[str, object] = {
         "partitions": live.partitions,
-        "replication": live.replication_told,
+        "replication": live.replication_factors,
         "config": dict(sorted(entry.config.items())),
     }
     return Change(entry.address, Action.DELETE, reason, before=before, notes=_what_goes(live.name, cluster))

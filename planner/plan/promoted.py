@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from planner.diff.promoted import gone_patterns, new_patterns
+from planner.diff.flows import gone_patterns, new_patterns
 from planner.diff.record import flow_of
 from planner.graph.messages import listed, nearest
 from planner.model.address import Address, Kind, flow_address

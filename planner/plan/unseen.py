@@ -5,8 +5,9 @@ So a file that is out of date is refused here too, or it would undo a failover a
 
 from collections.abc import Iterator, Sequence
 
+from planner.diff.compare import changed_fields
 from planner.diff.destination_jobs import destination_jobs, elsewhere, wanted_jobs
-from planner.diff.spec_fields import flow_fields, moved
+from planner.diff.spec_values import flow_values
 from planner.model.address import flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
@@ -24,6 +25,6 @@ def unseen(desired: Desired, observed: Observed, changes: Sequence[Change]) -> I
             held = next((one for one in (found[destination], *before) if one.flow_entry(flow.name)), None)
             known = (held or found[destination]).flow(flow.name, job.job.name)
             if address in unknown and known is not None:
-                fields = moved(flow_fields(known[0]), flow_fields(flow))
+                fields = changed_fields(flow_values(known[0]), flow_values(flow))
                 action = Action.REPLACE if held in before else Action.UPDATE
                 yield Change(address, action, "its source does not answer", fields)

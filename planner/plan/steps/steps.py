@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from planner.diff.record import acl_entry, acl_rule, announced, topic_entry
-from planner.diff.scope import given_back_after
+from planner.diff.topic_values import given_back_after
 from planner.model.address import Address, Kind
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic

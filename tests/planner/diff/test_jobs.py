@@ -111,7 +111,7 @@ def test_an_edited_flow_is_told_without_a_restart() -> None:
         "flow.payments": Action.NO_OP,
         "job.dc2": Action.UPDATE,
     }
-    assert moved(found["flow.orders"]) == {"rate_limit": ("not set", "50MB/s")}
+    assert moved(found["flow.orders"]) == {"rate_limit": (None, 50_000_000)}
     assert found["job.dc2"].reason == "reconfigured without a restart: flow.orders"
 
 
@@ -126,8 +126,8 @@ def test_a_pause() -> None:
     ("job", "what"),
     [
         (Job("dc2", memory="2g"), {"memory": ("1g", "2g")}),
-        (Job("dc2", slots=3), {"slots": ("auto", 3)}),
-        (Job("dc2", conf={"spark.x": "y"}), {"conf": ((), ("spark.x=y",))}),
+        (Job("dc2", slots=3), {"slots": (None, 3)}),
+        (Job("dc2", conf={"spark.x": "y"}), {"conf": ({}, {"spark.x": "y"})}),
         (Job("dc2", master="local[4]"), {"master": ("local[2]", "local[4]")}),
     ],
 )
@@ -163,12 +163,12 @@ def secret(cluster: Cluster, variable: str) -> Cluster:
         (
             (secret(DC1, "A"), secret(DC2, "B")),
             (secret(DC1, "B"), secret(DC2, "B")),
-            {"clusters.dc1.client.sasl.password": ("{env: A}", "{env: B}")},
+            {"clusters.dc1.client.sasl.password": ({"env": "A"}, {"env": "B"})},
         ),
         (
             (DC1, DC2),
             (replace(DC1, client={"sasl.username": "other"}), DC2),
-            {"clusters.dc1.client.sasl.username": ("not set", "other")},
+            {"clusters.dc1.client.sasl.username": (None, "other")},
         ),
         (
             (DC1, DC2),
@@ -178,7 +178,7 @@ def secret(cluster: Cluster, variable: str) -> Cluster:
         (
             (DC1, DC2),
             (DC1, replace(DC2, client={"sasl.username": "other"})),
-            {"clusters.dc2.client.sasl.username": ("not set", "other")},
+            {"clusters.dc2.client.sasl.username": (None, "other")},
         ),
     ],
     ids=["source", "reference", "client key", "destination", "client key there"],
@@ -200,7 +200,7 @@ def test_a_flow_from_a_cluster_that_the_job_does_not_know_needs_a_new_start() ->
     found = changes(topology(ORDERS, third, clusters=clusters), applied(topology(ORDERS)))["job.dc2"]
     assert found.action is Action.REPLACE
     assert found.reason == "will be restarted: clusters.dc3: a running job can't take that over"
-    assert moved(found)["clusters.dc3.bootstrap"] == ("not set", "dc3:9092")
+    assert moved(found)["clusters.dc3.bootstrap"] == (None, "dc3:9092")
 
     both = topology(ORDERS, third, clusters=clusters)
     leaves = changes(topology(ORDERS, clusters=clusters), applied(both))["job.dc2"]
@@ -218,8 +218,11 @@ def test_a_flow_between_clusters_that_the_job_knows_joins_without_a_restart() ->
 @pytest.mark.parametrize(
     ("job", "what"),
     [
-        (Job("dc2", metrics_port=None), {"metrics": ("127.0.0.1:9404", "off")}),
-        (Job("dc2", metrics_host="::", metrics_port=9), {"metrics": ("127.0.0.1:9404", ":::9")}),
+        (Job("dc2", metrics_port=None), {"metrics": ({"host": "127.0.0.1", "port": 9404}, None)}),
+        (
+            Job("dc2", metrics_host="::", metrics_port=9),
+            {"metrics": ({"host": "127.0.0.1", "port": 9404}, {"host": "::", "port": 9})},
+        ),
         (Job("dc2", metrics_partitions=0), {"metrics.partitions": (2000, 0)}),
     ],
 )
@@ -277,7 +280,7 @@ def test_starting_over_says_what_comes_twice() -> None:
 
     found = changes(shop, applied(topology(ORDERS)))["flow.orders"]
 
-    assert moved(found) == {"restart_from": ("not set", "earliest")}
+    assert moved(found) == {"restart_from": (None, "earliest")}
     assert ["a second time" in note for note in found.notes] == [True]
 
 
@@ -286,7 +289,7 @@ def test_starting_over_by_offsets_says_that_the_others_stay() -> None:
 
     found = changes(shop, applied(topology(ORDERS)))["flow.orders"]
 
-    assert moved(found) == {"restart_from": ("not set", "a:0:42")}
+    assert moved(found) == {"restart_from": (None, {"offsets": {"a": {"0": 42}}})}
     assert found.notes[1] == "partitions that restart_from does not name stay where they are"
 
 
