@@ -7,8 +7,7 @@ from planner.diff.record import JOB, recorded_flow
 from planner.model.address import Address, Kind, flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredJob
-from planner.model.live import LiveJob
-from planner.model.observed import Observed, ObservedCluster
+from planner.model.observed import LiveJob, Observed, ObservedCluster
 from planner.model.owned import RegistryEntry
 from runtime.contract.spec.jobspec import FlowSpec
 

@@ -1,6 +1,7 @@
 """Flows as they are wanted × as they run, or were applied → changes, field by field."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from planner.diff.compare import changed_fields
 from planner.diff.destination_jobs import (
@@ -86,7 +87,7 @@ def _change(
     if known is None:
         return _new(flow, job, standing, wanted)
     before, owner = known
-    fields = changed_fields(flow_values(before), after)
+    fields = _with_provenance_reason(changed_fields(flow_values(before), after), wanted)
     if owner != job.job.name:
         fields = (*fields, FieldChange(("job",), owner, job.job.name))
     if not fields:
@@ -117,7 +118,7 @@ def _new(flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, wanted: Des
 
 # A new flow shows these always, and the other fields only where they are not the defaults.
 _ALWAYS = frozenset({"from", "to", "topics.include", "rename", "provenance", "start", "state"})
-_NEVER = frozenset({"origin_commits"})  # its group has the defaults' name of every flow
+_NEVER = frozenset({"origin_commits"})  # the language gives every flow one
 _UNDONE = frozenset({"topics.include", "topics.exclude", "rename"})  # a failback shows the topics instead
 
 
@@ -132,13 +133,19 @@ def _new_fields(flow: FlowSpec, wanted: DesiredFlow | None) -> tuple[FieldChange
             fields.append(FieldChange(("topics",), None, dict(names)))
         shown = name in _ALWAYS or (value != usual[name] and name not in _NEVER)
         if shown and not name.startswith("groups.") and not (names and name in _UNDONE):
-            fields.append(FieldChange((name,), None, value, note=_new_note(name, wanted)))
-    return (*fields, FieldChange(("groups",), None, groups_value(flow.groups)))
+            fields.append(FieldChange((name,), None, value))
+    fields.append(FieldChange(("groups",), None, groups_value(flow.groups)))
+    return _with_provenance_reason(tuple(fields), wanted)
 
 
-def _new_note(name: str, wanted: DesiredFlow | None) -> str:
-    chosen = name == "provenance" and wanted is not None and wanted.provenance_reason
-    return f"auto: {wanted.provenance_reason}" if chosen and wanted is not None else ""
+def _with_provenance_reason(
+    fields: tuple[FieldChange, ...], wanted: DesiredFlow | None
+) -> tuple[FieldChange, ...]:
+    """Adds to the field `provenance` why `auto` came to its value."""
+    if wanted is None or not wanted.provenance_reason:
+        return fields
+    note = f"auto: {wanted.provenance_reason}"
+    return tuple(replace(one, note=note) if one.key == "provenance" else one for one in fields)
 
 
 def _resuming(flow: FlowSpec, standing: DestinationJobs) -> tuple[str, ...]:
@@ -185,9 +192,23 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
         notes.append(
             "start is meant for topics that come new to the flow; those it copies go on where they are"
         )
-    if keys & {"from", "rename", "topics.include", "topics.exclude", "topics.default_exclude"}:
+    if any(_may_leave_topics(one) for one in fields):
         notes.append("mirror topics that it no longer fills stay as they are")
     return tuple(notes)
+
+
+def _may_leave_topics(field: FieldChange) -> bool:
+    """Returns whether the flow may copy fewer topics, or other ones, because this field changed."""
+    gained, lost = set(_patterns(field.new)), set(_patterns(field.old))
+    match field.key:
+        case "topics.include":
+            return not lost <= gained
+        case "topics.exclude":
+            return not gained <= lost
+        case "topics.default_exclude":
+            return field.new is True
+        case key:
+            return key in ("from", "rename")
 
 
 def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:

@@ -29,8 +29,7 @@ from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredJob
-from planner.model.live import LiveJob
-from planner.model.observed import Observed
+from planner.model.observed import LiveJob, Observed
 from planner.model.owned import RegistryEntry
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec

@@ -32,7 +32,7 @@ def moved_job(
     return replace(
         change,
         action=Action.REPLACE,
-        reason=f"moves from {names_of(before)} to {spec.destination}: stopped there, then started here",
+        reason=f"moves from {names_of(before)} to {spec.destination}: stopped at {names_of(before)} first",
         fields=fields,
         before=_state(known) if known is not None else {DESTINATION: names_of(before)},
         after=_state(spec),
@@ -54,7 +54,7 @@ def moved_flow(change: Change, flow: FlowSpec, job: str, before: Sequence[Destin
     return replace(
         change,
         action=Action.REPLACE,
-        reason=f"moves from {names_of(before)} to {flow.destination}: it ends there, and begins here",
+        reason=f"moves from {names_of(before)} to {flow.destination}: it ends at {names_of(before)} first",
         fields=fields,
         before=dict(flow_values(known[0])) if known is not None else {"to": old.cluster.name},
         unchanged=len(after) - len(fields) if known is not None else 0,
@@ -71,7 +71,7 @@ def _left_there(
     ]
     return (
         *notes,
-        f"its topics and its ledger stay at {names_of(before)}: moved back, it resumes from there",
+        f"its topics and its ledger stay at {names_of(before)}: moved back, it resumes from them",
     )
 
 
@@ -80,7 +80,7 @@ def _begins(change: Change, after: Mapping[str, Value], flow: FlowSpec) -> tuple
     if change.notes:
         return ()
     start = displayed(("start",), after["start"])
-    return (f"nothing of it is at {flow.destination}: it begins there by its start, {start}",)
+    return (f"nothing of it is at {flow.destination}: it begins by its start, {start}",)
 
 
 def forgotten_at_destination(change: Change, before: Sequence[DestinationJobs], destination: str) -> Change:

@@ -16,12 +16,12 @@ def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) 
     found = destination_jobs(observed)
     for job, destination in wanted_jobs(desired):
         if job.address in addresses:
-            yield from _written_out(job)
+            yield from _secret_problems(job)
             if destination in found:
-                yield from _others(job, desired.topology, found[destination])
+                yield from _owned_by_others(job, desired.topology, found[destination])
 
 
-def _written_out(job: DesiredJob) -> Iterator[Diagnostic]:
+def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
     """A job's spec is kept in a file, in a plan, and at its destination."""
     assert job.spec is not None
     if not job.needed:
@@ -46,14 +46,14 @@ def _written_out(job: DesiredJob) -> Iterator[Diagnostic]:
             )
 
 
-def _others(job: DesiredJob, topology: str, standing: DestinationJobs) -> Iterator[Diagnostic]:
-    live = standing.job(job.job.name)
+def _owned_by_others(job: DesiredJob, topology: str, known_jobs: DestinationJobs) -> Iterator[Diagnostic]:
+    live = known_jobs.job(job.job.name)
     if live is not None and live.live and live.topology != topology:
         yield _refused(job_address(live.name), live.topology, job, "run by")
-    elif (entry := standing.job_entry(job.job.name)) is not None and entry.topology != topology:
+    elif (entry := known_jobs.job_entry(job.job.name)) is not None and entry.topology != topology:
         yield _refused(entry.address, entry.topology, job, "owned by")
     for name in job.flows:
-        entry = standing.flow_entry(name)
+        entry = known_jobs.flow_entry(name)
         if entry is not None and entry.topology != topology:
             yield _refused(entry.address, entry.topology, job, "owned by")
 
