@@ -21,7 +21,14 @@ from planner.diff.differ import owned_by_address
 from planner.diff.jobs import last_heartbeat
 from planner.diff.record import STATE, acl_rule, flow_of, is_announced, recorded_flow
 from planner.diff.spec_values import flow_values
-from planner.diff.topic_values import PARTITIONS, REPLICATION, config_path, explicit
+from planner.diff.topic_values import (
+    PARTITIONS,
+    REPLICATION,
+    config_path,
+    explicit,
+    is_sensitive,
+    recorded_config,
+)
 from planner.diff.topics import OUTSIDE
 from planner.model.address import Kind
 from planner.model.change import Action, Change, FieldChange, Path
@@ -104,12 +111,12 @@ def _topic(
         return Change(entry.address, Action.UNKNOWN, why)
     live = cluster.topics.get(name)
     if live is None:
-        return Change(entry.address, Action.DELETE, DELETED, before=dict(entry.spec))
+        return Change(entry.address, Action.DELETE, DELETED, before=_recorded(entry, None))
     return AppliedTopic(entry, live, mirror, *_topic_trees(entry, live))
 
 
 def _compared(topic: AppliedTopic, differing: Iterable[Difference]) -> Change:
-    entry, live, applied, found = topic.entry, topic.live, topic.applied, topic.found
+    entry, live, found = topic.entry, topic.live, topic.found
     fields = tuple(
         one.change(inherited=_effective(live, one.path[-1]))
         for one in differing
@@ -123,7 +130,7 @@ def _compared(topic: AppliedTopic, differing: Iterable[Difference]) -> Change:
         action,
         reason if action is not Action.NO_OP else AS_APPLIED,
         fields,
-        before={key: without_secret(applied.get(_path(key), value)) for key, value in entry.spec.items()},
+        before=_recorded(entry, live),
         after={
             key: without_secret(found[_path(key)]) for key in entry.spec if found.get(_path(key)) is not None
         },
@@ -143,11 +150,17 @@ def _topic_trees(entry: RegistryEntry, live: ObservedTopic) -> tuple[Tree, Tree]
             applied[path] = entry.spec[path[-1]]
             found[path] = str(factors) if isinstance(factors, int) else factors
     for key, value in sorted(entry.config.items()):
-        now = explicit(live, key)
-        hidden = now is not None and now.sensitive
-        applied[config_path(key)] = Secret(value) if hidden else value
-        found[config_path(key)] = Secret(value) if hidden else now.value if now is not None else None
+        path, now = config_path(key), explicit(live, key)
+        if is_sensitive(live, key):
+            applied[path], found[path] = Secret(value), None if now is None else Secret(value)
+        else:
+            applied[path], found[path] = value, None if now is None else now.value
     return applied, found
+
+
+def _recorded(entry: RegistryEntry, live: ObservedTopic | None) -> dict[str, object]:
+    shown = recorded_config(entry, live)
+    return {key: shown.get(key.removeprefix(CONFIG), value) for key, value in entry.spec.items()}
 
 
 def _path(key: str) -> Path:

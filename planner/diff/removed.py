@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from planner.diff.acls import unreadable_acl
 from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, acl_rule, flow_of, is_announced
+from planner.diff.topic_values import recorded_config
 from planner.diff.values import bytes_as_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import Action, Change
@@ -118,7 +119,7 @@ def _delete(entry: RegistryEntry, live: ObservedTopic, cluster: ObservedCluster,
     before: dict[str, object] = {
         "partitions": live.partitions,
         "replication": live.replication_factors,
-        "config": dict(sorted(entry.config.items())),
+        "config": recorded_config(entry, live),
     }
     return Change(entry.address, Action.DELETE, reason, before=before, notes=_what_goes(live.name, cluster))
 

@@ -6,10 +6,11 @@ Only these are compared. What a topology does not say of a topic is left to the 
 from typing import assert_never
 
 from planner.diff.compare import Leaf, Secret, Tree
-from planner.model.change import Path
+from planner.model.change import SENSITIVE, Path, Value
 from planner.model.desired import Declared, DesiredTopic, MirroredBy
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic
 from planner.model.owned import RegistryEntry
+from planner.model.topology import looks_secret
 
 PARTITIONS: Path = ("partitions",)
 REPLICATION: Path = ("replication",)
@@ -46,6 +47,23 @@ def explicit(live: ObservedTopic, key: str) -> ConfigValue | None:
     return value if value is not None and value.source is ConfigSource.TOPIC else None
 
 
+def is_sensitive(live: ObservedTopic, key: str) -> bool:
+    """Returns whether the broker keeps the value of this setting to itself."""
+    known = live.config.get(key)
+    return known is not None and known.sensitive
+
+
+def recorded_config(entry: RegistryEntry, live: ObservedTopic | None) -> dict[str, Value]:
+    """Returns the settings that were applied, by name and without secrets.
+
+    Of a topic that is gone no broker tells what is sensitive: then the name of the setting decides.
+    """
+    return {
+        key: SENSITIVE if looks_secret(key) or (live is not None and is_sensitive(live, key)) else value
+        for key, value in sorted(entry.config.items())
+    }
+
+
 def topic_trees(topic: DesiredTopic, live: ObservedTopic, entry: RegistryEntry | None) -> tuple[Tree, Tree]:
     """Returns the live and the desired values: partitions, replication, then the settings by name."""
     old: dict[Path, Leaf] = {}
@@ -78,8 +96,7 @@ def _setting(
 ) -> tuple[Leaf, Leaf]:
     """Returns the live and the desired value. A setting that the broker calls sensitive is a secret."""
     value = explicit(live, key)
-    known = live.config.get(key)
-    if known is None or not known.sensitive:
+    if not is_sensitive(live, key):
         return None if value is None else value.value, wanted
     new = None if wanted is None else Secret(wanted)
     if value is None:

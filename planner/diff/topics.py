@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from planner.diff.compare import Difference, Tree, differences, without_secret
+from planner.diff.compare import Difference, Secret, Tree, differences, without_secret
 from planner.diff.record import topic_spec
 from planner.diff.topic_values import (
     PARTITIONS,
     REPLICATION,
     config_path,
     given_back_after,
+    is_sensitive,
     topic_trees,
 )
 from planner.diff.values import same_value
@@ -200,7 +201,7 @@ def _recorded_trees(pair: TopicPair, differing: Iterable[Difference]) -> tuple[T
     if ID not in entry.spec:
         old.pop(ID, None)  # an entry without an id says nothing about it
         new.pop(ID, None)
-    return _recorded_tree(old), _recorded_tree(new)
+    return _recorded_tree(old, pair.live), _recorded_tree(new, pair.live)
 
 
 def _recorded_keys(topic: DesiredTopic, keys: Iterable[str]) -> list[str]:
@@ -213,8 +214,15 @@ def _recorded_keys(topic: DesiredTopic, keys: Iterable[str]) -> list[str]:
             assert_never(topic.origin)
 
 
-def _recorded_tree(values: Mapping[str, str]) -> Tree:
-    return {("recorded", key): value or None for key, value in sorted(values.items())}
+def _recorded_tree(values: Mapping[str, str], live: ObservedTopic) -> Tree:
+    return {
+        ("recorded", key): Secret(value) if value and is_sensitive(live, _setting_of(key)) else value or None
+        for key, value in sorted(values.items())
+    }
+
+
+def _setting_of(key: str) -> str:
+    return key.removeprefix(CONFIG).removeprefix(BEFORE)
 
 
 def _recorded_note(difference: Difference) -> str:

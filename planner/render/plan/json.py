@@ -70,7 +70,7 @@ def _step(step: Step, change: Change | None) -> dict[str, Any]:
     tree: dict[str, Any] = plain(step)
     if change is None:
         return tree
-    hidden = {one.key for one in change.fields if one.sensitive}
+    hidden = {one.key.removeprefix(CONFIG) for one in change.fields if one.sensitive}
     for values, prefix in ((tree.get("set", {}), ""), (tree.get("entry", {}).get("spec", {}), CONFIG)):
         values.update({prefix + key: SENSITIVE for key in hidden if prefix + key in values})
     return {**tree, "reason": change.reason}
