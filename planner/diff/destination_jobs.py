@@ -1,11 +1,11 @@
 """Flows and jobs beside what is known of them at their destination: what was applied, and what runs."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from planner.diff.record import JOB, recorded_flow
 from planner.model.address import Address, Kind, flow_address, job_address
-from planner.model.change import Action, Change
+from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed, ObservedCluster
 from planner.model.owned import RegistryEntry
@@ -13,6 +13,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 
 JOBS = "jobs"  # the key of ObservedCluster.unreadable
 REGISTRY = "registry"
+DESTINATION = "destination"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,19 @@ def blocked(address: Address, standing: DestinationJobs, topology: str) -> Chang
 
 def names_of(places: Iterable[DestinationJobs]) -> str:
     return " and ".join(one.cluster.name for one in places)
+
+
+def forgotten_at_destination(change: Change, before: Sequence[DestinationJobs], destination: str) -> Change:
+    """An apply that was cut short after the start did not come to that."""
+    note = f"no longer remembered at {names_of(before)}"
+    field = FieldChange(("recorded", DESTINATION), names_of(before), destination, note=note)
+    idle = change.action is Action.NO_OP
+    return replace(
+        change,
+        action=Action.UPDATE if idle else change.action,
+        reason="only what is remembered of it changes" if idle else change.reason,
+        fields=(*change.fields, field),
+    )
 
 
 def wanted_jobs(desired: Desired) -> Iterator[tuple[DesiredJob, str]]:

@@ -193,7 +193,7 @@ def _follows(one: Difference, mirror: MirrorDrift | None) -> bool:
 
 def _effective(live: ObservedTopic, key: str) -> str | None:
     value = live.config.get(key)
-    return None if value is None else value.value
+    return None if value is None or value.sensitive else value.value
 
 
 def _acl(entry: RegistryEntry, cluster: ObservedCluster) -> Iterator[Change]:

@@ -1,6 +1,6 @@
 """Flows as they are wanted × as they run, or were applied → changes, field by field."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.diff.compare import changed_fields
@@ -9,17 +9,18 @@ from planner.diff.destination_jobs import (
     blocked,
     destination_jobs,
     elsewhere,
+    forgotten_at_destination,
     left_over,
+    names_of,
     wanted_jobs,
 )
 from planner.diff.display import displayed
-from planner.diff.moving import forgotten_at_destination, left_behind, moved_flow
 from planner.diff.record import JOB, STATE, flow_entry, recorded_flow
 from planner.diff.spec_values import flow_values, groups_value, same_flow
 from planner.diff.topics import ADOPTED, NOT_DECLARED
 from planner.graph.messages import few
 from planner.model.address import Kind, flow_address
-from planner.model.change import Action, Change, FieldChange
+from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed
 from planner.model.owned import RegistryEntry
@@ -72,7 +73,7 @@ def _wherever(
         return stopped_by
     before = elsewhere(address, flow.destination, topology, found)
     if before and not standing.has(flow.name, job.job.name):
-        return moved_flow(_new(flow, job, standing, wanted), flow, job.job.name, before)
+        return _moved(_new(flow, job, standing, wanted), flow, job.job.name, before)
     change = _change(flow, job, standing, topology, wanted)
     return forgotten_at_destination(change, before, flow.destination) if before else change
 
@@ -103,6 +104,48 @@ def _change(
         adopted=entry is None,
         notes=(*promoted_notes(fields, wanted), *_notes(fields, flow)),
     )
+
+
+def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[DestinationJobs]) -> Change:
+    """`change` creates it at its destination."""
+    old = before[0]
+    known = old.flow(flow.name, job)
+    after = flow_values(flow)
+    fields: tuple[FieldChange, ...] = (FieldChange(("to",), old.cluster.name, flow.destination),)
+    if known is not None:
+        fields = changed_fields(flow_values(known[0]), after)
+        if known[1] != job:
+            fields = (*fields, FieldChange(("job",), known[1], job))
+    return replace(
+        change,
+        action=Action.REPLACE,
+        reason=f"moves from {names_of(before)} to {flow.destination}: it ends at {names_of(before)} first",
+        fields=fields,
+        before=dict(flow_values(known[0])) if known is not None else {"to": old.cluster.name},
+        unchanged=len(after) - len(fields) if known is not None else 0,
+        notes=(*change.notes, *_left_there(flow, known, before), *_begins(change, after, flow)),
+    )
+
+
+def _left_there(
+    flow: FlowSpec, known: tuple[FlowSpec, str] | None, before: Sequence[DestinationJobs]
+) -> tuple[str, ...]:
+    owner = known[1] if known is not None else ""
+    notes = [
+        f"at {one.cluster.name}: {note}" for one in before for note in _left_behind(flow.name, owner, one)
+    ]
+    return (
+        *notes,
+        f"its topics and its ledger stay at {names_of(before)}: moved back, it resumes from them",
+    )
+
+
+def _begins(change: Change, after: Mapping[str, Value], flow: FlowSpec) -> tuple[str, ...]:
+    """Nothing is said twice where a ledger tells where it stands."""
+    if change.notes:
+        return ()
+    start = displayed(("start",), after["start"])
+    return (f"nothing of it is at {flow.destination}: it begins by its start, {start}",)
 
 
 def _new(flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, wanted: DesiredFlow | None) -> Change:
@@ -220,8 +263,25 @@ def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:
         action=Action.DELETE,
         reason=NOT_DECLARED,
         before=before,
-        notes=(*left_behind(name, known[1] if known is not None else "", standing), RESUMES),
+        notes=(*_left_behind(name, known[1] if known is not None else "", standing), RESUMES),
     )
+
+
+def _left_behind(flow: str, job: str, standing: DestinationJobs) -> tuple[str, ...]:
+    """What is not copied yet, and the groups that no longer follow."""
+    notes = []
+    live = standing.job(job)
+    if live is not None and (lag := live.lag.get(flow)) is not None:
+        as_of = "" if live.live else ", as its job last said"
+        records = "1 record" if lag == 1 else f"{lag:,} records"
+        notes.append(f"leaves {records} uncopied at the source{as_of}" if lag else f"it is caught up{as_of}")
+    else:
+        notes.append("what it leaves uncopied at the source is not known: no slot tells of it now")
+    spec = live.flow(flow) if live is not None else None
+    if spec is not None and spec.groups.sync:
+        which = ", ".join(spec.groups.selection.include)
+        notes.append(f"offsets of the consumer groups {which} are no longer translated")
+    return tuple(notes)
 
 
 PROMOTED = "promoted"
@@ -230,14 +290,14 @@ _SHOWN = 5  # names of promoted topics
 
 def new_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
     """Those of a flow's change that were not there before."""
-    return _moved(fields, added=True)
+    return _changed_patterns(fields, added=True)
 
 
 def gone_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
-    return _moved(fields, added=False)
+    return _changed_patterns(fields, added=False)
 
 
-def _moved(fields: Iterable[FieldChange], *, added: bool) -> tuple[str, ...]:
+def _changed_patterns(fields: Iterable[FieldChange], *, added: bool) -> tuple[str, ...]:
     for one in fields:
         if one.path == (PROMOTED,):
             old, new = _patterns(one.old), _patterns(one.new)

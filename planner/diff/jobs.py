@@ -1,6 +1,7 @@
 """Jobs as they are wanted × as they run → started, told anew, started over, stopped, or left alone."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 
@@ -8,18 +9,22 @@ import msgspec
 
 from planner.diff.compare import changed_fields
 from planner.diff.destination_jobs import (
+    DESTINATION,
     DestinationJobs,
     blocked,
     destination_jobs,
     elsewhere,
+    forgotten_at_destination,
     left_over,
+    names_of,
     wanted_jobs,
 )
-from planner.diff.moving import moved_job
 from planner.diff.record import LAUNCH, STATE, job_entry
 from planner.diff.spec_values import (
+    flow_states,
     job_values,
     launch_values,
+    metrics_values,
     reached_values,
     running_values,
     same_flow,
@@ -27,7 +32,7 @@ from planner.diff.spec_values import (
 )
 from planner.diff.topics import ADOPTED
 from planner.model.address import Kind, job_address
-from planner.model.change import Action, Change, FieldChange
+from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed
 from planner.model.owned import RegistryEntry
@@ -65,7 +70,7 @@ def _change(job: DesiredJob, standing: DestinationJobs, before: Sequence[Destina
         ended = "all its flows are promoted or failed over"
         return _stopped(name, places[0], ended) if places else None
     change = _wanted(job, standing)
-    return moved_job(change, job, standing, before) if before else change
+    return _moved(change, job, standing, before) if before else change
 
 
 def _wanted(job: DesiredJob, standing: DestinationJobs) -> Change:
@@ -189,6 +194,41 @@ def _without_restart(before: JobSpec, after: JobSpec) -> str:
         return "reconfigured without a restart: it is told what the topology's other flows take"
     about = f": {', '.join(f'flow.{name}' for name in names)}" if names else ""
     return f"reconfigured without a restart{about}"
+
+
+def _moved(
+    change: Change, job: DesiredJob, here: DestinationJobs, before: Sequence[DestinationJobs]
+) -> Change:
+    """`change` is what happens at its destination; `before` are the others that hold it."""
+    spec, name = job.spec, job.job.name
+    assert spec is not None
+    there = next((one for one in before if one.runs(name)), None)
+    if here.runs(name) and there is None:
+        return forgotten_at_destination(change, before, spec.destination)
+    old = there.job(name) if there is not None else None
+    known = old.spec if old is not None else None
+    fields = (
+        FieldChange((DESTINATION,), names_of(before), spec.destination),
+        *(changed_fields(_moved_values(known), _moved_values(spec)) if known is not None else ()),
+    )
+    return replace(
+        change,
+        action=Action.REPLACE,
+        reason=f"moves from {names_of(before)} to {spec.destination}: stopped at {names_of(before)} first",
+        fields=fields,
+        before=_moved_state(known) if known is not None else {DESTINATION: names_of(before)},
+        after=_moved_state(spec),
+        unchanged=0,
+        adopted=False,
+    )
+
+
+def _moved_values(spec: JobSpec) -> dict[str, Value]:
+    return {**flow_states(spec), **launch_values(spec), **metrics_values(spec)}
+
+
+def _moved_state(spec: JobSpec) -> dict[str, object]:
+    return {DESTINATION: spec.destination, **_moved_values(spec)}
 
 
 def _stopped(name: str, standing: DestinationJobs, why: str) -> Change:
