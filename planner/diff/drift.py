@@ -1,4 +1,4 @@
-"""What changed outside the topology: what the registry remembers as applied × what is there now."""
+"""Compares what the registry remembers as applied with what is there now: changes outside the topology."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -41,10 +41,10 @@ DELETED = "deleted outside the topology"
 
 
 def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
-    """One change for each owned object: `old` is what was applied, `new` is what is there.
+    """Returns one change for each owned object: `old` is what was applied, `new` is what is there.
 
-    A mirror follows its source while the job runs, so a value of it is no drift where the source has it so or
-    is to have it so by its declaration.
+    A mirror follows its source while the job runs. So a value has not drifted if the source has it, or is to
+    have it by its declaration.
     """
     mirrors = {one.address: MirrorDrift(one, _source_of(one, observed)) for one in desired.topics}
     changes: list[Change] = []
@@ -74,7 +74,7 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MirrorDrift:
-    """A topic as its flow asks for it, and the source that the job copies settings from."""
+    """A mirror as its flow desires it, with the source topic whose settings the job copies."""
 
     wanted: DesiredTopic
     source: ObservedTopic | None
@@ -209,20 +209,20 @@ def _acl(entry: RegistryEntry, cluster: ObservedCluster) -> Iterator[Change]:
 
 
 def _drifted_jobs(topology: str, observed: Observed) -> Iterator[Change]:
-    for standing in destination_jobs(observed).values():
-        for entry in standing.entries.values():
+    for known_jobs in destination_jobs(observed).values():
+        for entry in known_jobs.entries.values():
             if entry.topology != topology:
                 continue
-            if standing.unreadable:
-                yield Change(entry.address, Action.UNKNOWN, f"(unknown: {standing.unreadable})")
+            if known_jobs.unreadable:
+                yield Change(entry.address, Action.UNKNOWN, f"(unknown: {known_jobs.unreadable})")
             elif entry.address.kind is Kind.JOB:
-                yield _drifted_job(entry, standing)
+                yield _drifted_job(entry, known_jobs)
             else:
-                yield _drifted_flow(entry, standing)
+                yield _drifted_flow(entry, known_jobs)
 
 
-def _drifted_job(entry: RegistryEntry, standing: DestinationJobs) -> Change:
-    live = standing.job(entry.address.name)
+def _drifted_job(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
+    live = known_jobs.job(entry.address.name)
     if live is not None and live.live:
         return Change(entry.address, Action.NO_OP, AS_APPLIED)
     field = FieldChange((STATE,), "running", "not running", note=last_heartbeat(live))
@@ -236,9 +236,9 @@ def _drifted_job(entry: RegistryEntry, standing: DestinationJobs) -> Change:
     )
 
 
-def _drifted_flow(entry: RegistryEntry, standing: DestinationJobs) -> Change:
+def _drifted_flow(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     applied = recorded_flow(entry)
-    known = standing.flow(entry.address.name, "")
+    known = known_jobs.flow(entry.address.name, "")
     if applied is None or known is None:
         return Change(entry.address, Action.NO_OP, AS_APPLIED)
     before, after = flow_values(applied), flow_values(known[0])

@@ -1,4 +1,4 @@
-"""Flows as they are wanted × as they run, or were applied → changes, field by field."""
+"""Compares desired flows with the flows as they run, or as they were applied, and returns their changes."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copie
 
 
 def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
-    """One for every flow whose destination could be read, wanted or left over."""
+    """Returns a change for every flow that is desired, or that is still recorded at a destination."""
     found = destination_jobs(observed)
     flows = {one.flow.name: one for one in desired.flows}
     unselected = {
@@ -44,7 +44,7 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
         wanted.update(job.flows)
         if destination in found:
             changes += (
-                _wherever(flow, job, found, desired.topology, flows.get(flow.name))
+                _flow_change(flow, job, found, desired.topology, flows.get(flow.name))
                 for flow in job.spec.flows  # type: ignore[union-attr]  # wanted_jobs leaves out those without
                 if flow.name not in unselected
             )
@@ -55,38 +55,38 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
                 for name in job.flows
                 if name not in unselected
             )
-    for address, standing in left_over(Kind.FLOW, wanted, desired.topology, found):
-        changes.append(_removed(standing.entries[address], standing))
+    for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, found):
+        changes.append(_removed(known_jobs.entries[address], known_jobs))
     return changes
 
 
-def _wherever(
+def _flow_change(
     flow: FlowSpec,
     job: DesiredJob,
     found: Mapping[str, DestinationJobs],
     topology: str,
     wanted: DesiredFlow | None,
 ) -> Change:
-    standing = found[flow.destination]
+    known_jobs = found[flow.destination]
     address = flow_address(flow.name)
-    if (stopped_by := blocked(address, standing, topology)) is not None:
+    if (stopped_by := blocked(address, known_jobs, topology)) is not None:
         return stopped_by
     before = elsewhere(address, flow.destination, topology, found)
-    if before and not standing.has(flow.name, job.job.name):
-        return _moved(_new(flow, job, standing, wanted), flow, job.job.name, before)
-    change = _change(flow, job, standing, topology, wanted)
+    if before and not known_jobs.has(flow.name, job.job.name):
+        return _moved(_new(flow, job, known_jobs, wanted), flow, job.job.name, before)
+    change = _compared(flow, job, known_jobs, topology, wanted)
     return forgotten_at_destination(change, before, flow.destination) if before else change
 
 
-def _change(
-    flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, topology: str, wanted: DesiredFlow | None
+def _compared(
+    flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, topology: str, wanted: DesiredFlow | None
 ) -> Change:
     address = flow_address(flow.name)
-    entry = standing.flow_entry(flow.name)
+    entry = known_jobs.flow_entry(flow.name)
     after = flow_values(flow)
-    known = standing.flow(flow.name, job.job.name)
+    known = known_jobs.flow(flow.name, job.job.name)
     if known is None:
-        return _new(flow, job, standing, wanted)
+        return _new(flow, job, known_jobs, wanted)
     before, owner = known
     fields = _with_provenance_reason(changed_fields(flow_values(before), after), wanted)
     if owner != job.job.name:
@@ -107,7 +107,7 @@ def _change(
 
 
 def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[DestinationJobs]) -> Change:
-    """`change` creates it at its destination."""
+    """Returns the change of a flow that leaves other destinations; `change` creates it at the new one."""
     old = before[0]
     known = old.flow(flow.name, job)
     after = flow_values(flow)
@@ -123,11 +123,11 @@ def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[Destinatio
         fields=fields,
         before=dict(flow_values(known[0])) if known is not None else {"to": old.cluster.name},
         unchanged=len(after) - len(fields) if known is not None else 0,
-        notes=(*change.notes, *_left_there(flow, known, before), *_begins(change, after, flow)),
+        notes=(*change.notes, *_left_at_old_destinations(flow, known, before), *_begins(change, after, flow)),
     )
 
 
-def _left_there(
+def _left_at_old_destinations(
     flow: FlowSpec, known: tuple[FlowSpec, str] | None, before: Sequence[DestinationJobs]
 ) -> tuple[str, ...]:
     owner = known[1] if known is not None else ""
@@ -141,21 +141,21 @@ def _left_there(
 
 
 def _begins(change: Change, after: Mapping[str, Value], flow: FlowSpec) -> tuple[str, ...]:
-    """Nothing is said twice where a ledger tells where it stands."""
+    """Returns the note about its start, unless a note about its ledger says where it resumes."""
     if change.notes:
         return ()
     start = displayed(("start",), after["start"])
     return (f"nothing of it is at {flow.destination}: it begins by its start, {start}",)
 
 
-def _new(flow: FlowSpec, job: DesiredJob, standing: DestinationJobs, wanted: DesiredFlow | None) -> Change:
+def _new(flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, wanted: DesiredFlow | None) -> Change:
     return Change(
         flow_address(flow.name),
         Action.CREATE,
         f"copied by job.{job.job.name}",
         _new_fields(flow, wanted),
         after=dict(flow_values(flow)),
-        notes=_resuming(flow, standing),
+        notes=_resuming(flow, known_jobs),
     )
 
 
@@ -191,9 +191,9 @@ def _with_provenance_reason(
     return tuple(replace(one, note=note) if one.key == "provenance" else one for one in fields)
 
 
-def _resuming(flow: FlowSpec, standing: DestinationJobs) -> tuple[str, ...]:
-    """It was copied before, by whomever: its ledger counts, and not its `start`."""
-    known = standing.cluster.generations.get(flow.name)
+def _resuming(flow: FlowSpec, known_jobs: DestinationJobs) -> tuple[str, ...]:
+    """Returns the note about a flow that has a ledger: it resumes from it, and `start` does not apply."""
+    known = known_jobs.cluster.generations.get(flow.name)
     if known is None or flow.restart_from is not None:
         return ()
     resumes = "every partition that it knows resumes where it stood, and start is for others alone"
@@ -254,23 +254,23 @@ def _may_leave_topics(field: FieldChange) -> bool:
             return key in ("from", "rename")
 
 
-def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:
+def _removed(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     name = entry.address.name
-    known = standing.flow(name, "")
+    known = known_jobs.flow(name, "")
     before = flow_values(known[0]) if known is not None else None
     return Change(
         address=entry.address,
         action=Action.DELETE,
         reason=NOT_DECLARED,
         before=before,
-        notes=(*_left_behind(name, known[1] if known is not None else "", standing), RESUMES),
+        notes=(*_left_behind(name, known[1] if known is not None else "", known_jobs), RESUMES),
     )
 
 
-def _left_behind(flow: str, job: str, standing: DestinationJobs) -> tuple[str, ...]:
-    """What is not copied yet, and the groups that no longer follow."""
+def _left_behind(flow: str, job: str, known_jobs: DestinationJobs) -> tuple[str, ...]:
+    """Returns the notes about records that are not copied yet, and about groups that are no longer synced."""
     notes = []
-    live = standing.job(job)
+    live = known_jobs.job(job)
     if live is not None and (lag := live.lag.get(flow)) is not None:
         as_of = "" if live.live else ", as its job last said"
         records = "1 record" if lag == 1 else f"{lag:,} records"
@@ -289,11 +289,12 @@ _SHOWN = 5  # names of promoted topics
 
 
 def new_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
-    """Those of a flow's change that were not there before."""
+    """Returns the patterns that a flow's change adds to `promoted`."""
     return _changed_patterns(fields, added=True)
 
 
 def gone_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
+    """Returns the patterns that a flow's change takes out of `promoted`."""
     return _changed_patterns(fields, added=False)
 
 
@@ -311,12 +312,13 @@ def _patterns(value: object) -> Collection[str]:
 
 
 def newly_promoted(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
+    """Returns the source topics that a flow's change promotes."""
     names = NamePatterns(new_patterns(fields))
     return tuple(topic for topic in flow.promoted if names.match(topic)) if flow is not None else ()
 
 
 def promoted_reason(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> str:
-    """ "" where no topic is promoted."""
+    """Returns the reason of a change that promotes topics; an empty text where it promotes none."""
     topics = newly_promoted(fields, flow)
     return f"promoted topics: {few(topics, _SHOWN)}" if topics else ""
 
@@ -324,21 +326,21 @@ def promoted_reason(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> 
 def promoted_notes(fields: Collection[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
     if flow is None:
         return ()
-    there = flow.flow.destination_cluster
+    destination = flow.flow.destination_cluster
     if newly_promoted(fields, flow):
-        end = f"then their groups are moved a last time; from then on they are {there}'s own to write"
+        end = f"then their groups are moved a last time; from then on they are {destination}'s own to write"
         return (
             f"what is left of them is copied first, {end}",
             "the flow's other topics go on being copied; one that appears later and matches is not",
         )
-    if flow.promoted and _comes_back(fields):
+    if flow.promoted and _runs_again(fields):
         return (
-            f"stays promoted, and is not copied to {there} again: {few(flow.promoted, _SHOWN)}",
+            f"stays promoted, and is not copied to {destination} again: {few(flow.promoted, _SHOWN)}",
             "to have that copied again, take it out of promoted with this very change; later it is refused",
         )
     return ()
 
 
-def _comes_back(fields: Iterable[FieldChange]) -> bool:
+def _runs_again(fields: Iterable[FieldChange]) -> bool:
     moved = next(((str(one.old), str(one.new)) for one in fields if one.path == ("state",)), None)
     return moved is not None and moved[0] in ENDED and moved[1] in RUNNING

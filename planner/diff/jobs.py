@@ -1,4 +1,4 @@
-"""Jobs as they are wanted × as they run → started, told anew, started over, stopped, or left alone."""
+"""Compares desired jobs with those that run, and returns which are started, changed or stopped."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,47 +43,47 @@ EXACTLY = "every partition resumes exactly where its ledger says"
 
 
 def job_changes(desired: Desired, observed: Observed) -> list[Change]:
-    """One for every job whose destination could be read, wanted or left over."""
+    """Returns a change for every job that is desired, or that still runs or is recorded at a destination."""
     found = destination_jobs(observed)
     changes: list[Change] = []
     wanted: set[str] = set()
     for job, destination in wanted_jobs(desired):
         wanted.add(job.job.name)
-        standing = found.get(destination)
-        if standing is None:
+        known_jobs = found.get(destination)
+        if known_jobs is None:
             why = f"(unknown: {destination} unreachable)"
             changes.append(Change(job.address, Action.UNKNOWN, why))
         else:
             before = elsewhere(job.address, destination, desired.topology, found)
-            change = blocked(job.address, standing, desired.topology) or _change(job, standing, before)
+            change = blocked(job.address, known_jobs, desired.topology) or _change(job, known_jobs, before)
             changes += (change,) if change is not None else ()
-    for address, standing in left_over(Kind.JOB, wanted, desired.topology, found):
-        changes.append(_stopped(address.name, standing, "no flow names it any more"))
+    for address, known_jobs in left_over(Kind.JOB, wanted, desired.topology, found):
+        changes.append(_stopped(address.name, known_jobs, "no flow names it any more"))
     return changes
 
 
-def _change(job: DesiredJob, standing: DestinationJobs, before: Sequence[DestinationJobs]) -> Change | None:
+def _change(job: DesiredJob, known_jobs: DestinationJobs, before: Sequence[DestinationJobs]) -> Change | None:
     name = job.job.name
     if not job.needed:
-        held = standing.job_entry(name) is not None or standing.runs(name)
-        places = (standing, *before) if held else before
+        held = known_jobs.job_entry(name) is not None or known_jobs.runs(name)
+        places = (known_jobs, *before) if held else before
         ended = "all its flows are promoted or failed over"
         return _stopped(name, places[0], ended) if places else None
-    change = _wanted(job, standing)
-    return _moved(change, job, standing, before) if before else change
+    change = _wanted(job, known_jobs)
+    return _moved(change, job, known_jobs, before) if before else change
 
 
-def _wanted(job: DesiredJob, standing: DestinationJobs) -> Change:
+def _wanted(job: DesiredJob, known_jobs: DestinationJobs) -> Change:
     spec, name = job.spec, job.job.name
     assert spec is not None
-    entry, live = standing.job_entry(name), standing.job(name)
+    entry, live = known_jobs.job_entry(name), known_jobs.job(name)
     if live is None or not live.live:
         return _started(job, spec, entry, live)
     return _running(job, spec, entry, live)
 
 
 def _started(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: LiveJob | None) -> Change:
-    """A new one, or one that died outside of repl."""
+    """Returns the change of a job that is new, or that stopped without repl."""
     copies = ", ".join(f"flow.{name}" for name in job.flows)
     reason = f"copies {copies}"
     notes: tuple[str, ...] = ()
@@ -109,6 +109,7 @@ _SHOWN_IF_SET = ("conf", "options")
 
 
 def last_heartbeat(live: LiveJob | None) -> str:
+    """Says when a job was last heard of."""
     if live is None:
         return "it never told of itself"
     at = datetime.fromtimestamp(live.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -155,9 +156,9 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
 
 
 def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
-    """What only a new start brings: what Spark is started with, and how clusters are reached.
+    """Returns the fields that take effect only after a restart: the launch, and how clusters are reached.
 
-    A cluster that no flow names any more forces nothing.
+    A cluster that no flow names any more is not compared.
     """
     names = after.clusters.keys()
     return (
@@ -167,7 +168,7 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
 
 
 def _named(forced: Sequence[FieldChange]) -> str:
-    """Each key once; of a cluster that is new to the job its name alone."""
+    """Returns the names of these fields, each once. A cluster that is new to the job is named as a whole."""
     keys = [one.key for one in forced]
     added = {one.key.removesuffix(".bootstrap") for one in forced if _is_added(one)}
     shown = [next((name for name in added if key.startswith(f"{name}.")), key) for key in keys]
@@ -184,7 +185,7 @@ def _lag(live: LiveJob) -> str:
 
 
 def _without_restart(before: JobSpec, after: JobSpec) -> str:
-    """What the job is told; the other flows do not notice."""
+    """Returns the reason of a change that the job takes over while it runs."""
     older = {flow.name: flow for flow in before.flows}
     newer = {flow.name: flow for flow in after.flows}
     gone_or_new = older.keys() ^ newer.keys()
@@ -199,7 +200,10 @@ def _without_restart(before: JobSpec, after: JobSpec) -> str:
 def _moved(
     change: Change, job: DesiredJob, here: DestinationJobs, before: Sequence[DestinationJobs]
 ) -> Change:
-    """`change` is what happens at its destination; `before` are the others that hold it."""
+    """Returns the change of a job that leaves other destinations, those of `before`.
+
+    `change` is what happens to it at its new destination, `here`.
+    """
     spec, name = job.spec, job.job.name
     assert spec is not None
     there = next((one for one in before if one.runs(name)), None)
@@ -231,8 +235,8 @@ def _moved_state(spec: JobSpec) -> dict[str, object]:
     return {DESTINATION: spec.destination, **_moved_values(spec)}
 
 
-def _stopped(name: str, standing: DestinationJobs, why: str) -> Change:
-    live = standing.job(name)
+def _stopped(name: str, known_jobs: DestinationJobs, why: str) -> Change:
+    live = known_jobs.job(name)
     runs = live is not None and live.live
     return Change(
         address=job_address(name),

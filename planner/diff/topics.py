@@ -1,4 +1,4 @@
-"""Desired topics × a live cluster → changes, each with its reason and with what follows from it."""
+"""Compares desired topics with the live ones, and returns their changes with reason and consequences."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ def topic_changes(
     owned: Mapping[Address, RegistryEntry],
     topology: str,
 ) -> list[Change]:
-    """One change for each topic, whose cluster could be read."""
+    """Returns one change for each topic. Its cluster could be read."""
     changes: list[Change] = []
     pairs: list[TopicPair] = []
     for topic in topics:
@@ -91,7 +91,7 @@ def _create(topic: DesiredTopic, entry: RegistryEntry | None, cluster: ObservedC
 
 
 def _guards(topic: DesiredTopic) -> dict[str, object]:
-    """What is remembered of a topic that comes new to the registry, where it is not the usual."""
+    """Returns the guards that a new registry entry has, without those that have their default."""
     guards: dict[str, object] = {"protect": True} if topic.protect else {}
     return guards if topic.on_remove is OnRemove.KEEP else {**guards, "on_remove": topic.on_remove.value}
 
@@ -129,7 +129,7 @@ def _field(pair: TopicPair, difference: Difference) -> FieldChange:
 
 
 def _inherited(pair: TopicPair, key: str) -> str | None:
-    """The cluster's own value of the key, where it was read."""
+    """Returns the cluster's own value of the setting, where it was read."""
     value = pair.live.config.get(key)
     if value is not None and value.source is not ConfigSource.TOPIC:
         return value.value
@@ -137,7 +137,7 @@ def _inherited(pair: TopicPair, key: str) -> str | None:
 
 
 def _outside(entry: RegistryEntry | None, key: str, topic: DesiredTopic) -> str:
-    """What was applied last is still wanted, so somebody else moved it."""
+    """Returns the note that a field changed outside the topology: what was applied is still desired."""
     if entry is None:
         return ""
     return OUTSIDE if entry.spec.get(key) == topic_spec(topic, None).get(key) else ""
@@ -169,7 +169,7 @@ def _lifted(lifted: LiftedLimits) -> str:
 
 
 def _notes(pair: TopicPair, paths: frozenset[Path]) -> tuple[str, ...]:
-    """What follows from the change and is not seen in its fields."""
+    """Returns the consequences of a change that its fields do not show."""
     topic, live, entry = pair.topic, pair.live, pair.entry
     notes = []
     if entry is not None and entry.is_another(live.id):
