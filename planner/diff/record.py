@@ -73,12 +73,12 @@ ANNOUNCED = "announced"
 
 
 def announced(entry: RegistryEntry) -> RegistryEntry:
-    """Returns the entry of an object that is about to be created, so that an interrupted apply leaves it owned."""
+    """Marks the entry of an object that is about to be created: an interrupted apply leaves it owned."""
     return replace(entry, spec={**entry.spec, ANNOUNCED: "true"})
 
 
 def is_announced(entry: RegistryEntry | None) -> bool:
-    """Returns whether the entry was written before its object was created. Only the cluster tells if it exists."""
+    """Returns whether the entry was written before its object was created, which may never have happened."""
     return entry is not None and ANNOUNCED in entry.spec
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.diff.compare import Difference, Secret, changed_fields, differences, same
+from planner.diff.compare import Difference, Secret, Tree, changed_fields, differences, same
 from planner.diff.spec_values import flow_values, job_values, same_flow, same_job
 from planner.model.change import SENSITIVE, FieldChange
 from runtime.contract.spec.jobspec import (
@@ -61,10 +61,10 @@ def test_the_comparator_of_each_type(path: Any, old: object, new: object, expect
 
 
 def test_every_pair_gets_its_own_differences_in_the_order_of_the_new_values() -> None:
-    old = {("partitions",): 6, ("config", "b"): "1", ("config", "a"): "1", ("config", "gone"): "1"}
-    new = {("partitions",): 12, ("config", "b"): "2", ("config", "a"): "2"}
-    alike = {("config", "cleanup.policy"): "compact,delete"}
-    other = {("config", "cleanup.policy"): "delete,compact"}
+    old: Tree = {("partitions",): 6, ("config", "b"): "1", ("config", "a"): "1", ("config", "gone"): "1"}
+    new: Tree = {("partitions",): 12, ("config", "b"): "2", ("config", "a"): "2"}
+    alike: Tree = {("config", "cleanup.policy"): "compact,delete"}
+    other: Tree = {("config", "cleanup.policy"): "delete,compact"}
 
     assert differences([(new, new), (old, new), (alike, other)]) == [
         (),

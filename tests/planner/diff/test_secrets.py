@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from planner.diff import diff, drift
 from planner.diff.spec_values import job_values
 from planner.model.change import SENSITIVE
+from planner.model.desired import DesiredTopic
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic
 from planner.model.owned import RegistryEntry
 from planner.model.topology import OnRemove
@@ -23,9 +24,12 @@ def topic(value: str | None, source: ConfigSource) -> ObservedTopic:
     return replace(live("orders", 6), config={KEY: ConfigValue(value, source, sensitive=True)})
 
 
+def declared(value: str | None) -> DesiredTopic:
+    return replace(wanted("orders", 6), config={} if value is None else {KEY: value})
+
+
 def entry(value: str | None, on_remove: OnRemove) -> RegistryEntry:
-    config = {} if value is None else {"vendor_credential": value}
-    return replace(owned(wanted("orders", 6, **config)), on_remove=on_remove)
+    return replace(owned(declared(value)), on_remove=on_remove)
 
 
 @given(values, values, values, st.booleans(), st.sampled_from(ConfigSource), st.sampled_from(OnRemove))
@@ -39,9 +43,8 @@ def test_no_change_holds_the_secret_of_a_topic(
 ) -> None:
     entries = [entry(applied, on_remove)] if is_owned else []
     seen = observed(cluster(topic(at, source), owned=entries))
-    config = {} if want is None else {"vendor_credential": want}
 
-    planned = diff(desired(wanted("orders", 6, **config)), seen, topology())
+    planned = diff(desired(declared(want)), seen, topology())
     removed = diff(desired(), seen, topology())
     drifted = drift(desired(), seen)
 
