@@ -18,6 +18,7 @@ from planner.model.topology import (
     Cluster,
     Flow,
     FlowState,
+    Groups,
     Job,
     SecretRef,
     Selection,
@@ -28,6 +29,7 @@ from planner.model.topology import (
 from planner.plan import make_plan
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.rename import Match, Table
 from tests.fakes.simulated import running, simulate
 from tests.fakes.states import SHOP, cluster, flow, live, observed, topology
 
@@ -460,3 +462,37 @@ def test_a_job_of_an_older_release_names_its_files_without_the_mark() -> None:
     changed = diff(expand(shop, found, folder), found, shop)
 
     assert {one.action for one in changed if one.address.kind is Kind.JOB} == {Action.NO_OP}
+
+
+def test_the_order_of_patterns_in_the_file_changes_nothing() -> None:
+    several = replace(
+        ORDERS,
+        topics=Selection(("a", "b"), ("c", "d")),
+        promoted=("x", "y"),
+        groups=Groups(Selection(("g", "h"))),
+    )
+    turned = replace(
+        ORDERS,
+        topics=Selection(("b", "a"), ("d", "c")),
+        promoted=("y", "x"),
+        groups=Groups(Selection(("h", "g"))),
+    )
+
+    assert actions(topology(turned), applied(topology(several))) == {
+        "flow.orders": Action.NO_OP,
+        "job.dc2": Action.NO_OP,
+    }
+
+
+def test_a_rename_by_regex_is_not_the_table_that_reads_like_it() -> None:
+    """Both are shown as `orders -> sales`."""
+    regex, table = (
+        replace(ORDERS, rename=Match("orders", "sales")),
+        replace(ORDERS, rename=Table((("orders", "sales"),))),
+    )
+
+    found = changes(topology(table), applied(topology(regex)))["flow.orders"]
+
+    assert moved(found) == {
+        "rename": ({"match": "orders", "to": "sales"}, {"table": {"orders": "sales"}}),
+    }
