@@ -27,7 +27,7 @@ Place = tuple[int, Path]  # a path in one of several trees
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PathDifference:
     """A path at which two trees differ, with both values. None is a field that is not set."""
 
     path: Path
@@ -47,7 +47,7 @@ def without_secret(leaf: Leaf) -> Value:
     return SENSITIVE if isinstance(leaf, Secret) else leaf
 
 
-def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[Difference, ...]]:
+def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[PathDifference, ...]]:
     """Returns the differences of each pair (old, new), in the order of the new tree's paths."""
     unequal: dict[Place, tuple[Leaf, Leaf]] = {
         (number, path): values
@@ -56,7 +56,7 @@ def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[Difference, ..
         for path, values in _unequal(old, new)
     }
     different = _deep_diff(unequal) if unequal else {}
-    found: dict[int, list[Difference]] = {}
+    found: dict[int, list[PathDifference]] = {}
     for place in unequal:
         if place in different:
             found.setdefault(place[0], []).append(different[place])
@@ -121,7 +121,7 @@ def _unequal(old: Tree, new: Tree) -> Iterator[tuple[Path, tuple[Leaf, Leaf]]]:
             yield path, values
 
 
-def _deep_diff(values: Mapping[Place, tuple[Leaf, Leaf]]) -> dict[Place, Difference]:
+def _deep_diff(values: Mapping[Place, tuple[Leaf, Leaf]]) -> dict[Place, PathDifference]:
     # Imported here: it takes 0.1 s, and most plans have nothing to compare.
     from deepdiff import DeepDiff
 
@@ -135,7 +135,7 @@ def _deep_diff(values: Mapping[Place, tuple[Leaf, Leaf]]) -> dict[Place, Differe
     found = {}
     for level in (level for levels in delta.values() for level in levels):
         place: Place = _place(level)
-        found[place] = Difference(place[1], level.t1, level.t2)
+        found[place] = PathDifference(place[1], level.t1, level.t2)
     return found
 
 

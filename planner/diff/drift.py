@@ -7,8 +7,8 @@ from typing import assert_never
 
 from planner.diff.acls import unreadable_acl
 from planner.diff.compare import (
-    Difference,
     Leaf,
+    PathDifference,
     Secret,
     Tree,
     changed_fields,
@@ -115,7 +115,7 @@ def _topic(
     return AppliedTopic(entry, live, mirror, *_topic_trees(entry, live))
 
 
-def _compared(topic: AppliedTopic, differing: Iterable[Difference]) -> Change:
+def _compared(topic: AppliedTopic, differing: Iterable[PathDifference]) -> Change:
     entry, live, found = topic.entry, topic.live, topic.found
     fields = tuple(
         one.change(inherited=_effective(live, one.path[-1]))
@@ -168,7 +168,7 @@ def _path(key: str) -> Path:
     return config_path(key.removeprefix(CONFIG)) if key.startswith(CONFIG) else (key,)
 
 
-def _follows(one: Difference, mirror: MirrorDrift | None) -> bool:
+def _follows(one: PathDifference, mirror: MirrorDrift | None) -> bool:
     """Returns whether a mirror has a value that its source has or is to have.
 
     Since the mirror was promoted, nothing is asked of it and no value has drifted.

@@ -158,12 +158,29 @@ def _plain(value: Any) -> Value:
             return tuple(value)
         case Mapping():
             return {key: _plain(one) for key, one in sorted(value.items())}
+        case jobspec.TemplateRule() | jobspec.MatchRule() | jobspec.TableRule():
+            return _rename(value)
+        case jobspec.Earliest() | jobspec.Latest() | jobspec.AtTimestamp() | jobspec.AtOffsets():
+            return _start(value)
+        case jobspec.OriginCommitsSpec(group=group, every_ms=every_ms):
+            return {"group": group, "every": every_ms}
+        case _:
+            plain: Value = value
+            return plain
+
+
+def _rename(rule: jobspec.RenameRule) -> Value:
+    match rule:
         case jobspec.TemplateRule(text=text):
             return text
         case jobspec.MatchRule(match=pattern, to=to):
             return {"match": pattern, "to": to}
         case jobspec.TableRule(names=names):
             return {"table": dict(sorted(names.items()))}
+
+
+def _start(start: jobspec.Start) -> Value:
+    match start:
         case jobspec.Earliest():
             return "earliest"
         case jobspec.Latest():
@@ -172,8 +189,3 @@ def _plain(value: Any) -> Value:
             return {"timestamp": at_ms}
         case jobspec.AtOffsets(offsets=offsets):
             return {"offsets": {topic: dict(found) for topic, found in sorted(offsets.items())}}
-        case jobspec.OriginCommitsSpec(group=group, every_ms=every_ms):
-            return {"group": group, "every": every_ms}
-        case _:
-            plain: Value = value
-            return plain

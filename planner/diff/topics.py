@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from planner.diff.compare import Difference, Secret, Tree, differences, without_secret
+from planner.diff.compare import PathDifference, Secret, Tree, differences, without_secret
 from planner.diff.record import topic_spec
 from planner.diff.topic_values import (
     PARTITIONS,
@@ -96,7 +96,9 @@ def _guards(topic: DesiredTopic) -> dict[str, object]:
     return guards if topic.on_remove is OnRemove.KEEP else {**guards, "on_remove": topic.on_remove.value}
 
 
-def _compared(pair: TopicPair, differing: Sequence[Difference], recorded: Sequence[Difference]) -> Change:
+def _compared(
+    pair: TopicPair, differing: Sequence[PathDifference], recorded: Sequence[PathDifference]
+) -> Change:
     topic = pair.topic
     adopted = pair.entry is None
     fields = [_field(pair, one) for one in differing]
@@ -119,7 +121,7 @@ def _compared(pair: TopicPair, differing: Sequence[Difference], recorded: Sequen
     )
 
 
-def _field(pair: TopicPair, difference: Difference) -> FieldChange:
+def _field(pair: TopicPair, difference: PathDifference) -> FieldChange:
     match difference.path:
         case ("config", key):
             field = difference.change(_config_note(pair, key))
@@ -180,7 +182,7 @@ def _notes(pair: TopicPair, paths: frozenset[Path]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _recorded_trees(pair: TopicPair, differing: Iterable[Difference]) -> tuple[Tree, Tree]:
+def _recorded_trees(pair: TopicPair, differing: Iterable[PathDifference]) -> tuple[Tree, Tree]:
     """Returns what the registry remembers and what it is to remember, less what changes at the cluster.
 
     The settings that a mirror copies belong to its source and change without a plan: of a mirror only the
@@ -225,7 +227,7 @@ def _setting_of(key: str) -> str:
     return key.removeprefix(CONFIG).removeprefix(BEFORE)
 
 
-def _recorded_note(difference: Difference) -> str:
+def _recorded_note(difference: PathDifference) -> str:
     match difference.path[-1]:
         case "protect" | "on_remove":
             return "remembered at the cluster"

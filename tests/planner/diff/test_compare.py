@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.diff.compare import Difference, Secret, Tree, changed_fields, differences, same
+from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, differences, same
 from planner.diff.spec_values import flow_values, job_values, same_flow, same_job
 from planner.model.change import SENSITIVE, FieldChange
 from runtime.contract.spec.jobspec import (
@@ -69,10 +69,10 @@ def test_every_pair_gets_its_own_differences_in_the_order_of_the_new_values() ->
     assert differences([(new, new), (old, new), (alike, other)]) == [
         (),
         (
-            Difference(("partitions",), 6, 12),
-            Difference(("config", "b"), "1", "2"),
-            Difference(("config", "a"), "1", "2"),
-            Difference(("config", "gone"), "1", None),
+            PathDifference(("partitions",), 6, 12),
+            PathDifference(("config", "b"), "1", "2"),
+            PathDifference(("config", "a"), "1", "2"),
+            PathDifference(("config", "gone"), "1", None),
         ),
         (),
     ]
