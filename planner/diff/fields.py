@@ -4,7 +4,7 @@ The type decides how two values are compared (planner.diff.compare) and how a va
 (planner.diff.display). A field that is not declared here is compared and shown as it is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from operator import attrgetter
@@ -13,8 +13,18 @@ from typing import Any
 import msgspec
 
 from planner.model.change import Path
+from planner.model.keys import record_of
 from planner.model.owned import BEFORE, CONFIG
-from runtime.contract.spec.jobspec import CopySettings, JobSpec
+from planner.model.shapes import (
+    DurationShape,
+    ListShape,
+    OffOrShape,
+    RateShape,
+    RecordKeyShape,
+    RecordShape,
+)
+from planner.model.topology import Flow
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 
 
 class FieldType(Enum):
@@ -59,39 +69,63 @@ def _field(
     return Field(name, kind, attrgetter(attribute or name), unset)
 
 
-FLOW = (
-    _field("from", attribute="source"),
-    _field("to", attribute="destination"),
-    _field("topics.include", FieldType.PATTERNS),
-    _field("topics.exclude", FieldType.PATTERNS),
-    _field("topics.default_exclude"),
-    _field("rename", FieldType.RENAME),
-    _field("provenance"),
-    _field("native_only"),
-    _field("shared"),
-    _field("start", FieldType.START),
-    _field("restart_from", FieldType.START),
-    _field("state"),
-    _field("reverse_of"),
-    _field("promoted", FieldType.PATTERNS),
-    _field("configs.sync"),
-    _field("configs.exclude", FieldType.PATTERNS),
-    _field("groups.include", FieldType.PATTERNS, "groups.selection.include"),
-    _field("groups.exclude", FieldType.PATTERNS, "groups.selection.exclude"),
-    _field("groups.default_exclude", attribute="groups.selection.default_exclude"),
-    _field("groups.sync"),
-    _field("groups.every", FieldType.DURATION, "groups.every_ms"),
-    _field("groups.mode"),
-    _field("acls.sync", attribute="acls_sync"),
-    _field("rpo", FieldType.DURATION, "rpo_ms"),
-    _field("rate_limit", FieldType.RATE),
-    _field("follow", FieldType.DURATION, "follow_every_ms", OFF),
-    _field("heartbeats", FieldType.DURATION, "heartbeats_every_ms", OFF),
-    _field("checkpoints", FieldType.DURATION, "checkpoints_every_ms", OFF),
-    _field("origin_commits", FieldType.ORIGIN_COMMITS, unset=OFF),
-    _field("on_source_delete"),
-    _field("on_data_loss"),
-)
+# The attributes of a FlowSpec that have another name in the topology's Flow.
+_IN_THE_TOPOLOGY = {"source": "source_cluster", "destination": "destination_cluster"}
+_SELECTIONS = ("groups.selection.", "groups.select.")
+_TYPE_OF_SHAPE = {DurationShape: FieldType.DURATION, RateShape: FieldType.RATE, ListShape: FieldType.PATTERNS}
+_TYPE_OF_CONVERTER = {"rename": FieldType.RENAME, "start": FieldType.START}
+
+
+def _flow_fields() -> Iterator[Field]:
+    """Yields a field for each attribute of a FlowSpec, named and typed as the topology declares its key.
+
+    What the planner derives for the job, such as `native_only`, is no key: it has its own name.
+    """
+    keys = {attribute: (name, key, off) for attribute, name, key, off in _keys(record_of(Flow))}
+    for attribute in _attributes(FlowSpec):
+        declared = _IN_THE_TOPOLOGY.get(attribute, attribute).replace(*_SELECTIONS)
+        if declared == "name":
+            continue  # two flows of another name are not compared
+        if declared in keys:
+            name, key, off = keys[declared]
+            yield _field(name, _type(key), attribute, OFF if off else NOT_SET)
+        else:
+            yield _field(attribute)
+
+
+def _type(key: RecordKeyShape) -> FieldType:
+    if isinstance(key.shape, OffOrShape):
+        return FieldType.ORIGIN_COMMITS
+    kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(type(key.shape))
+    return kind or FieldType.PLAIN
+
+
+def _keys(
+    record: RecordShape, name: str = "", attribute: str = ""
+) -> Iterator[tuple[str, str, RecordKeyShape, bool]]:
+    """Yields each key of a record with its attribute, its dotted name, and whether it may be `off`."""
+    for key in record.keys:
+        inner = attribute + key.field
+        match key.shape:
+            case RecordShape() as section:
+                yield from _keys(section, f"{name}{key.name}.", f"{inner}." if key.field else attribute)
+            case OffOrShape(shape=section) if not key.field:
+                (only,) = section.keys  # `follow: {every: 5s}` is the field `follow`
+                yield attribute + only.field, name + key.name, only, True
+            case shape:
+                yield inner, name + key.name, key, isinstance(shape, OffOrShape)
+
+
+def _attributes(spec: type[msgspec.Struct]) -> Iterator[str]:
+    """Yields the attributes of a spec in their order, those of its parts with a dot."""
+    for one in msgspec.structs.fields(spec):
+        if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct):
+            yield from (f"{one.name}.{inner}" for inner in _attributes(one.type))
+        else:
+            yield one.name
+
+
+FLOW = tuple(_flow_fields())
 
 
 def _endpoint(spec: JobSpec) -> dict[str, object] | None:
