@@ -66,7 +66,7 @@ async def _replayed(asked: ReplayRequest, part: ReplayPartition) -> ReplayedPart
             open_spec(asked.source, asked.flow.source) as source,
             open_spec(asked.destination, asked.flow.destination) as destination,
         ):
-            copy = Replay(asked, part, source, destination)
+            copy = PartitionReplay(asked, part, source, destination)
             try:
                 await copy.run()
             finally:
@@ -76,7 +76,7 @@ async def _replayed(asked: ReplayRequest, part: ReplayPartition) -> ReplayedPart
     return ReplayedPartition(part.topic, part.partition, part.into, records)
 
 
-class Replay:
+class PartitionReplay:
     """Replays one partition. It resumes where an earlier one stopped, even by kill -9, by the ledger (R1)."""
 
     def __init__(

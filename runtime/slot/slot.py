@@ -16,7 +16,7 @@ from runtime.contract.spec.assignment import Assignment, SlotSpec, client_id
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.spec_clusters import UnexpectedClusterId, named, opened
+from runtime.kafka.spec_clusters import WrongCluster, named, opened
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.producer_directory import ProducerDirectory
 from runtime.slot import failpoints, log
@@ -197,7 +197,7 @@ class Slot:
                     failpoint=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
                 )
-            except UnexpectedClusterId:
+            except WrongCluster:
                 raise
             except WireError as error:
                 log.info("slot_waits", slot=self._spec.slot, error=str(error), decision="retry")

@@ -17,8 +17,9 @@ from runtime.contract.records.provenance import origins
 from runtime.contract.records.status import PartitionState as State
 from runtime.contract.spec.assignment import driver_transactional_id
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.ledger.maps import read_map, trim_map
+from runtime.ledger.maps import trim_map
 from runtime.ledger.transaction_writer import TransactionWriter
+from tests.offset_maps import read_map
 from tests.records import PATIENCE_S, settled, wait_for
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import (

@@ -1,13 +1,46 @@
 """What is not said: inherited from the topology's defaults first, then from the language's."""
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from planner.config.language import shapes
 from planner.config.language.fields import ParsedRecord
 from planner.config.language.reader import ShapeReader
-from planner.config.language.shapes import Plain, RecordKeyShape
 from planner.config.yaml_tree.nodes import Node, Scalar, Sequence
+from planner.model import shapes
+from planner.model.shapes import Plain, RecordKeyShape
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyParts:
+    """A topology that was read, complete with its defaults, before it is checked and built.
+
+    An entry that was wrong stays as a name with the value INVALID, so that references to it are not errors.
+    """
+
+    root: ParsedRecord
+    clusters: dict[str, Any]
+    topics: list[ParsedRecord]
+    acls: list[ParsedRecord]
+    flows: list[ParsedRecord]
+    jobs: dict[str, Any]
+
+
+def parts_of(root: ParsedRecord) -> TopologyParts:
+    defaults = root.get("defaults")
+    for_topics, for_flows = (defaults.get("topic"), defaults.get("flow")) if defaults else (None, None)
+    return TopologyParts(
+        root=completed(root),
+        clusters={name: _completed(one) for name, one in (root.get("clusters") or {}).items()},
+        topics=[completed(inherited(topic, for_topics)) for topic in root.get("topics") or ()],
+        acls=[completed(acl) for acl in root.get("acls") or ()],
+        flows=[completed(inherited(flow, for_flows)) for flow in root.get("flows") or ()],
+        jobs={name: _completed(one) for name, one in (root.get("jobs") or {}).items()},
+    )
+
+
+def _completed(one: Any) -> Any:
+    return completed(one) if isinstance(one, ParsedRecord) else one
 
 
 def inherited(own: ParsedRecord, default: ParsedRecord | None) -> ParsedRecord:

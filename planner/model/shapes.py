@@ -1,8 +1,11 @@
-"""The shapes a value can have. The language is written in them, once: the loader, the JSON Schema and the
-reference all read the same definitions."""
+"""The shapes that a value in the YAML can have, as plain data.
+
+The reader, the JSON Schema, docs/topology.md and the export of YAML work on these shapes. The records
+are made from the dataclasses of the topology by `planner.model.keys.record_of`.
+"""
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
 
@@ -40,10 +43,14 @@ class TopicNameShape:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceShape:
-    """One of a few words. `off` may be written `false`, which is how older YAML readers see it."""
+    """One of a few words, as a member of `enum` where there is one.
+
+    `off` may be written `false`, which is how older YAML readers see it.
+    """
 
     words: tuple[str, ...]
     any_case: bool = False
+    enum: type[StrEnum] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,13 @@ class MapShape:
 
 @dataclass(frozen=True, slots=True)
 class RecordKeyShape:
-    """One key of a record: everything that is said about it anywhere is said here."""
+    """Describes one key of a record.
+
+    `default` is the default as YAML writes it; `default_doc` describes a default that is no plain value.
+    `field` is the attribute of the record's dataclass that takes the value. It is empty for a section, whose
+    own keys name their fields, and for a key that the topology does not keep. A dotted field belongs to an
+    inner dataclass.
+    """
 
     name: str
     shape: "Shape"
@@ -124,16 +137,24 @@ class RecordKeyShape:
     default_doc: str = ""
     example: str = ""
     required: bool = False
+    field: str = ""
+    converter: str = ""
+    each: bool = False
+    inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
-    """A map whose keys the language knows. `titled` names it in errors: "a flow"."""
+    """Describes a map whose keys the language knows.
+
+    `titled` names it in errors: "a flow". `declared_by` is the dataclass that its values become.
+    """
 
     name: str
     titled: str
     keys: tuple[RecordKeyShape, ...]
     doc: str = ""
+    declared_by: type | None = None
     by_name: dict[str, RecordKeyShape] = field(init=False, compare=False, hash=False, repr=False)
 
     def __post_init__(self) -> None:
