@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.spec.exits import JobExit
-from runtime.driver import writer
+from runtime.driver import leadership
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.processes import below, freeze, lives, thaw
@@ -145,7 +145,7 @@ def test_a_jvm_that_stands_still_takes_the_job_from_no_driver(
             wait_for(lambda: grows(job), _STARTS_S)
             wait_for(lambda: len(job.partitions()) == 3, _STARTS_S)
             freeze(jvm)
-            until_ms = int(time.time() * 1000) + writer.TIMEOUT_MS + 5_000
+            until_ms = int(time.time() * 1000) + leadership.TIMEOUT_MS + 5_000
             job.wait_for(lambda status: "JVM has not answered" in status.trouble, 60)
             job.wait_for(lambda status: status.at_ms > until_ms, 60)
             assert grows(job)

@@ -12,9 +12,8 @@ from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.spec_routes import router_of
-from runtime.driver.flows.ending import ENDED, EndingFlow
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.promoting import PromotingFlow
+from runtime.driver.flows.promotion import ENDED, EndingFlow, PromotingFlow
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.log import log_driver_message
 from runtime.driver.slots.membership import Membership
