@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Literal
 
 from planner.model.diagnostic import SourceLocation
-from runtime.contract.client.secret_words import SECRET_WORDS as SECRET_WORDS
-from runtime.contract.client.secret_words import looks_secret as looks_secret
+from runtime.contract.client.redaction import SECRET_WORDS as SECRET_WORDS
+from runtime.contract.client.redaction import looks_secret as looks_secret
 from runtime.contract.spec.rename import SAME_NAME, Rename
 
 API_VERSION = "repl/v1"

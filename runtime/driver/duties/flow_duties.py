@@ -30,7 +30,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets, offset_commit
-from runtime.ledger.maps import trim_map
+from runtime.ledger.offset_maps import trim_map
 from runtime.ledger.records import InternalRecord
 from runtime.ledger.scan import READ_FAILURES
 from runtime.metrics.snapshot import GroupSnapshot

@@ -26,7 +26,7 @@ from runtime.driver.flows.draining import DrainingTopics
 from runtime.driver.flows.takeover import FlowContext
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.mirrors import selected_topics
-from runtime.groups.sides import GroupOffsetSides, PlacedOffset
+from runtime.groups.translation import GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset

@@ -46,7 +46,7 @@ from runtime.kafka.fetch.once import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress
-from runtime.ledger.maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.orphans import FlowNotEnded, OrphanMarks, leave_orphans
 
 FAILBACK = "failback"
