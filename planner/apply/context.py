@@ -1,4 +1,4 @@
-"""What a handler may use at one cluster: its clients, its registry, its guard."""
+"""What a handler uses at one cluster: clients, registry, guard, timeouts, and launchers of jobs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -6,32 +6,76 @@ from typing import Any, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from planner.apply.launching import Launchers, nobody
 from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint, admin
 from planner.model.address import Address
 from planner.model.owned import RegistryEntry
 from planner.model.step import Step
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+
+
+class LaunchFailed(Exception):
+    """A job could not be started, updated or stopped. `log` holds the last lines of its own log."""
+
+    def __init__(self, what: str, way_out: str = "", log: Sequence[str] = ()) -> None:
+        super().__init__(what)
+        self.what = what
+        self.way_out = way_out
+        self.log = tuple(log)
+
+
+class JobLauncher(Protocol):
+    """Starts and stops jobs. Every method may raise LaunchFailed."""
+
+    def launch(self, spec: JobSpec) -> str:
+        """Starts the job in the background and returns where it runs, for the user."""
+        ...
+
+    def update(self, spec: JobSpec) -> None:
+        """Stores the spec for the next start. The running job is not changed."""
+        ...
+
+    def runs(self, job: str) -> bool | None:
+        """Returns whether the job's processes or its application exist; None if that is unknown."""
+        ...
+
+    def stop(self, job: str, grace_s: float) -> None:
+        """Asks the job to stop, waits, then kills it. A job that is gone already is a success."""
+        ...
+
+    def tail(self, job: str) -> Sequence[str]:
+        """Returns the last lines of the job's log."""
+        ...
+
+
+Launchers = Callable[[LaunchSpec], JobLauncher]
+
+
+def no_launchers(launch: LaunchSpec) -> JobLauncher:
+    """Refuses every launch, for applies that start no job."""
+    raise LaunchFailed(f"nothing here can start a job with launcher {launch.launcher}")
 
 
 class OwnershipRegistry(Protocol):
+    """Writes the registry entries of one cluster."""
+
     def write(self, own: Sequence[RegistryEntry] = ..., disown: Sequence[Address] = ...) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class JobTimeouts:
-    """For how many seconds what a job does is waited for."""
+    """Timeouts in seconds for what a job does during an apply."""
 
-    copies: float = 120.0  # until one that was launched really copies
-    heard: float = 60.0  # until one does what it was told
-    goodbye: float = 45.0  # until one that was asked to stop has stopped
-    grace: float = 20.0  # until one that its launcher asked to stop is killed
-    silence: float = 15.0  # until one that was told something and says nothing counts as dead
-    sign_of_life: float = 4.0  # a heartbeat comes every second
+    copying_s: float = 120.0  # until a launched job copies
+    acknowledged_s: float = 60.0  # until a job has carried out a command
+    stopped_s: float = 45.0  # until a job that was asked to stop has stopped
+    kill_after_s: float = 20.0  # until a job that its launcher asked to stop is killed
+    silent_s: float = 15.0  # until a job without a heartbeat counts as dead
+    heartbeat_s: float = 4.0  # a heartbeat comes every second
 
 
-def tell_nothing(_step: Step, _what: str) -> None:
-    """Says nothing of what a step waits for."""
+def ignore_waits(_step: Step, _what: str) -> None:
+    """Ignores what a step waits for."""
 
 
 @dataclass(slots=True)
@@ -43,10 +87,10 @@ class ApplyContext:
     guard: RequestGuard
     plan_digest: str
     now_ms: Callable[[], int]
-    launchers: Launchers = nobody
-    wait: bool = True  # until launched jobs really copy
-    patience: JobTimeouts = field(default_factory=JobTimeouts)
-    waits: Callable[[Step, str], None] = tell_nothing  # told what a long step waits for
+    launchers: Launchers = no_launchers
+    wait: bool = True  # whether to wait until launched jobs copy
+    timeouts: JobTimeouts = field(default_factory=JobTimeouts)
+    on_wait: Callable[[Step, str], None] = ignore_waits  # called with what a long step waits for
     client: AdminClient = field(init=False)
     _by_broker: dict[int, AdminClient] = field(default_factory=dict)
 
@@ -54,7 +98,7 @@ class ApplyContext:
         self.client = admin(self.endpoint)
 
     def each_broker(self) -> dict[int, AdminClient]:
-        """A client for every broker that lives now, which asks that broker and no other."""
+        """Returns a client for every live broker. Each client asks its own broker only."""
         brokers: dict[Any, Any] = self.client.list_topics(timeout=10).brokers
         for broker_id, broker in brokers.items():
             if broker_id not in self._by_broker:

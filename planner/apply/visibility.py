@@ -1,4 +1,4 @@
-"""A broker answers "created" before every broker knows the topic: ask each one until it does."""
+"""Waits until every broker shows a topic: a broker answers "created" before all brokers know the topic."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -12,13 +12,13 @@ PROPAGATION_SECONDS = 120.0
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
-Seen = Callable[[str, TopicMetadata | None], bool]
+VisibilityCheck = Callable[[str, TopicMetadata | None], bool]
 
 
-def led(partitions: Mapping[str, int]) -> Seen:
-    """The topic is there with all its partitions, and each of them has a leader."""
+def has_leaders(partitions: Mapping[str, int]) -> VisibilityCheck:
+    """Returns a check that a topic has all its partitions and that each of them has a leader."""
 
-    def seen(name: str, topic: TopicMetadata | None) -> bool:
+    def is_visible(name: str, topic: TopicMetadata | None) -> bool:
         if topic is None or topic.error is not None:
             return False
         known = topic.partitions
@@ -26,22 +26,28 @@ def led(partitions: Mapping[str, int]) -> Seen:
             one.leader >= 0 for one in known.values()
         )
 
-    return seen
+    return is_visible
 
 
-def gone(_name: str, topic: TopicMetadata | None) -> bool:
+def is_gone(_name: str, topic: TopicMetadata | None) -> bool:
+    """Returns whether the broker no longer shows the topic."""
     return topic is None or topic.error is not None
 
 
-def await_everywhere(hands: ApplyContext, topics: Collection[str], seen: Seen) -> dict[str, str]:
-    """Wait until every live broker sees every topic so; by topic, who does not even at the deadline, which
-    moves on with every topic that appears: a cluster with much to do is not given up."""
+def wait_until_visible(
+    context: ApplyContext, topics: Collection[str], is_visible: VisibilityCheck
+) -> dict[str, str]:
+    """Waits until every live broker passes the check for every topic.
+
+    Returns the topics that did not pass by the deadline, each with a reason. The deadline moves on with every
+    topic that passes: a busy cluster is not given up.
+    """
     deadline = time.monotonic() + PROPAGATION_SECONDS
     pause = FIRST_PAUSE
     left = len(topics)
     while True:
-        waiting = _not_yet(hands, topics, seen)
-        if not waiting or time.monotonic() > deadline or hands.guard.barred() is not None:
+        waiting = _invisible_topics(context, topics, is_visible)
+        if not waiting or time.monotonic() > deadline or context.guard.stop_reason() is not None:
             return waiting
         if len(waiting) < left:
             left = len(waiting)
@@ -50,18 +56,21 @@ def await_everywhere(hands: ApplyContext, topics: Collection[str], seen: Seen) -
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def _not_yet(hands: ApplyContext, topics: Collection[str], seen: Seen) -> dict[str, str]:
+def _invisible_topics(
+    context: ApplyContext, topics: Collection[str], is_visible: VisibilityCheck
+) -> dict[str, str]:
+    """Returns the topics that a broker does not show as wanted, each with a reason."""
     try:
-        brokers = hands.each_broker()
+        brokers = context.each_broker()
     except KafkaException:
         return dict.fromkeys(topics, "no broker answers")
     waiting: dict[str, str] = {}
     for broker_id, client in brokers.items():
         known = _metadata(client)
         if known is None:
-            continue  # a broker that is down will read the metadata log when it comes back
+            continue  # a broker that is down reads the metadata log when it starts again
         for name in topics:
-            if not seen(name, known.get(name)):
+            if not is_visible(name, known.get(name)):
                 waiting[name] = f"broker {broker_id} does not show it yet"
     return waiting
 

@@ -1,4 +1,4 @@
-"""Which flows are to come home to a cluster, and by which way. Pure."""
+"""Which flows have to fail back to a cluster, and by which reverse flow. Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -11,15 +11,16 @@ from runtime.contract.spec.selection import NamePatterns
 
 @dataclass(frozen=True, slots=True)
 class Failback:
-    """A flow that ended, and its way home where it is declared. `exclude`: what other flows bring home
-    already, by its names at the flow's destination; `carried` where that is all of it. `job` is the one that
-    copies into the cluster already, where that is not the one called like it.
+    """A flow that ended, and its reverse flow (`back`) if one is declared.
+
+    `exclude`: topics that other flows copy back already, by their names at the flow's destination; `covered`
+    if these are all topics. `job`: the job that already copies into the cluster, if it has another name.
     """
 
     flow: Flow
     back: Flow | None = None
     exclude: tuple[str, ...] = ()
-    carried: bool = False
+    covered: bool = False
     job: str = ""
 
     @property
@@ -27,8 +28,11 @@ class Failback:
         return self.back.name if self.back is not None else f"{self.flow.name}-back"
 
 
-def homecomings(topology: Topology, cluster: str) -> list[Failback]:
-    """Of the flows out of a cluster that ended. What came home over a promoted way back is no news."""
+def pending_failbacks(topology: Topology, cluster: str) -> list[Failback]:
+    """Returns the flows out of a cluster that ended and have not failed back.
+
+    A flow that came back over a promoted reverse flow is not among them.
+    """
     jobs = {flow.job for flow in topology.flows.values() if flow.destination_cluster == cluster}
     job = min(jobs) if jobs and cluster not in jobs else ""
     return [
@@ -40,8 +44,11 @@ def homecomings(topology: Topology, cluster: str) -> list[Failback]:
     ]
 
 
-def came_home(topology: Topology, cluster: str) -> list[Failback]:
-    """Flows out of a cluster that run again over their way back: a switch that may have been cut."""
+def resumed_failbacks(topology: Topology, cluster: str) -> list[Failback]:
+    """Returns the flows out of a cluster that run again beside their reverse flow.
+
+    Such a pair may be left over from a switch that was interrupted.
+    """
     return [
         Failback(flow, back)
         for _, flow in sorted(topology.flows.items())
@@ -52,27 +59,35 @@ def came_home(topology: Topology, cluster: str) -> list[Failback]:
     ]
 
 
-def without_carried(one: Failback, topology: Topology, here: Iterable[str], there: Iterable[str]) -> Failback:
-    """`here` and `there` are the topics at both sides of the flow. Two flows must not bring home the same:
-    what others do is left to them, with what they will find tomorrow where their rules can be said.
+def without_covered(
+    one: Failback, topology: Topology, source_topics: Iterable[str], destination_topics: Iterable[str]
+) -> Failback:
+    """Returns the failback without the topics that other flows copy back already.
+
+    `source_topics` and `destination_topics` are the topics at both sides of the flow. Two flows must not copy
+    the same topic back. Where the other flows' patterns can be excluded as they are, topics that appear later
+    are excluded too.
     """
     router = router_of(topology)
     way = router.ways[one.flow.name]
     others = list(_others(one.flow, topology))
-    topics = {*here, *(topic for name in there if (topic := way.topic_here(name)) is not None)}
+    topics = {
+        *source_topics,
+        *(topic for name in destination_topics if (topic := way.topic_here(name)) is not None),
+    }
     named = {name: topic for topic in topics if (name := router.name_there(one.flow.name, topic)) is not None}
-    carried = {
+    covered = {
         name
         for name, topic in named.items()
         if any(router.name_there(other.name, name) == topic for other in others)
     }
-    if not carried:
+    if not covered:
         return one
     rules = tuple(dict.fromkeys(rule for other in others for rule in other.topics.include))
-    left = named.keys() - carried
-    whole = carried <= _matched(rules, carried) and not _matched(rules, left)
-    exclude = rules if whole else tuple(re.escape(name) for name in sorted(carried))
-    return replace(one, exclude=exclude, carried=not left)
+    left = named.keys() - covered
+    whole = covered <= _matched(rules, covered) and not _matched(rules, left)
+    exclude = rules if whole else tuple(re.escape(name) for name in sorted(covered))
+    return replace(one, exclude=exclude, covered=not left)
 
 
 def _matched(rules: Collection[str], names: Iterable[str]) -> set[str]:

@@ -1,8 +1,9 @@
-"""Where names can come home, and what keeps the records apart there: the provenance of each flow.
+"""Where records can loop, and the provenance filter of each flow that prevents it.
 
-`auto` is chosen once for each connected component of same-name flows: `off` where names cannot cycle, `batch`
-where all that comes round goes between two clusters, `headers` where a loop is longer. It is chosen by what
-the flows may take, not only by what exists: a topic that appears tomorrow must not find the filter off.
+`auto` is resolved once for each connected component of flows that keep names: `off` where no loop is
+possible, `batch` where every loop is between two clusters, `headers` where a loop is longer. It depends on
+what the flows may take, not only on the topics that exist: a topic that appears tomorrow must not find the
+filter off.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,27 +11,33 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.topic_graph import CopyEdge, TopicNode, circling_clusters, reach, rounds
+from planner.graph.topic_graph import (
+    CopyEdge,
+    TopicNode,
+    build_copy_graph,
+    clusters_form_loop,
+    strongly_connected,
+)
 from planner.model.topology import Flow, Provenance
 from runtime.contract.spec.rename import Match, Table, Template
 
-ANY = "*"  # stands for a topic that nobody has named; not a legal name, so no real one is meant
+ANY = "*"  # any topic that is not written out; not a legal name, so it never means a real topic
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationLoop:
-    """Topics that come round to themselves, and the flows that carry them there."""
+    """Topics that reach themselves again, and the flows that carry their records."""
 
     nodes: frozenset[TopicNode]
     flows: frozenset[str]
-    longer: bool  # than there and back between two clusters
+    longer: bool  # over more than two clusters
 
 
-def rounds_of(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
-    """Every strongly connected component of more than one topic."""
-    if not circling_clusters(edges):
+def replication_loops(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
+    """Returns every strongly connected component of more than one topic."""
+    if not clusters_form_loop(edges):
         return []
-    components = [component for component in rounds(edges) if len(component) > 1]
+    components = [component for component in strongly_connected(edges) if len(component) > 1]
     place = {node: at for at, component in enumerate(components) for node in component}
     inside: dict[int, list[CopyEdge]] = {}
     for edge in edges:
@@ -44,68 +51,73 @@ def rounds_of(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
 
 
 def _longer(edges: Iterable[CopyEdge]) -> bool:
-    """There-and-back pairs that form a tree hold no longer loop; any further pair closes one."""
+    """Returns whether the component has a loop over more than two clusters.
+
+    Pairs of opposite copies that form a tree have no longer loop. Any further pair closes one.
+    """
     pairs = {frozenset((edge.source, edge.destination)) for edge in edges}
     nodes = {node for pair in pairs for node in pair}
     return len(pairs) >= len(nodes)
 
 
-def provenance_of(world: ReplicationGraph) -> dict[str, Provenance]:
-    """What the provenance of each flow comes to, whatever its state: a failover must not change it."""
-    edges = possible_edges(world)
-    found = rounds_of(edges)
-    circling = {node for one in found for node in one.nodes}
+def provenance_of(graph: ReplicationGraph) -> dict[str, Provenance]:
+    """Returns the resolved provenance of each flow, whatever its state: a failover must not change it."""
+    edges = possible_edges(graph)
+    found = replication_loops(edges)
+    looping = {node for one in found for node in one.nodes}
     groups = _components(
-        world,
+        graph,
         [
             edge
             for edge in edges
-            if edge.source.topic == edge.destination.topic or {edge.source, edge.destination} <= circling
+            if edge.source.topic == edge.destination.topic or {edge.source, edge.destination} <= looping
         ],
     )
     chosen: dict[str, Provenance] = {}
     for group in groups:
-        mode = _mode([one for one in found if one.flows & group], group, world)
+        mode = _mode([one for one in found if one.flows & group], group, graph)
         for name in group:
-            own = world.flow(name).provenance
+            own = graph.flow(name).provenance
             chosen[name] = mode if own is Provenance.AUTO else own
     return chosen
 
 
-def _mode(found: Sequence[ReplicationLoop], group: frozenset[str], world: ReplicationGraph) -> Provenance:
+def _mode(found: Sequence[ReplicationLoop], group: frozenset[str], graph: ReplicationGraph) -> Provenance:
+    """Returns what `auto` means for flows that belong together."""
     if not found:
         return Provenance.OFF
-    asked = {world.flow(name).provenance for name in group}
+    asked = {graph.flow(name).provenance for name in group}
     if Provenance.HEADERS in asked or any(one.longer for one in found):
         return Provenance.HEADERS
     return Provenance.BATCH
 
 
-def possible_edges(world: ReplicationGraph) -> list[CopyEdge]:
-    """All that may be copied, by flows in any state, and by those whose source cannot be read."""
-    flows = world.topology.flows.values()
-    edges = world.every_edge if world.all_carried else _reached_by_all(world)
+def possible_edges(graph: ReplicationGraph) -> list[CopyEdge]:
+    """Returns every copy that may happen, also by flows that do not run or whose source can't be read."""
+    flows = graph.topology.flows.values()
+    edges = graph.every_edge if graph.all_carried else _reached_by_all(graph)
     return edges + [
         CopyEdge(flow.name, TopicNode(flow.source_cluster, ANY), TopicNode(flow.destination_cluster, ANY))
         for flow in flows
-        if world.router.ways[flow.name].open_ended and keeps_some_names(flow, world)
+        if graph.router.ways[flow.name].open_ended and keeps_some_names(flow, graph)
     ]
 
 
-def _reached_by_all(world: ReplicationGraph) -> list[CopyEdge]:
-    flows = world.topology.flows.values()
-    starts = {*world.real.nodes, *world.supposed.nodes, *world.imagined.nodes}
+def _reached_by_all(graph: ReplicationGraph) -> list[CopyEdge]:
+    """Returns the copies of all flows as if every flow ran."""
+    flows = graph.topology.flows.values()
+    starts = {*graph.live.nodes, *graph.declared.nodes, *graph.sampled.nodes}
     starts |= {
         TopicNode(flow.source_cluster, topic)
         for flow in flows
-        for topic in world.router.ways[flow.name].written_out
+        for topic in graph.router.ways[flow.name].written_out
     }
-    return reach(world.router, flows, starts, lambda _flow, _topic: True).edges
+    return build_copy_graph(graph.router, flows, starts, lambda _flow, _topic: True).edges
 
 
-def keeps_some_names(flow: Flow, world: ReplicationGraph) -> bool:
-    """Whether a topic that nobody has named may keep its name."""
-    match world.router.ways[flow.name].route.rename:
+def keeps_some_names(flow: Flow, graph: ReplicationGraph) -> bool:
+    """Returns whether a topic that no pattern writes out may keep its name."""
+    match graph.router.ways[flow.name].route.rename:
         case Template(text):
             return text == "{topic}"
         case Match() | Table():
@@ -114,9 +126,9 @@ def keeps_some_names(flow: Flow, world: ReplicationGraph) -> bool:
             assert_never(rename)
 
 
-def _components(world: ReplicationGraph, edges: Iterable[CopyEdge]) -> list[frozenset[str]]:
-    """Flows that meet at a topic belong together."""
-    parent = {name: name for name in world.topology.flows}
+def _components(graph: ReplicationGraph, edges: Iterable[CopyEdge]) -> list[frozenset[str]]:
+    """Groups the flows that share a topic."""
+    parent = {name: name for name in graph.topology.flows}
 
     def root(name: str) -> str:
         while parent[name] != name:

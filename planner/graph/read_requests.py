@@ -1,25 +1,26 @@
-"""What must be read of the clusters: their names first, then in detail what this topology is about."""
+"""What must be read of the clusters: names first, then details of the topics that the topology is about."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from planner.graph.replication_graph import ReplicationGraph, world_of
+from planner.graph.replication_graph import ReplicationGraph, replication_graph_of
 from planner.graph.routes import group_selector
 from planner.model.topology import ConfigSync, Protect, Topology
 from runtime.contract.spec.mirror import ALWAYS
 from runtime.contract.spec.route import is_reserved
 
-# Effective values that are mirrored, or that the lints compare, whatever set them.
+# Effective values that are mirrored or that lints compare, wherever they are set.
 EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.replicas"})
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReadRequest:
-    """`topics`: to be described, asked for by name where no listing shows them (we may lack the right).
+    """What to read of one cluster.
 
-    Of these, what is set explicitly is always read, of `keys` also what is inherited, and of the topics in
-    `every_key` all values. `groups`: whose committed topics are asked for, with `denied_groups` also of those
-    that the default denials keep out.
+    `topics` are described; they are asked for by name, since a listing leaves out topics without the right to
+    describe them. Their explicitly set values are always read, the effective values of `keys` too, and all
+    values of the topics in `every_key`. `groups` are asked for their committed topics; `denied_groups` also
+    asks for the groups that the default denials keep out.
     """
 
     topics: frozenset[str] = frozenset()
@@ -32,7 +33,7 @@ class ClusterReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """`clusters`: all whose names, registry and brokers are read first; `details` then tells the rest."""
+    """`clusters` are read first: names, registry and brokers. `details` then returns what else to read."""
 
     topology: Topology
 
@@ -41,49 +42,54 @@ class ReadRequest:
         return tuple(sorted(self.topology.clusters))
 
     def details(self, names: Mapping[str, Collection[str]]) -> dict[str, ClusterReadRequest]:
-        """`names`: the topics of each cluster that could be read."""
-        world = world_of(self.topology, names)
-        return {name: _cluster(name, world) for name in sorted(names) if name in self.topology.clusters}
+        """Returns the details to read of each cluster. `names` are the topics of the clusters that could be
+        read.
+        """
+        graph = replication_graph_of(self.topology, names)
+        return {name: _cluster(name, graph) for name in sorted(names) if name in self.topology.clusters}
 
 
-def wants(topology: Topology) -> ReadRequest:
+def read_request_of(topology: Topology) -> ReadRequest:
+    """Returns what has to be read for a topology."""
     return ReadRequest(topology)
 
 
-def _cluster(name: str, world: ReplicationGraph) -> ClusterReadRequest:
-    flows = world.topology.flows.values()
-    topics = {topic.name for topic in world.topology.topics if topic.cluster == name}
+def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
+    flows = graph.topology.flows.values()
+    topics = {topic.name for topic in graph.topology.topics if topic.cluster == name}
     every_key = set()
-    for edge in (*world.real.edges, *world.supposed.edges):
+    for edge in (*graph.live.edges, *graph.declared.edges):
         for node in (edge.source, edge.destination):
             if node.cluster == name:
                 topics.add(node.topic)
-        if edge.source.cluster == name and world.flow(edge.flow).configs.sync is ConfigSync.ALL:
+        if edge.source.cluster == name and graph.flow(edge.flow).configs.sync is ConfigSync.ALL:
             every_key.add(edge.source.topic)
-    acls = any(acl.rule.cluster == name for acl in world.topology.acls) or any(
+    acls = any(acl.rule.cluster == name for acl in graph.topology.acls) or any(
         (flow.acls_sync and name in (flow.source_cluster, flow.destination_cluster))
         or (flow.protect is Protect.ACL and flow.destination_cluster == name)
         for flow in flows
     )
-    declared = {key for topic in world.topology.topics if topic.cluster == name for key in topic.config}
+    declared = {key for topic in graph.topology.topics if topic.cluster == name for key in topic.config}
     return ClusterReadRequest(
         topics=frozenset(topic for topic in topics if not is_reserved(topic)),
         keys=EFFECTIVE | declared,
         every_key=frozenset(every_key),
         acls=acls,
-        groups=frozenset(_groups(name, world)),
+        groups=frozenset(_groups(name, graph)),
         denied_groups=any(
             flow.source_cluster == name and flow.groups.sync and flow.groups.select.default_exclude
-            for flow in world.flows
-            if world.carried.running(flow.name)
+            for flow in graph.flows
+            if graph.copied.is_running(flow.name)
         ),
     )
 
 
-def _groups(name: str, world: ReplicationGraph) -> set[str]:
-    """Groups that a flow from here names: whether they read what it copies is a lint."""
+def _groups(name: str, graph: ReplicationGraph) -> set[str]:
+    """Returns the groups that flows out of this cluster name. A lint checks whether they read
+    what is copied.
+    """
     groups: set[str] = set()
-    for flow in world.flows:
+    for flow in graph.flows:
         if flow.source_cluster == name and flow.groups.sync:
             groups |= group_selector(flow).written_out
     return groups

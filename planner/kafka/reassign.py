@@ -1,7 +1,8 @@
-"""Asks a cluster to move replicas, which librdkafka has no request for."""
+"""Asks a cluster to move replicas. librdkafka has no request for it."""
 
 from collections.abc import Mapping, Sequence
 
+from planner.kafka.clients import ClusterEndpoint
 from planner.kafka.connections.failure import (
     Closed,
     NoAnswer,
@@ -10,7 +11,6 @@ from planner.kafka.connections.failure import (
     meaning,
 )
 from planner.kafka.connections.session import Session
-from planner.kafka.endpoint import ClusterEndpoint
 from runtime.contract.client.redaction import redacted
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.client.values import ClientSettingsError
@@ -22,7 +22,7 @@ TIMEOUT_S = 10.0
 
 
 class ReassignmentFailure(Exception):
-    """Says why replicas are not moved. `transient`: the same request may pass when it is sent again."""
+    """Says why replicas are not moved. `transient`: the same request may succeed later."""
 
     def __init__(self, why: str, *, transient: bool = False) -> None:
         super().__init__(redacted(why))
@@ -32,10 +32,10 @@ class ReassignmentFailure(Exception):
 def move_replicas(
     endpoint: ClusterEndpoint, replicas: Mapping[tuple[str, int], Sequence[int]], timeout_s: float = TIMEOUT_S
 ) -> None:
-    """Returns when the controller took the request; the brokers then copy. Raises ReassignmentFailure.
+    """Sends the reassignment and returns when the controller took it; the brokers then copy.
 
-    `replicas` are by topic and partition, the preferred leader first.
-    A partition that the controller refuses fails the request; it may have taken the others.
+    `replicas` are by topic and partition, the preferred leader first. Raises ReassignmentFailure. If the
+    controller refuses one partition, the request fails, and the others may have been taken.
     """
     try:
         settings = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
@@ -57,17 +57,17 @@ def move_replicas(
     finally:
         session.close()
     if answer.refusal is not None:
-        raise ReassignmentFailure(_words(answer.refusal), transient=answer.refusal.error.retriable)
+        raise ReassignmentFailure(_describe(answer.refusal), transient=answer.refusal.error.retriable)
     for place, refusal in answer.refused.items():
-        why = f"partition {place.partition} of {place.topic}: {_words(refusal)}"
+        why = f"partition {place.partition} of {place.topic}: {_describe(refusal)}"
         raise ReassignmentFailure(why, transient=refusal.error.retriable)
 
 
-def _words(refusal: Refusal) -> str:
+def _describe(refusal: Refusal) -> str:
     return meaning(refusal.error, refusal.message)
 
 
 def _failure(failure: WireFailure) -> ReassignmentFailure:
-    """A login or a setting that is refused stays refused; a broker that does not answer may come back."""
+    """Maps a failure. A refused login or setting stays refused; a broker that does not answer may recover."""
     why = f"{failure.why}; {failure.way_out}" if failure.way_out else failure.why
     return ReassignmentFailure(why, transient=isinstance(failure, Closed | NoAnswer | NoConnection))

@@ -1,22 +1,22 @@
-"""All clusters at once: names first, then the details that a plan asks for. Read-only.
+"""Reads all clusters at once: names first, then the details that a plan needs. Read-only.
 
 with Observer(topology.clusters, endpoints, read_registry=read_registry) as observer:
     observed = observer.names(named_topics(topology))
     observed = observer.details(observed, request)
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from planner.kafka import ClusterEndpoint
 from planner.kafka.connections import WireFailure
-from planner.model.diagnostic import Diagnostic, Failure
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Request, Unreachable
-from planner.model.topology import Cluster
-from planner.observe.cluster import ClusterReader, ReadRegistry
+from planner.model.topology import Cluster, Topology
+from planner.observe.cluster import ClusterReader, ProgressCallback, ReadRegistry, no_progress
 from planner.observe.parallel import for_each
-from planner.observe.pins import same_cluster, wrong_clusters
-from planner.observe.progress import ProgressCallback, silent
+from runtime.contract.spec.selection import NamePatterns
 
 TIMEOUT_S = 10.0
 _NOTHING = ClusterDetailsRequest()
@@ -27,13 +27,13 @@ Seen = TypeVar("Seen")
 
 
 class Observer:
-    """`timeout_s`: how long a cluster may keep silent before it counts as unreachable.
+    """Reads clusters in parallel.
 
-    `sooner_s` says it of clusters that are not waited for as long.
-    Failure with exit REFUSED where a cluster is not the pinned one; nothing else is read then. A cluster that
-    can't be read, or dies while it is, becomes Unreachable and the others are read all the same. `jobs_of` is
-    the topology whose jobs are read, `flows` those of each destination; of those that are `turning`, the
-    ledger is asked whoever owns them.
+    A cluster that sends nothing for `timeout_s` counts as unreachable; `shorter_timeouts_s` has shorter times
+    for some clusters. If a cluster is not the pinned one, it raises Failure with exit code 3 and reads
+    nothing else. A cluster that can't be read becomes Unreachable, and the others are read all the same.
+    `jobs_of` is the topology whose jobs are read, `flows` are those of each destination. For flows in
+    `failing_back` the ledger is read, whoever owns them.
     """
 
     def __init__(
@@ -42,23 +42,23 @@ class Observer:
         endpoints: Mapping[str, ClusterEndpoint],
         *,
         timeout_s: float = TIMEOUT_S,
-        sooner_s: Mapping[str, float] = NO_LIMITS,
-        progress: ProgressCallback = silent,
+        shorter_timeouts_s: Mapping[str, float] = NO_LIMITS,
+        progress: ProgressCallback = no_progress,
         read_registry: ReadRegistry | None = None,
         jobs_of: str | None = None,
         flows: Mapping[str, Collection[str]] = NO_FLOWS,
-        turning: Collection[str] = (),
+        failing_back: Collection[str] = (),
     ) -> None:
         self._clusters = clusters
         self._readers = {
             name: ClusterReader(
                 endpoints[name],
-                min(timeout_s, sooner_s.get(name, timeout_s)),
+                min(timeout_s, shorter_timeouts_s.get(name, timeout_s)),
                 progress,
                 read_registry,
                 jobs_of,
                 flows.get(name, ()),
-                turning,
+                failing_back,
             )
             for name in clusters
         }
@@ -71,7 +71,7 @@ class Observer:
             reader.close()
 
     def identities(self) -> dict[str, str | Unreachable]:
-        """The id of each cluster, and nothing more. Failure where one is not the pinned one."""
+        """Returns the id of each cluster. Raises Failure if one of them is not the pinned cluster."""
         seen = for_each({name: self._identified(name) for name in self._readers})
         wrong = wrong_clusters(
             self._clusters, {name: one for name, one in seen.items() if isinstance(one, str)}
@@ -81,9 +81,9 @@ class Observer:
         return seen
 
     def names(self, named: Mapping[str, Collection[str]] | None = None) -> Observed:
-        """Every topic by name, id, partitions and replicas; brokers, the clusters' own defaults, ownership.
+        """Returns every topic by name, id, partitions and replicas; brokers, cluster defaults and ownership.
 
-        `named` are topics that the topology names by cluster: one of them that we may not see is `hidden`.
+        `named` are topics that the topology names, by cluster. One that may not be described is `hidden`.
         """
         seen = self.identities()
         ids = {name: one for name, one in seen.items() if isinstance(one, str)}
@@ -95,7 +95,7 @@ class Observer:
         return Observed(clusters, self._diagnostics(same_cluster(ids)))
 
     def details(self, observed: Observed, request: Request) -> Observed:
-        """The same clusters, with the configs, ACLs, sizes and groups that `request` wants of each."""
+        """Returns the same clusters with the configs, ACLs, sizes and groups that `request` asks for."""
         clusters = dict(observed.clusters)
         clusters.update(
             for_each(
@@ -120,7 +120,7 @@ class Observer:
         return self._guarded(name, lambda: self._readers[name].details(cluster, wanted))
 
     def _guarded(self, name: str, read: Callable[[], Seen]) -> Callable[[], Seen | Unreachable]:
-        """What makes this one cluster unreadable is a value; the others go on."""
+        """Turns a failure of one cluster into a value, so that the others are still read."""
 
         def guarded() -> Seen | Unreachable:
             try:
@@ -135,3 +135,49 @@ class Observer:
 
     def _diagnostics(self, more: list[Diagnostic]) -> tuple[Diagnostic, ...]:
         return (*more, *(one for reader in self._readers.values() for one in reader.diagnostics))
+
+
+def named_topics(topology: Topology) -> dict[str, frozenset[str]]:
+    """Returns the topics that a topology writes out by name, by cluster.
+
+    These are declared topics and literal names in a flow's include. One that no listing shows may be hidden.
+    """
+    names: dict[str, set[str]] = defaultdict(set)
+    for topic in topology.topics:
+        names[topic.cluster].add(topic.name)
+    for flow in topology.flows.values():
+        names[flow.source_cluster] |= NamePatterns(flow.topics.include).written_out
+    return {cluster: frozenset(found) for cluster, found in names.items()}
+
+
+def wrong_clusters(clusters: Mapping[str, Cluster], ids: Mapping[str, str]) -> list[Diagnostic]:
+    """Returns a refusal for each cluster whose id is not the pinned one."""
+    return [
+        error(
+            f"{name} is pinned to cluster id {clusters[name].id}, but {clusters[name].bootstrap} "
+            f"is cluster {found or 'without an id'}",
+            f"correct the bootstrap of {name}, or its id if the cluster was replaced on purpose",
+            source=clusters[name].source,
+            code="wrong-cluster",
+            exit=ExitCode.REFUSED,
+        )
+        for name, found in ids.items()
+        if clusters[name].id is not None and clusters[name].id != found
+    ]
+
+
+def same_cluster(ids: Mapping[str, str]) -> list[Diagnostic]:
+    """Returns a warning where two names are the same cluster."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, found in sorted(ids.items()):
+        if found:
+            names[found].append(name)
+    return [
+        warning(
+            f"{' and '.join(alike)} are the same cluster (id {found})",
+            "look at their bootstrap addresses: a flow between them would copy a cluster into itself",
+            code="same-cluster",
+        )
+        for found, alike in names.items()
+        if len(alike) > 1
+    ]

@@ -1,7 +1,7 @@
-"""The inverse of an apply: what it did, undone where that is possible, and said where it is not.
+"""The inverse of an apply: undoes its steps where that is possible, and reports the others.
 
-Only steps that were done are undone, in the opposite order, and only where the cluster is still as that
-apply left it: what somebody changed since is theirs and is left alone.
+Only steps that were done are undone, in reverse order. A step is undone only where the cluster is still as
+that apply left it: a later change is left alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from planner.diff.destination_jobs import destination_jobs
 from planner.diff.differ import owned_by_address
-from planner.diff.running import standings
 from planner.diff.scope import explicit
 from planner.diff.values import normal
 from planner.model.address import Address
-from planner.model.applied import ApplyRecord
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.live import LiveJob
-from planner.model.observed import Observed, ObservedTopic, replication_told
+from planner.model.observed import LiveJob, Observed, ObservedTopic, replication_told
+from planner.model.outcome import ApplyRecord
 from planner.model.owned import CONFIG, ID, RegistryEntry
 from planner.model.step import (
     AlterConfigs,
@@ -40,6 +39,8 @@ from planner.plan.steps.steps import in_order
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
+    """The changes and steps of a rollback, and warnings about steps that can't be undone."""
+
     changes: tuple[Change, ...]
     steps: tuple[Step, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -47,7 +48,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class _Undone:
-    """What undoing one step comes to; `why_not` where it can't be."""
+    """The result of undoing one step. `why_not` says why it can't be undone, as a whole or in part."""
 
     change: Change | None = None
     steps: tuple[Step, ...] = ()
@@ -56,14 +57,15 @@ class _Undone:
 
 
 def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
+    """Returns the changes and steps that undo an apply."""
     owned = {**owned_by_address(observed), **_jobs_and_flows(observed, applied.topology)}
-    created = {step.address for step in _done(applied) if isinstance(step, CreateTopic | CreateAcl)}
+    created = {step.address for step in _steps_done(applied) if isinstance(step, CreateTopic | CreateAcl)}
     changes: list[Change] = []
     steps: list[Step] = []
     problems: list[Diagnostic] = []
-    for step in reversed(_done(applied)):
+    for step in reversed(_steps_done(applied)):
         if step.address in created and not isinstance(step, CreateTopic | CreateAcl):
-            continue  # goes with the object
+            continue  # undone together with the object
         undone = _undo(step, observed, owned.get(step.address), applied)
         if undone.change is not None:
             changes.append(undone.change)
@@ -71,20 +73,21 @@ def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
         if undone.why_not:
             summary = f"{describe(step)} is not undone: {undone.why_not}"
             problems.append(warning(summary, undone.way_out, address=str(step.address), code="not-undone"))
-    return Rollback(_joined(changes), in_order(_jobs_first(steps)), tuple(problems))
+    return Rollback(_one_change_per_object(changes), in_order(_stop_jobs_first(steps)), tuple(problems))
 
 
 def _jobs_and_flows(observed: Observed, topology: str) -> dict[Address, RegistryEntry]:
+    """Returns the topology's registry entries of jobs and flows."""
     return {
         address: entry
-        for standing in standings(observed).values()
-        for address, entry in standing.entries.items()
+        for known_jobs in destination_jobs(observed).values()
+        for address, entry in known_jobs.entries.items()
         if entry.topology == topology
     }
 
 
-def _jobs_first(steps: Sequence[Step]) -> list[Step]:
-    """Nothing is taken away, and no flow forgotten, while a job still copies."""
+def _stop_jobs_first(steps: Sequence[Step]) -> list[Step]:
+    """Makes deletions and disowning wait until every job has stopped."""
     stops = tuple(step.id for step in steps if isinstance(step, StopJob))
     return [
         replace(step, needs=(*step.needs, *stops)) if isinstance(step, DeleteTopic | Disown) else step
@@ -92,16 +95,17 @@ def _jobs_first(steps: Sequence[Step]) -> list[Step]:
     ]
 
 
-def _done(applied: ApplyRecord) -> list[Step]:
+def _steps_done(applied: ApplyRecord) -> list[Step]:
+    """Returns the steps of the apply that were done."""
     return [
         step
         for step in applied.steps
-        if (told := applied.outcomes.get(step.id)) is not None and told.result == "done"
+        if (outcome := applied.outcomes.get(step.id)) is not None and outcome.result == "done"
     ]
 
 
-def _joined(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """One change for each object; its fields together."""
+def _one_change_per_object(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Joins the changes of each object into one change with all fields."""
     joined: dict[Address, Change] = {}
     for change in changes:
         known = joined.get(change.address)
@@ -118,19 +122,8 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
     reason = f"undoes apply {applied.id}"
     live = cluster.topics.get(step.address.name)
     match step:
-        case CreateTopic():
-            return _undo_create(step, live, entry, reason)
-        case AlterConfigs():
-            return _undo_alter(step, live, entry, reason)
-        case Reassign():
-            return _undo_reassign(step, live, reason)
-        case GrowPartitions():
-            return _Undone(
-                why_not="partitions only grow",
-                way_out="for fewer, make a topic of another name and copy into it",
-            )
-        case DeleteTopic():
-            return _Undone(why_not="its records are gone", way_out="declare it again for an empty one")
+        case CreateTopic() | AlterConfigs() | Reassign() | GrowPartitions() | DeleteTopic():
+            return _undo_topic_step(step, live, entry, reason)
         case CreateAcl():
             return _undo_create_acl(step, cluster.acls, applied.topology, reason)
         case DeleteAcl():
@@ -156,8 +149,30 @@ def _undo(step: Step, observed: Observed, entry: RegistryEntry | None, applied: 
             )
 
 
+def _undo_topic_step(
+    step: CreateTopic | AlterConfigs | Reassign | GrowPartitions | DeleteTopic,
+    live: ObservedTopic | None,
+    entry: RegistryEntry | None,
+    reason: str,
+) -> _Undone:
+    match step:
+        case CreateTopic():
+            return _undo_create(step, live, entry, reason)
+        case AlterConfigs():
+            return _undo_alter(step, live, entry, reason)
+        case Reassign():
+            return _undo_reassign(step, live, reason)
+        case GrowPartitions():
+            return _Undone(
+                why_not="partitions only grow",
+                way_out="for fewer, make a topic of another name and copy into it",
+            )
+        case DeleteTopic():
+            return _Undone(why_not="its records are gone", way_out="declare it again for an empty one")
+
+
 def _undo_launch(step: LaunchJob, live: LiveJob | None, reason: str) -> _Undone:
-    """It is stopped; its ledger stays, so that whoever starts it again goes on where it stood."""
+    """Stops the job. Its ledger stays, so a job that is started later continues from there."""
     if live is None or not live.live:
         return _Undone()
     launch = msgspec.json.encode(live.spec.launch).decode() if live.spec is not None else ""
@@ -166,7 +181,7 @@ def _undo_launch(step: LaunchJob, live: LiveJob | None, reason: str) -> _Undone:
 
 
 def _undo_own_flow(step: Own, entry: RegistryEntry | None, applied: ApplyRecord, reason: str) -> _Undone:
-    """A flow or a job that came with that apply; one that was there before keeps its entry."""
+    """Disowns a flow or job that the apply brought. One that existed before keeps its entry."""
     launches = [one for one in applied.steps if isinstance(one, LaunchJob)]
     came = any(one.address == step.address or one.id in step.needs for one in launches)
     if not came or entry is None:
@@ -227,11 +242,11 @@ def _undo_alter(
     )
     steps: tuple[Step, ...] = (back,)
     if entry is not None:
-        steps = (back, _own_again(step, entry, {key: step.old[key] for key in left}, back.id))
+        steps = (back, _own_restored(step, entry, {key: step.old[key] for key in left}, back.id))
     return _Undone(Change(step.address, Action.UPDATE, reason, fields), steps, why_not)
 
 
-def _own_again(step: Step, entry: RegistryEntry, values: Mapping[str, str | None], *needs: str) -> Own:
+def _own_restored(step: Step, entry: RegistryEntry, values: Mapping[str, str | None], *needs: str) -> Own:
     spec = dict(entry.spec)
     for key, value in values.items():
         spec.pop(CONFIG + key, None)
@@ -264,7 +279,7 @@ def _undo_create_acl(step: CreateAcl, acls: Sequence[object] | None, topology: s
 
 
 def _undo_own(step: Own, entry: RegistryEntry | None, reason: str) -> _Undone:
-    """An object that was only adopted is forgotten again; one that was changed keeps its entry."""
+    """Disowns an object that was only adopted. An object that was changed keeps its entry."""
     if step.needs or entry is None or entry.spec != dict(step.entry.spec):
         return _Undone()
     return _Undone(Change(step.address, Action.FORGET, reason), (_disown(step, entry.topology),))

@@ -43,7 +43,7 @@ from runtime.replay.request import (
 )
 from runtime.slot.failpoints import from_environment
 from runtime.slot.partition import Cursor, now_ms
-from runtime.slot.read.batch_filter import MERGE, FilteredBatches, keep
+from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batches
 
 SAID = "salvage: "  # lines with this prefix are shown to the user of the command
 _PAUSE_S = 0.5
@@ -213,7 +213,7 @@ class PartitionReplay:
             return FilteredBatches([], Cursor(end, -1), 0, None)  # compaction removed all remaining records
         home = self._going_home(walked)
         spec = replace(self._spec, end=end)
-        return keep(walked, spec, Cursor(position, -1), answer.aborted, home, now_ms())
+        return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, home, now_ms())
 
     def _going_home(self, walked: WalkedBatches) -> set[int]:
         flow, home = self._asked.flow, self._spec.home

@@ -1,4 +1,4 @@
-"""What a plan must not do, whoever asks: each refusal names its guard and the way out."""
+"""The guards of a plan: ownership, protection, deletes, partitions and replication."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -13,9 +13,8 @@ from planner.model.observed import FEATURE_REASSIGN, Observed
 from planner.model.topology import ENDED, Cluster, Topology
 from planner.plan.guards.jobs import job_guards
 from planner.plan.guards.policies import unmet_requirements
-from planner.plan.guards.transitions import transitions
-from planner.plan.promoted import promotions
-from planner.plan.unseen import unseen
+from planner.plan.guards.promotions import promotions
+from planner.plan.guards.transitions import changes_of_silent_sources, transitions
 
 DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 
@@ -23,13 +22,13 @@ DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 def check(
     desired: Desired, observed: Observed, changes: Sequence[Change], topology: Topology
 ) -> tuple[Diagnostic, ...]:
-    """Every guard, over the changes that are planned; a pinned id outranks them all."""
+    """Returns the refusals of every guard for the planned changes. A wrong cluster id hides all others."""
     pinned = tuple(pinned_ids(topology.clusters, observed))
     if pinned:
         return pinned
     addresses = {change.address for change in changes}
     topics = tuple(one for one in desired.topics if one.address in addresses)
-    flows = (*changes, *unseen(desired, observed, changes))
+    flows = (*changes, *changes_of_silent_sources(desired, observed, changes))
     complained = frozenset(one.address for one in desired.diagnostics if one.address is not None)
     return (
         *ownership(desired.topology, observed, changes),
@@ -45,6 +44,7 @@ def check(
 
 
 def pinned_ids(clusters: Mapping[str, Cluster], observed: Observed) -> Iterator[Diagnostic]:
+    """Yields a refusal for each cluster whose id is not the pinned one."""
     for name, cluster in sorted(clusters.items()):
         live = observed.reachable(name)
         if live is not None and cluster.id is not None and cluster.id != live.id:
@@ -58,6 +58,7 @@ def pinned_ids(clusters: Mapping[str, Cluster], observed: Observed) -> Iterator[
 
 
 def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields a refusal for each object that another topology owns."""
     owned = owned_by_address(observed)
     for change in changes:
         entry = owned.get(change.address)
@@ -73,6 +74,7 @@ def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> I
 
 
 def partition_decreases(topics: Iterable[DesiredTopic], changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Yields an error for each topic that would get fewer partitions."""
     sources = {one.address: one.source for one in topics}
     for change in changes:
         for one in change.fields:
@@ -94,7 +96,7 @@ def impossible_replication(
     changes: Iterable[Change],
     complained: frozenset[str],
 ) -> Iterator[Diagnostic]:
-    """More replicas than brokers, unless the lints said so already."""
+    """Yields an error where there are fewer brokers than replicas, unless a lint reported it."""
     wanted = {one.address: one for one in topics}
     for change in changes:
         topic = wanted.get(change.address)
@@ -126,7 +128,10 @@ def impossible_replication(
 def protection(
     observed: Observed, changes: Iterable[Change], topology: Topology | None = None
 ) -> Iterator[Diagnostic]:
-    """As declared, and as last applied: taking the block out of the YAML does not take the guard away."""
+    """Yields a refusal to delete a protected topic, as declared or as last applied.
+
+    Removing a topic's block from the YAML does not remove its protection.
+    """
     owned = owned_by_address(observed)
     topics = topology.topics if topology is not None else ()
     declared = {topic_address(one.cluster, one.name) for one in topics if one.protect}
@@ -151,42 +156,50 @@ def _ended(topology: Topology) -> frozenset[str]:
 def max_deletes(
     allowed: int, ended: Collection[str], observed: Observed, changes: Sequence[Change]
 ) -> Iterator[Diagnostic]:
-    """`ended` are the flows that are promoted or failed over."""
-    lifted = set(_lifted(ended, observed, changes))
-    doomed = [
+    """Yields a refusal if the plan destroys more objects than `policies.max_deletes` allows.
+
+    `ended` are the flows that are promoted or failed over.
+    """
+    excluded = set(_rules_of_ending_flows(ended, observed, changes))
+    destroyed = [
         change.address
         for change in changes
-        if change.action in DESTROYING and _holds(change) and change.address not in lifted
+        if change.action in DESTROYING and _holds_data(change) and change.address not in excluded
     ]
-    if len(doomed) > allowed:
+    if len(destroyed) > allowed:
         yield error(
-            f"the plan destroys {len(doomed)} objects, policies.max_deletes is {allowed}: {few(doomed, 5)}",
-            f"if all of them are meant to go, set policies.max_deletes: {len(doomed)}",
+            f"the plan destroys {len(destroyed)} objects, policies.max_deletes is {allowed}:"
+            f" {few(destroyed, 5)}",
+            f"if all of them are meant to go, set policies.max_deletes: {len(destroyed)}",
             code="max-deletes",
             exit=ExitCode.REFUSED,
         )
 
 
-def _holds(change: Change) -> bool:
-    """A job or a flow that ends takes nothing with it: its ledger stays."""
+def _holds_data(change: Change) -> bool:
+    """Returns whether the object holds data. A job or flow does not: its ledger stays."""
     return change.address.kind not in (Kind.FLOW, Kind.JOB)
 
 
-def _lifted(ended: Iterable[str], observed: Observed, changes: Iterable[Change]) -> Iterator[Address]:
-    """Rules that a flow made, and that go because it ends, or a part of it, or because it comes back: at a
-    failover nobody is to be asked how many topics were protected.
+def _rules_of_ending_flows(
+    ended: Iterable[str], observed: Observed, changes: Iterable[Change]
+) -> Iterator[Address]:
+    """Yields the ACLs that a flow made and that are removed because it ends or comes back.
+
+    They do not count as deletes: a failover must not ask how many topics were protected.
     """
-    turning = {
+    ending_flows = {
         change.address.name
         for change in changes
         if change.address.kind is Kind.FLOW
         and any(one.path in (("state",), ("promoted",)) for one in change.fields)
     }
-    turning |= set(ended)
+    ending_flows |= set(ended)
     for address, entry in owned_by_address(observed).items():
-        if address.kind is Kind.ACL and flow_of(entry) in turning:
+        if address.kind is Kind.ACL and flow_of(entry) in ending_flows:
             yield address
 
 
 def destroyed_topics(changes: Iterable[Change]) -> list[Change]:
+    """Returns the changes that delete a topic."""
     return [one for one in changes if one.action in DESTROYING and one.address.kind is Kind.TOPIC]

@@ -1,14 +1,15 @@
-"""Changes → steps, in the order in which they must happen. A step's `needs` are steps that go before it."""
+"""Turns changes into steps in their order of execution. A step's `needs` are steps that go before it."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from planner.diff.record import acl_entry, acl_rule, announced, topic_entry
+from planner.diff.record import acl_entry, acl_rule, announced, flow_of, topic_entry
 from planner.diff.scope import given_back_after
-from planner.model.address import Address, Kind
+from planner.model.address import Address, Kind, flow_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl, DesiredTopic
-from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.observed import Observed, ObservedBroker, ObservedCluster, ObservedTopic
 from planner.model.owned import ID, RegistryEntry
 from planner.model.step import (
     RESTORE,
@@ -26,11 +27,9 @@ from planner.model.step import (
     Step,
     StopJob,
 )
-from planner.plan.promoted import lifted_last, restored_last
 from planner.plan.steps.jobs import job_steps
-from planner.plan.steps.replicas import wanted_replicas
 
-# What is added comes first and what is taken away last, so that a plan cut in the middle has lost nothing.
+# Additions come first and removals last, so that an interrupted plan has lost nothing.
 RANK: Mapping[type, int] = {
     kind: rank
     for rank, kind in enumerate(
@@ -55,6 +54,7 @@ RANK: Mapping[type, int] = {
 def make_steps(
     changes: Sequence[Change], desired: Desired, observed: Observed, owned: Mapping[Address, RegistryEntry]
 ) -> tuple[Step, ...]:
+    """Returns the steps of all changes, in order."""
     topics = {one.address: one for one in desired.topics}
     acls = {one.address: one for one in desired.acls}
     steps: list[Step] = []
@@ -75,11 +75,11 @@ def make_steps(
             case _:
                 pass
     every = [*steps, *job_steps(changes, desired, observed, steps)]
-    return in_order(restored_last(lifted_last(every, owned)))
+    return in_order(restore_limits_last(remove_protection_last(every, owned)))
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """By kind and address, each after all that it needs."""
+    """Returns the steps by kind and address, each after everything that it needs."""
     ranked = sorted(steps, key=lambda step: (RANK[type(step)], step.id))
     placed: dict[str, None] = {}
     by_id = {step.id: step for step in ranked}
@@ -143,13 +143,16 @@ def _update(
         else:
             reassign = [replace(reassign[0], needs=(alter[0].id,))]
     if grow and reassign:
-        # New partitions take the replication of those there are, and a reassignment names only those.
+        # New partitions take the replication of existing ones, and a reassignment names existing ones only.
         grow = [replace(grow[0], needs=(reassign[0].id,))]
     return [*alter, *reassign, *grow]
 
 
 def _replicas_first(topic: DesiredTopic, live: ObservedTopic) -> bool:
-    """min.insync.replicas never stands above the replicas of any partition: those come first, and go last."""
+    """Returns whether replicas change before min.insync.replicas does.
+
+    min.insync.replicas must never exceed the number of replicas of any partition.
+    """
     wanted = topic.replication or 0
     if all(len(one) <= wanted for one in live.replicas):
         return True
@@ -175,7 +178,7 @@ def _reassign(topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster
 
 
 def _alter(change: Change, topic: DesiredTopic, entry: RegistryEntry | None) -> list[AlterConfigs]:
-    """One step for all settings. Where it restores what a failback had lifted, its id says so."""
+    """Returns one step for all settings. Its id says if it restores limits that a failback lifted."""
     configs = [one for one in change.fields if one.path[0] == "config"]
     if not configs:
         return []
@@ -205,7 +208,7 @@ def _acl_steps(change: Change, acl: DesiredAcl, entry: RegistryEntry | None, top
     own = acl_entry(acl, topology, created=makes or ours)
     steps: list[Step] = []
     if makes and not ours:
-        # Only who made a rule takes it away again, and a rule does not tell who made it.
+        # A rule is deleted only by the topology that made it, and the rule itself does not name it.
         steps.append(Own(f"announce:{address}", address, cluster, announced(own)))
     if makes:
         needs = tuple(one.id for one in steps)
@@ -229,3 +232,68 @@ def _removal_steps(change: Change, entry: RegistryEntry, cluster: ObservedCluste
                 return []
     needs = tuple(one.id for one in steps)
     return [*steps, Disown(f"disown:{address}", address, cluster.name, entry.topology, needs)]
+
+
+def wanted_replicas(
+    replicas: Sequence[tuple[int, ...]], replication: int, brokers: Sequence[ObservedBroker]
+) -> tuple[tuple[int, ...], ...] | None:
+    """Returns the new replicas of each partition; None if there are fewer live brokers than replicas.
+
+    As few replicas as possible move. Replicas that stay keep their place, and the preferred leader stays
+    first. A new replica goes to the broker with the fewest replicas of this topic, on an unused rack if one
+    is left.
+    """
+    if replication < 1 or replication > len(brokers):
+        return None
+    racks = {broker.id: broker.rack for broker in brokers}
+    load = Counter({broker.id: 0 for broker in brokers})
+    kept = [tuple(one for one in partition if one in racks)[:replication] for partition in replicas]
+    for partition in kept:
+        load.update(partition)
+    wanted = []
+    for partition in kept:
+        chosen = list(partition)
+        while len(chosen) < replication:
+            used_racks = {racks[one] for one in chosen if racks[one] is not None}
+            broker = min(
+                (one for one in racks if one not in chosen),
+                key=lambda one: (racks[one] in used_racks, load[one], one),
+            )
+            load[broker] += 1
+            chosen.append(broker)
+        wanted.append(tuple(chosen))
+    return tuple(wanted)
+
+
+def remove_protection_last(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
+    """Makes the removal of a protecting ACL wait until its flow has released the mirror."""
+    flow_steps = {step.id for step in steps if isinstance(step, Own) and step.address.kind is Kind.FLOW}
+    return [_with_need(step, _flow_step(owned.get(step.address)), flow_steps) for step in steps]
+
+
+def restore_limits_last(steps: Sequence[Step]) -> list[Step]:
+    """Makes the restoring of lifted limits wait until the failback has ended."""
+    ended: dict[str, list[str]] = {}
+    for step in steps:
+        if isinstance(step, Own) and step.address.kind is Kind.FLOW:
+            ended.setdefault(step.cluster, []).append(step.id)
+    return [
+        replace(step, needs=(*step.needs, *ended.get(step.cluster, ())))
+        if isinstance(step, AlterConfigs) and step.id.startswith(RESTORE)
+        else step
+        for step in steps
+    ]
+
+
+def _flow_step(entry: RegistryEntry | None) -> str:
+    """Returns the id of the step that registers the end of the flow which made the entry."""
+    flow = flow_of(entry) if entry is not None else None
+    return f"own:{flow_address(flow)}" if flow is not None else ""
+
+
+def _with_need(step: Step, need: str, flow_steps: Iterable[str]) -> Step:
+    return (
+        replace(step, needs=(*step.needs, need))
+        if isinstance(step, DeleteAcl) and need in flow_steps
+        else step
+    )

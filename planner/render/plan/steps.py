@@ -1,4 +1,4 @@
-"""Pure text of what an apply will execute: the steps themselves, each with all that it does."""
+"""The steps that an apply will execute, as text: each with all that it does. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import assert_never
@@ -34,7 +34,7 @@ NOT_READABLE = "(not readable)"
 
 
 def steps_text(plan: Plan) -> Iterator[str]:
-    """Lines: the clusters that are written to, then every step in its order."""
+    """Yields the clusters that are written to, then every step in order."""
     written = sorted({step.cluster for step in plan.steps})
     yield f"{plan.topology}: repl executes {plural(len(plan.steps), 'step')}:"
     for name in written:
@@ -50,24 +50,15 @@ def steps_text(plan: Plan) -> Iterator[str]:
 
 
 def _hidden(change: Change | None) -> frozenset[str]:
-    """Settings whose values the broker keeps to itself."""
+    """Returns the settings whose values the broker never returns."""
     return frozenset(one.key for one in change.fields if one.sensitive) if change is not None else frozenset()
 
 
 def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
+    """Yields what a step does, in parts; empty ones are dropped."""
     match step:
-        case CreateTopic():
-            yield f"partitions {_or_default(step.partitions)}, replication {_or_default(step.replication)}"
-            yield _settings(step.config, hidden)
-        case GrowPartitions():
-            yield f"{step.old} -> {step.new} partitions"
-        case AlterConfigs():
-            yield _settings(step.set, hidden)
-            yield "back to the cluster's own: " + ", ".join(step.unset) if step.unset else ""
-        case Reassign():
-            yield f"{_counts(step.old)} -> {_counts(step.replicas)} replicas"
-        case DeleteTopic():
-            yield f"with its records (topic id {step.topic_id})"
+        case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
+            yield from _topic_details(step, hidden)
         case CreateAcl() | DeleteAcl():
             yield step.rule.name
         case Own():
@@ -81,6 +72,24 @@ def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
             yield NOT_READABLE if launch is None else _fields(launcher_fields(launch))
         case _:
             assert_never(step)
+
+
+def _topic_details(
+    step: CreateTopic | GrowPartitions | AlterConfigs | Reassign | DeleteTopic, hidden: frozenset[str]
+) -> Iterator[str]:
+    match step:
+        case CreateTopic():
+            yield f"partitions {_or_default(step.partitions)}, replication {_or_default(step.replication)}"
+            yield _settings(step.config, hidden)
+        case GrowPartitions():
+            yield f"{step.old} -> {step.new} partitions"
+        case AlterConfigs():
+            yield _settings(step.set, hidden)
+            yield "back to the cluster's own: " + ", ".join(step.unset) if step.unset else ""
+        case Reassign():
+            yield f"{_counts(step.old)} -> {_counts(step.replicas)} replicas"
+        case DeleteTopic():
+            yield f"with its records (topic id {step.topic_id})"
 
 
 def _or_default(count: int | None) -> str:
@@ -99,7 +108,10 @@ def _counts(replicas: tuple[tuple[int, ...], ...]) -> str:
 
 
 def _remembered(step: Own) -> Iterator[str]:
-    """What later plans go by. A flow's settings are here, for its job's spec has them in one text."""
+    """Yields what later plans read from the registry entry.
+
+    A flow's settings are shown here, since its job's spec holds them as one text.
+    """
     entry = step.entry
     if step.address.kind is Kind.FLOW:
         flow = recorded_flow(entry)

@@ -1,4 +1,4 @@
-"""Where a record is on the other side, in a sentence and as JSON."""
+"""The output of `repl locate`: where a record is on the other side, as a sentence and as JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 
 
 def as_text(located: LocatedRecord) -> str:
+    """Returns the sentence."""
     here = f"{located.topic}-{located.partition} at {located.cluster}"
     there = f"{located.other_topic}-{located.partition} at {located.other_cluster}"
     record = f"offset {located.offset} of {here}"
@@ -36,18 +37,20 @@ def as_text(located: LocatedRecord) -> str:
         case LocateResult.UNMAPPED:
             begins = f"which begins at {located.low}"
             return f"unmapped: {record} is below what {located.flow} keeps a map of, {begins}."
-        case LocateResult.REPLAYED if located.reverse:
-            return f"{record} was replayed by salvage from offset {located.other_offset} of {there}."
-        case LocateResult.REPLAYED if located.other_offset is None:
-            return (
-                f"{record} was replayed by salvage into {there}; a longer --timeout finds the offset there."
-            )
         case LocateResult.REPLAYED:
-            return f"{record} was replayed by salvage to offset {located.other_offset} of {there}."
+            return f"{record} was replayed by salvage {_replayed(located, there)}"
         case LocateResult.NO_RECORD:
             return f"No record of {here} is as late as that."
         case other:
             assert_never(other)
+
+
+def _replayed(located: LocatedRecord, there: str) -> str:
+    if located.reverse:
+        return f"from offset {located.other_offset} of {there}."
+    if located.other_offset is None:
+        return f"into {there}; a longer --timeout finds the offset there."
+    return f"to offset {located.other_offset} of {there}."
 
 
 def as_json(located: LocatedRecord) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries.partitions import list_offsets, log_start
 from runtime.kafka.timing import Patience
-from runtime.slot.read.budget import TokenBucket
+from runtime.slot.budget import TokenBucket
 
 _CONFIGS_HINT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
 _CONFIGS_TIMEOUT_S = 30.0

@@ -27,7 +27,7 @@ from runtime.contract.records.provenance import ClusterTopic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.slot.read.budget import TokenBucket
+from runtime.slot.budget import TokenBucket
 
 _pieces = msgspec.msgpack.Decoder(list[VerificationPiece])
 _verified = msgspec.msgpack.Decoder(list[VerifiedPiece])

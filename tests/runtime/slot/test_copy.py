@@ -138,7 +138,7 @@ def _transactional(name: str, bootstrap: str) -> Producer:
     return producer
 
 
-def test_compaction_holes_and_append_time_are_healed(sides: dict[str, Side], fresh: Fresh) -> None:
+def test_compaction_holes_and_append_time_are_copied_exactly(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, flow, keys = fresh("compacted"), flow_spec(fresh("flow")), 37
     sides["dc1"].create(
         topic,
