@@ -107,6 +107,7 @@ class JobRunner:
             self._leadership = Leadership(writer, self.status)
             if not await self._retry_until_done(self._leadership.send_heartbeat):
                 return JobExit.STOPPED
+            log_event("driver_leading", job=spec.job, driver=self.driver)
             self._application = await application
             await self._start(destination, writer, self._leadership)
             stopping = asyncio.create_task(self._stopping.wait())

@@ -60,7 +60,13 @@ def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path
             # Fencing 3: what Spark repeats by itself carries a stale ticket and copies nothing.
             job.wait_for(lambda status: status.slots[0].why.startswith("retried"))
             said = job.log.read_text(errors="replace")
-            for event in ("driver_started", "flow_taken_over", "slot_submitted", "slot_resubmitted"):
+            for event in (
+                "driver_started",
+                "driver_leading",
+                "flow_started",
+                "flow_taken_over",
+                "slot_resubmitted",
+            ):
                 assert f" repl INFO {event} " in said, said[-5_000:]
             assert " repl INFO slot_started " in said  # what a worker says is in the job's log, too
 

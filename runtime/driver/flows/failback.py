@@ -48,6 +48,7 @@ from runtime.kafka.queries.partitions import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.orphans import FlowNotEnded, OrphanMarks, leave_orphans
+from runtime.slot import log
 
 FAILBACK = "failback"
 STRANGER = "written there while the flow had ended"
@@ -127,6 +128,7 @@ async def start_failback(
     }
     done[GenerationKey(spec.name)] = after_failback(mine, theirs.generation)
     await _commit(shared, spec.name, done)
+    log.info("failback_started", key=spec.name, flow=spec.name, opposite=opposite, partitions=len(known))
 
 
 async def begin_new_partitions(

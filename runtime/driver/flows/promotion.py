@@ -24,6 +24,7 @@ from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.duties.final_group_sync import FinalGroupSync
 from runtime.driver.flows.draining import count_uncopied, topics_to_drain
 from runtime.driver.flows.flow import DriverFlow
+from runtime.slot import log
 
 ENDED = ("promoted", "failed_over")
 ENDING = "its groups are translated a last time"
@@ -114,6 +115,7 @@ class PromotingFlow(DriverFlow):
                 ).run()
             last = replace(last, promoted=[*last.promoted, *last.promoting], promoting=[])
             await self._commit_generation(last)
+            log.info("topics_promoted", key=self.name, flow=self.name, topics=len(topics))
         self._promoted = last.promoted
 
     async def _commit_generation(self, record: Generation) -> None:
@@ -224,6 +226,9 @@ class EndingFlow(DriverFlow):
             done = replace(last, note="", written_at=int(time.time() * 1000), promoted=promoted, promoting=[])
             await shared.writer.commit({GenerationKey(self.name): done})
         self._ended = True
+        log.info(
+            "flow_ended", key=self.name, flow=self.name, state=self.spec.state, generation=self.generation
+        )
 
     def view(self) -> FlowView:
         view = super().view()

@@ -35,6 +35,7 @@ from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import UndecidedProgress
 from runtime.ledger.start_positions import commit_first_positions, first_positions, names
+from runtime.slot import log
 
 
 def selection(spec: FlowSpec) -> str:
@@ -144,6 +145,9 @@ async def restart(
     await shared.leadership.ensure()
     await shared.writer.commit(records)
     await shared.ledger.decided(spec.name)
+    if start is not None:
+        restarted = sum(isinstance(key, ProgressKey) for key in records)
+        log.info("flow_restarted", key=spec.name, flow=spec.name, partitions=restarted)
     return start is not None
 
 

@@ -124,6 +124,7 @@ class SlotSupervisor:
         ended = self._ended
         if ended is None:
             return
+        self._log("slot_stopping")
         try:
             await self._send(control.StopSlot(self._context.driver))
         except WireError as error:
@@ -153,6 +154,7 @@ class SlotSupervisor:
             if ended is None:
                 continue
             if self._stopping.is_set():
+                self._log("slot_stopped", how=ended.how, error=ended.why)
                 return
             failures = 0 if time.monotonic() - began > _HEALTHY_S else failures + 1
             self._last_end = f"{ended.how}: {ended.why}" if ended.why else ended.how
