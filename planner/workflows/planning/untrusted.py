@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error
-from runtime.contract.client.allowances import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
+from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
 
 # Warnings of a trusted topology that are errors of an untrusted one: its author could read what is sent.
 _REFUSED = frozenset({CLEAR_TEXT, UNCHECKED})

@@ -1,8 +1,9 @@
-"""This module recognizes records that salvage replayed, and compares them with their originals. It is pure.
+"""Decides which records are not compared: those that provenance drops (R5), and those that salvage replayed.
 
 A record counts as replayed where three things agree: the producer id that wrote it is registered as the
 flow's replayer for this topic, its last `__repl` header names a place of this partition at the source, and
 the ledger has that source offset in a replayed range. A header alone proves nothing: any client can write it.
+This module is pure.
 """
 
 from __future__ import annotations
@@ -10,15 +11,57 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
 from runtime.audit.read.records_fetch import FetchedRecord
 from runtime.audit.verify.compare import RecordContent, RecordDifference, condensed
-from runtime.audit.verify.origin import own_headers
 from runtime.audit.verify.request import VerificationPiece
 from runtime.contract.records.producers import FlowProducer
-from runtime.contract.records.provenance import ClusterPartition, origins
+from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, decode, origins
+from runtime.contract.spec.jobspec import FlowSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceFilter:
+    """Applies a flow's provenance filter.
+
+    `producers`: the flow of each producer id that writes into the source.
+    """
+
+    flow: FlowSpec
+    topic: str
+    home: ClusterTopic
+    producers: Mapping[int, FlowProducer]
+
+    def drops(self, record: FetchedRecord) -> bool:
+        """Returns whether the slot would drop this record by the flow's provenance."""
+        match self.flow.provenance:
+            case "off":
+                return False
+            case "headers":
+                hops = origins(record.headers)
+                return any(self.flow.native_only or hop.home == self.home for hop in hops)
+            case "batch":
+                producer = self.producers.get(record.producer_id)
+                if producer is None:
+                    return False
+                return self.flow.native_only or producer.home(self.topic) == self.home
+
+    def originated_at_destination(self, record: FetchedRecord) -> bool:
+        """Returns whether the record originated at the flow's destination, so that it is there already.
+
+        The flow's provenance mode does not matter.
+        """
+        producer = self.producers.get(record.producer_id)
+        by_batch = producer is not None and producer.home(self.topic) == self.home
+        return by_batch or any(hop.home == self.home for hop in origins(record.headers))
+
+
+def own_headers(record: FetchedRecord) -> tuple[tuple[str, bytes | None], ...]:
+    """Returns the record's headers without those that the product adds."""
+    return tuple((name, value) for name, value in record.headers if name != HEADER or decode(value) is None)
 
 
 class ReplayedRecord(NamedTuple):
