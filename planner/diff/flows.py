@@ -206,10 +206,14 @@ def _removed(entry: RegistryEntry, standing: DestinationJobs) -> Change:
     name = entry.address.name
     known = standing.flow(name, "")
     before = flow_fields(known[0]) if known is not None else None
+    if known is not None and known[0].state not in RUNNING:
+        notes: tuple[str, ...] = (f"it ended before: {known[0].state}",)
+    else:
+        notes = (*left_behind(name, known[1] if known is not None else "", standing), RESUMES)
     return Change(
         address=entry.address,
         action=Action.DELETE,
         reason=NOT_DECLARED,
         before=before,
-        notes=(*left_behind(name, known[1] if known is not None else "", standing), RESUMES),
+        notes=notes,
     )

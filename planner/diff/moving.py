@@ -94,7 +94,7 @@ def forgotten_at_destination(change: Change, before: Sequence[DestinationJobs], 
 
 
 def left_behind(flow: str, job: str, standing: DestinationJobs) -> tuple[str, ...]:
-    """What is not copied yet, and the groups that no longer follow."""
+    """Returns what is not copied yet, and the groups that are no longer translated."""
     notes = []
     live = standing.job(job)
     if live is not None and (lag := live.lag.get(flow)) is not None:
@@ -102,7 +102,9 @@ def left_behind(flow: str, job: str, standing: DestinationJobs) -> tuple[str, ..
         records = "1 record" if lag == 1 else f"{lag:,} records"
         notes.append(f"leaves {records} uncopied at the source{as_of}" if lag else f"it is caught up{as_of}")
     else:
-        notes.append("what it leaves uncopied at the source is not known: no slot tells of it now")
+        notes.append(
+            "the records that it leaves uncopied at the source are not known: no slot reports it now"
+        )
     spec = live.flow(flow) if live is not None else None
     if spec is not None and spec.groups.sync:
         which = ", ".join(spec.groups.selection.include)
