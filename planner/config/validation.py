@@ -4,10 +4,10 @@ import os
 import re
 from collections.abc import Iterable
 
-from planner.config.build_flow import rename_of
 from planner.config.hints import did_you_mean, prose
+from planner.config.language.build import rename_of
+from planner.config.language.defaults import TopologyParts
 from planner.config.language.fields import INVALID, NamedReference, ParsedRecord
-from planner.config.parts import TopologyParts
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import SecretRef, looks_secret
 from runtime.contract.client.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem

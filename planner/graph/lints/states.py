@@ -1,4 +1,4 @@
-"""Flow states that contradict each other in the YAML alone. Transitions are judged later."""
+"""Lints of flow states that contradict each other in the YAML alone. Guards judge transitions later."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ from planner.model.topology import RUNNING, Flow, Topology
 
 
 def states(topology: Topology) -> Iterator[Diagnostic]:
+    """Yields an error for each reverse flow that does not fit its original."""
     first: dict[str, str] = {}
     for flow in sorted(topology.flows.values(), key=lambda one: one.name):
         if flow.reverse_of is None:
@@ -33,6 +34,7 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
 
 
 def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
+    """Checks one reverse flow against its original."""
     if original.reverse_of is not None:
         yield _refused(
             flow,
