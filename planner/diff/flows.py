@@ -258,12 +258,16 @@ def _removed(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     name = entry.address.name
     known = known_jobs.flow(name, "")
     before = flow_values(known[0]) if known is not None else None
+    if known is not None and known[0].state not in RUNNING:
+        notes: tuple[str, ...] = (f"it ended before: {known[0].state}",)
+    else:
+        notes = (*_left_behind(name, known[1] if known is not None else "", known_jobs), RESUMES)
     return Change(
         address=entry.address,
         action=Action.DELETE,
         reason=NOT_DECLARED,
         before=before,
-        notes=(*_left_behind(name, known[1] if known is not None else "", known_jobs), RESUMES),
+        notes=notes,
     )
 
 
@@ -276,7 +280,9 @@ def _left_behind(flow: str, job: str, known_jobs: DestinationJobs) -> tuple[str,
         records = "1 record" if lag == 1 else f"{lag:,} records"
         notes.append(f"leaves {records} uncopied at the source{as_of}" if lag else f"it is caught up{as_of}")
     else:
-        notes.append("what it leaves uncopied at the source is not known: no slot tells of it now")
+        notes.append(
+            "the records that it leaves uncopied at the source are not known: no slot reports it now"
+        )
     spec = live.flow(flow) if live is not None else None
     if spec is not None and spec.groups.sync:
         which = ", ".join(spec.groups.selection.include)

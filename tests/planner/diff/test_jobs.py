@@ -296,6 +296,14 @@ def test_a_flow_that_leaves_says_what_it_leaves_behind() -> None:
     assert found["job.dc2"].action is Action.UPDATE
 
 
+def test_a_flow_that_ended_and_leaves_has_nothing_left_to_copy() -> None:
+    ended = topology(replace(ORDERS, state=FlowState.PROMOTED), PAYMENTS)
+
+    found = changes(topology(PAYMENTS), applied(ended))
+
+    assert found["flow.orders"].notes == ("it ended before: promoted",)
+
+
 def test_the_last_flow_takes_its_job_along() -> None:
     assert actions(topology(), applied(topology(ORDERS))) == {
         "flow.orders": Action.DELETE,
