@@ -203,7 +203,7 @@ def two_datacenters(folder: Path, name: str, flow: Mapping[str, Any]) -> Iterato
             coordinators_ready(cluster.client)
         topology = at(lab, name, folder, ("dc1", "dc2"))
         topology.more["flows"] = [
-            {"from": "dc1", "to": "dc2", "rename": "{source}.{topic}", "follow": {"every": "500ms"}} | flow
+            {"from": "dc1", "to": "dc2", "rename": "{source}.{topic}", "follow": {"every": "500ms"}, **flow}
         ]
         topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
         town = Town(lab, topology, folder / "home", lambda word: word.removeprefix("into-"))
