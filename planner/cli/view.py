@@ -165,6 +165,7 @@ class TerminalView:
 
     def _reading(self, event: ReadingStarted | ReadingProgressed | ReadingEnded) -> None:
         """A bar on stderr. rich is imported only where there is a terminal."""
+        bar = self._bar  # a thread may still report when the reading has ended
         match event:
             case ReadingStarted():
                 if sys.stderr.isatty():
@@ -173,11 +174,11 @@ class TerminalView:
                     self._bar = ReadingBar()
                     self._bar.start()
             case ReadingProgressed(cluster=cluster, what=what, done=done, total=total):
-                if self._bar is not None:
-                    self._bar.progress(cluster, what, done, total)
+                if bar is not None:
+                    bar.progress(cluster, what, done, total)
             case ReadingEnded():
-                if self._bar is not None:
-                    self._bar.stop()
+                if bar is not None:
+                    bar.stop()
                     self._bar = None
 
     def _plan(self, plan: Plan) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runtime.contract.views.status_view import PartitionWaits
 
 
-# Questions: each stands before a change, and False changes nothing.
+# Questions: each is asked before a change, and False changes nothing.
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class CopyCompleted:
 
 @dataclass(frozen=True, slots=True)
 class FailoverCost:
-    """What the failover of a cluster would lose, as far as the source was heard of."""
+    """What the failover of a cluster would lose, as far as its source is known."""
 
     cluster: str
     losses: "tuple[FlowLoss, ...]"

@@ -51,7 +51,7 @@ class LabAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LabChoices:
-    """What the clusters of a lab shall be. None keeps what is there, else the default.
+    """The options of the clusters of a lab. None keeps the existing value, else the default.
 
     `settings` are broker properties as [CLUSTER:]KEY=VALUE; `ports` is fixed or auto.
     """

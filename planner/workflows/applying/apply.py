@@ -158,7 +158,7 @@ def execute(
 
 
 def _ended(ended: ApplyEnded, found: DiagnosticCollector) -> ApplyResult:
-    """Reports the end. What could not be read was not done: the clusters don't match the topology yet."""
+    """Reports the end. What could not be read was not changed: the clusters don't match the topology yet."""
     found(ended)
     plan = ended.plan
     if ended.summary.complete and not ended.waits:
@@ -167,4 +167,4 @@ def _ended(ended: ApplyEnded, found: DiagnosticCollector) -> ApplyResult:
 
 
 def _left_out(what: str, why: str) -> Diagnostic:
-    return error(f"{what} was left out, because it could not be read: {why}", "mend that and apply again")
+    return error(f"{what} was left out, because it could not be read: {why}", "correct that and apply again")

@@ -1,6 +1,6 @@
-"""The lease of a cluster, taken in the name of who runs a command, and the commit of the topology.
+"""The lease of a cluster in the name of the user, and the commit of the topology.
 
-Of everything that changes a cluster only the lease's holder runs: an apply, or a replay of salvaged records.
+Only the holder of the lease changes a cluster: an apply, or a replay of salvaged records.
 """
 
 import getpass

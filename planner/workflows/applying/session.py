@@ -145,16 +145,20 @@ def _leased(applied: ApplyRecord, session: ApplySession, cluster: str) -> Lease:
 
 def _earlier(plan: Plan, session: ApplySession, written: Sequence[str]) -> ApplyRecord | None:
     """Returns what earlier applies of this plan did, whether or not they were complete."""
-    told = [
+    histories = [
         read_history(session.endpoints[cluster], step_of, lambda one: session.progress(Noticed(one)))
         for cluster in written
     ]
-    same = [one for one in merge(told) if one.plan == digest(plan)]
+    same = [one for one in merge(histories) if one.plan == digest(plan)]
     if not same:
         return None
     together = same[0]
     for one in same[1:]:
-        done = {step_id: told for step_id, told in one.outcomes.items() if told.result == Result.DONE.value}
+        done = {
+            step_id: outcome
+            for step_id, outcome in one.outcomes.items()
+            if outcome.result == Result.DONE.value
+        }
         together = replace(one, outcomes={**one.outcomes, **together.outcomes, **done})
     return together
 
@@ -187,14 +191,14 @@ def _still_true(
 
 def _done_before(before: ApplyRecord | None) -> frozenset[str]:
     outcomes = before.outcomes if before else {}
-    return frozenset(step_id for step_id, told in outcomes.items() if told.result == Result.DONE.value)
+    return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result == Result.DONE.value)
 
 
 def _sent_before(before: ApplyRecord | None) -> frozenset[str]:
     """Returns the steps that may have changed something, whatever is known of their answers."""
     outcomes = before.outcomes if before else {}
     never = (Result.SKIPPED.value, Result.NOT_STARTED.value)
-    return frozenset(step_id for step_id, told in outcomes.items() if told.result not in never)
+    return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result not in never)
 
 
 def _execute(
@@ -236,7 +240,7 @@ def _execute(
                 journal.sent(event.cluster, [step.id for step in event.steps])
                 session.progress(event)
             case StepsEnded():
-                journal.ended(event.cluster, {one.step.id: _told(one) for one in event.outcomes})
+                journal.ended(event.cluster, {one.step.id: _step_result(one) for one in event.outcomes})
                 session.progress(event)
 
     with session.interrupts(interruption):
@@ -283,7 +287,7 @@ def _write_first(journal: Journal, session: ApplySession) -> None:
         raise
 
 
-def _told(outcome: StepOutcome) -> StepResult:
+def _step_result(outcome: StepOutcome) -> StepResult:
     return StepResult(outcome.result.value, outcome.why, outcome.seconds)
 
 

@@ -22,7 +22,7 @@ from runtime.audit.verify.request import VerifyRequest, decode_outcome, encode_r
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.views.verify_view import VerificationReport
 
-_TASKS = 2  # on a cluster, of a job whose slots are as many as there are cores
+_TASKS = 2  # on a cluster, for a job that has a slot for each core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def apply_with_states(
     for name, state in states.items():
         flow = flow_of(topology, name)
         if flow.source is None:
-            raise Failure(error(f"flow.{name} stands in no file"))
+            raise Failure(error(f"flow.{name} is in no file"))
         file = Path(flow.source.file)
         text = after.get(file) or text_to_edit(file)
         after[file] = text if flow.state is state else _edited(text, flow, state, flow.source)
@@ -104,7 +104,7 @@ def _edited(text: str, flow: Flow, state: FlowState, source: SourceLocation) -> 
 def _check_states(topology: Topology, states: Mapping[str, FlowState]) -> None:
     for name, state in states.items():
         if topology.flows[name].state is not state:
-            raise Failure(error(f"the state of flow {name} comes from elsewhere", "edit it by hand"))
+            raise Failure(error(f"the state of flow {name} is set elsewhere", "edit it by hand"))
 
 
 def wrong_state(flow: Flow, wanted: str) -> Failure:

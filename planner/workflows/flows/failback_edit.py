@@ -73,7 +73,7 @@ def _edit(
     after: dict[Path, str], source: SourceLocation | None, name: str, edit: Callable[[str], str | None]
 ) -> None:
     if source is None:
-        raise Failure(error(f"flow.{name} stands in no file"))
+        raise Failure(error(f"flow.{name} is in no file"))
     file = Path(source.file)
     edited = edit(after[file] if file in after else text_to_edit(file))
     if edited is None:
@@ -92,4 +92,4 @@ def check_failback_edit(topology: Topology, failbacks: Iterable[Failback]) -> No
     for one in failbacks:
         back = topology.flows.get(one.name)
         if back is None or back.state is not FlowState.ACTIVE:
-            raise Failure(error(f"the state of flow {one.name} comes from elsewhere", "edit it by hand"))
+            raise Failure(error(f"the state of flow {one.name} is set elsewhere", "edit it by hand"))

@@ -1,4 +1,4 @@
-"""`repl failover`: a cluster is given up; its flows end with what arrived, and groups continue over there."""
+"""`repl failover`: gives up a cluster. Its flows end with what arrived; groups move to the destinations."""
 
 import asyncio
 from dataclasses import dataclass

@@ -74,7 +74,7 @@ def _promote_topics(
     request: ChangeRequest,
     interaction: Interaction,
 ) -> ApplyResult:
-    """Promotes some topics. A pattern that was promoted before is not waited for: what is left is applied."""
+    """Promotes some topics. A pattern that is in the file already is applied without a wait."""
     if flow.state is FlowState.PAUSED:
         raise Failure(
             error(
@@ -126,7 +126,7 @@ def chosen_of(seen: "FlowStatusView", pattern: str) -> "list[TopicStatusView]":
 
 def _after(flow: Flow, pattern: str) -> dict[Path, str]:
     if flow.source is None:
-        raise Failure(error(f"flow.{flow.name} stands in no file"))
+        raise Failure(error(f"flow.{flow.name} is in no file"))
     file = Path(flow.source.file)
     text = text_to_edit(file)
     after = text if pattern in flow.promoted else with_promoted(text, flow.name, pattern)
@@ -143,4 +143,4 @@ def _after(flow: Flow, pattern: str) -> dict[Path, str]:
 
 def _check_promoted(topology: Topology, flow: Flow, pattern: str) -> None:
     if pattern not in topology.flows[flow.name].promoted:
-        raise Failure(error(f"what flow {flow.name} promotes comes from elsewhere", "edit it by hand"))
+        raise Failure(error(f"the key promoted of flow {flow.name} is set elsewhere", "edit it by hand"))

@@ -70,7 +70,7 @@ def report_loss(stopped: StoppedPartitions, flow: Flow, interaction: Interaction
         raise Failure(error(f"flow.{flow.name}: {stopped.problem}", "look at repl status"))
     if not stopped.over_loss:
         nothing = error(
-            f"flow.{flow.name}: no partition of it stands still over lost records", "look at repl status"
+            f"flow.{flow.name}: none of its partitions is stopped over lost records", "look at repl status"
         )
         raise Failure(others or nothing)
     interaction.progress(LossAccepted(flow.name, stopped.over_loss))

@@ -124,7 +124,7 @@ def _wanted(
     every = TopicConfigsRequest(request.keys, explicit=True, effective=True)
     topics = [entry for entry in own if entry.address.kind is Kind.TOPIC]
     owned = {entry.address.name for entry in topics}
-    # A topic that is declared no more leaves, also where a flow still reads it.
+    # A topic that is not declared any more leaves the topology, even if a flow still reads it.
     leaving = frozenset(
         entry.address.name
         for entry in topics
@@ -136,7 +136,7 @@ def _wanted(
     return ClusterDetailsRequest(
         configs=configs,
         acls=request.acls or any(entry.address.kind is Kind.ACL for entry in own),
-        sizes=leaving,  # a delete says how much goes with it, and who still reads it
+        sizes=leaving,  # a delete shows how many bytes and which readers are lost
         groups=request.groups,
         every_group=bool(leaving),
         denied_groups=request.denied_groups,

@@ -22,7 +22,7 @@ from runtime.contract.views.status_view import PartitionWaits, StatusView
 if TYPE_CHECKING:
     from runtime.audit.status.facts import StatusRequest
 
-REPORTED_S = 10.0  # by then a job has committed what it was told
+REPORTED_S = 10.0  # by then a job has committed a command that it received
 _LOOK_S = 0.5
 # on_source_delete has decided about what is gone at the source: such a mirror stays, or a plan deletes it.
 _WAITS = frozenset(one for one in PartitionState if one.needs_someone) - {PartitionState.SOURCE_DELETED}

@@ -67,7 +67,7 @@ def test_each_state_is_a_warning_beside_what_continues() -> None:
 
 
 def test_where_nothing_stands_still_nothing_is_accepted() -> None:
-    with pytest.raises(Failure, match="no partition of it stands still over lost records") as failure:
+    with pytest.raises(Failure, match="none of its partitions is stopped over lost records") as failure:
         told(StoppedPartitions((), ()))
 
     assert failure.value.exit_code == ExitCode.ERROR
