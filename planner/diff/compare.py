@@ -4,7 +4,7 @@ Objects that are equal cost one comparison of two mappings. DeepDiff gets the ot
 only the values that are not equal letter by letter; docs/internals/diff.md has the measurements.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,18 +49,26 @@ def without_secret(leaf: Leaf) -> Value:
 
 def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[PathDifference, ...]]:
     """Returns the differences of each pair (old, new), in the order of the new tree's paths."""
-    unequal: dict[Place, tuple[Leaf, Leaf]] = {
-        (number, path): values
+    found: list[list[PathDifference]] = [[] for _ in pairs]
+    unequal = {
+        (number, path): PathDifference(path, *values)
         for number, (old, new) in enumerate(pairs)
         if old != new
         for path, values in _unequal(old, new)
     }
-    different = _deep_diff(unequal) if unequal else {}
-    found: dict[int, list[PathDifference]] = {}
-    for place in unequal:
-        if place in different:
-            found.setdefault(place[0], []).append(different[place])
-    return [tuple(found.get(number, ())) for number in range(len(pairs))]
+    # Many objects may differ alike: the same old and new value at the same path is compared once.
+    first: dict[Hashable, Place] = {}
+    places = {place: first.setdefault(_alike(place, one), place) for place, one in unequal.items()}
+    different = _deep_diff({place: unequal[place] for place in first.values()}) if unequal else {}
+    for place, one in places.items():
+        if one in different:
+            found[place[0]].append(different[one])
+    return [tuple(one) for one in found]
+
+
+def _alike(place: Place, one: PathDifference) -> Hashable:
+    """Returns the same key for all places with the same path and values; mappings are not looked up."""
+    return place if isinstance(one.old, Mapping) or isinstance(one.new, Mapping) else one
 
 
 def changed_fields(old: Mapping[str, Value], new: Mapping[str, Value]) -> tuple[FieldChange, ...]:
@@ -121,26 +129,24 @@ def _unequal(old: Tree, new: Tree) -> Iterator[tuple[Path, tuple[Leaf, Leaf]]]:
             yield path, values
 
 
-def _deep_diff(values: Mapping[Place, tuple[Leaf, Leaf]]) -> dict[Place, PathDifference]:
+def _deep_diff(unequal: Mapping[Place, PathDifference]) -> dict[Place, PathDifference]:
     # Imported here: it takes 0.1 s, and most plans have nothing to compare.
     from deepdiff import DeepDiff
 
     delta = DeepDiff(
-        {place: old for place, (old, _) in values.items()},
-        {place: new for place, (_, new) in values.items()},
+        {place: one.old for place, one in unequal.items()},
+        {place: one.new for place, one in unequal.items()},
         custom_operators=[_FieldOperator()],
         view="tree",
         threshold_to_diff_deeper=0,
     )
-    found = {}
-    for level in (level for levels in delta.values() for level in levels):
-        place: Place = _place(level)
-        found[place] = PathDifference(place[1], level.t1, level.t2)
-    return found
+    levels = (level for levels in delta.values() for level in levels)
+    return {(place := _place(level)): PathDifference(place[1], level.t1, level.t2) for level in levels}
 
 
 def _place(level: Any) -> Place:
-    place: Place = level.path(output_format="list")[0]
+    """Returns the key of the flat mapping: DeepDiff's path, without the text that `path()` makes of it."""
+    place: Place = level.up.t1_child_rel.param
     return place
 
 

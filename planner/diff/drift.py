@@ -132,7 +132,7 @@ def _compared(topic: AppliedTopic, differing: Iterable[PathDifference]) -> Chang
         fields,
         before=_recorded(entry, live),
         after={
-            key: without_secret(found[_path(key)]) for key in entry.spec if found.get(_path(key)) is not None
+            key: without_secret(value) for key in entry.spec if (value := found.get(_path(key))) is not None
         },
         unchanged=len(found) - len(fields),
     )

@@ -59,7 +59,7 @@ def recorded_config(entry: RegistryEntry, live: ObservedTopic | None) -> dict[st
     Of a topic that is gone no broker tells what is sensitive: then the name of the setting decides.
     """
     return {
-        key: SENSITIVE if looks_secret(key) or (live is not None and is_sensitive(live, key)) else value
+        key: SENSITIVE if (looks_secret(key) if live is None else is_sensitive(live, key)) else value
         for key, value in sorted(entry.config.items())
     }
 
