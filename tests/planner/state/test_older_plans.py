@@ -14,6 +14,7 @@ from planner.model.topology import FlowState, Job, Selection, StartAt, StartAtOf
 from planner.plan import make_plan
 from planner.plan.agreement.agreement import disagreements
 from planner.plan.guards.recheck import shown_as_running
+from planner.plan.serialize import digest_of
 from planner.render.plan.json import json_tree
 from planner.render.plan.words import value_text
 from planner.state import planfile
@@ -78,7 +79,7 @@ def test_a_forged_value_is_told_in_an_older_plan_too(tmp_path: Path) -> None:
     envelope = json.loads((OLDER / "new.json").read_text())
     (change,) = (one for one in envelope["plan"]["changes"] if one["address"] == "flow.orders")
     change["after"]["rpo"] = "1s"
-    envelope["digest"] = planfile.digest_of(envelope["plan"])
+    envelope["digest"] = digest_of(envelope["plan"])
     forged = tmp_path / "forged.json"
     forged.write_text(json.dumps(envelope))
 
