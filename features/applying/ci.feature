@@ -27,7 +27,7 @@ Feature: Approved in CI
     And the pipeline applies plan.bin
     Then the exit code is 4
     And the errors say "topic.dc1."
-    And the errors say "was made since the plan"
+    And the errors say "was created since the plan was made"
     And orders at dc1 has 1 partition
 
   Scenario: What the plan does not touch may move

@@ -14,7 +14,7 @@ Feature: A datacenter is lost
     When dc1 is lost
     And somebody runs repl promote there
     Then the exit code is 3
-    And the message says "dc1 does not answer: what is left to copy there can't be copied"
+    And the message says "dc1 does not answer: the remaining records can't be copied"
     And the message says "or give it up: repl failover dc1"
     When somebody runs repl failover dc1
     Then the exit code is 0

@@ -20,7 +20,7 @@ Feature: Some topics of a flow move, the others stay
     When somebody applies the topology as it was before
     Then the exit code is 3
     And the message says "its topics payments were promoted, and can't become active"
-    And the message says "over a promoted way back (repl failback) or with a new restart_from"
+    And the message says "by a failback (repl failback) or with a new restart_from"
 
   Scenario: Refunds move while one of their consumers is connected at dc2 already
     Given orders, payments and refunds are copied from dc1 to dc2

@@ -33,11 +33,11 @@ def send_command(endpoint: ClusterEndpoint, job: str, command: Command) -> None:
 def not_acknowledged(status: JobStatus | None, command: Command) -> str:
     """Returns what is missing until the job has carried out the command; "" if nothing is."""
     if status is not None and (error := status.answers.get(command.id)):
-        return f"it refused what it was told: {error}"
+        return f"it refused the command: {error}"
     if status is not None and (command.id in status.answers or status.heard == command.id):
         return ""
     trouble = f": {status.trouble}" if status is not None and status.trouble else ""
-    return f"it has not taken over what it was told{trouble}"
+    return f"it has not carried out the command{trouble}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
     """
     if view is not None and view.state == flow.state and view.ended:
         return ""
-    why = view.why if view is not None and view.why else "the job is at it"
+    why = view.why if view is not None and view.why else "the job is working on it"
     return f"flow.{flow.name} is not {flow.state} yet: {why}"
 
 
@@ -98,7 +98,7 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
     """
     status = table.jobs.get(spec.job)
     if status is None or status.driver == driver_before:
-        return "it has not said anything yet"
+        return "it has not reported anything yet"
     if status.state != "running":
         return f"it is {status.state}" + (f": {status.trouble}" if status.trouble else "")
     if table.specs.get(spec.job) != spec:
@@ -126,9 +126,9 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
 def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status: JobStatus) -> str:
     """Says what is missing until all topics and partitions of an active flow are copied."""
     if set(flow.promoted) - set(view.promoted):
-        return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is at it'}"
+        return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is working on it'}"
     if view.topics < topics:
-        why = "; ".join([view.why, *view.notes]).strip("; ") or "it looks for its topics"
+        why = "; ".join([view.why, *view.notes]).strip("; ") or "it is looking for its topics"
         return f"flow.{flow.name} copies {view.topics} of {topics} topics yet: {why}"
     if copied < view.partitions:
         slots = "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)

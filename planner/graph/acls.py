@@ -169,8 +169,8 @@ class _Mirror:
             yield flow_diagnostic(
                 warning,
                 flow,
-                f"rules on every topic (*) of {flow.source_cluster} are not mirrored, for they would reach"
-                f" {flow.destination_cluster}'s own topics: {listed(self._everywhere)}",
+                f"rules on every topic (*) of {flow.source_cluster} are not mirrored: they would apply to"
+                f" {flow.destination_cluster}'s own topics too: {listed(self._everywhere)}",
                 f"declare under acls what these principals may do at {flow.destination_cluster}",
                 "acl-on-everything",
             )
@@ -178,8 +178,8 @@ class _Mirror:
             yield flow_diagnostic(
                 warning,
                 flow,
-                "rules on a prefix are mirrored topic by topic, for the flow does not take every topic under"
-                f" it or its rename cannot say it: {listed(self._split)}",
+                "prefixed rules are mirrored topic by topic: the flow does not take every topic under the"
+                f" prefix, or its rename has no such prefix: {listed(self._split)}",
                 "a new topic gets its rules at the next apply; or declare a prefixed rule under acls",
                 "acl-prefix",
             )

@@ -71,11 +71,11 @@ def _reason(
         case Provenance.OFF if flow.name in native_only:
             return f"only records that were produced at {source} are copied"
         case Provenance.OFF:
-            return f"no flow brings these topics back to {source}"
+            return f"no flow copies these topics back to {source}"
         case Provenance.BATCH:
             return f"{source} and {destination} copy topics to each other under one name"
         case Provenance.HEADERS if any(one.longer and flow.name in one.flows for one in loops):
-            return "copies can come round over more than two clusters"
+            return "records can loop over more than two clusters"
         case _:
             return "a flow of the same loop needs headers"
 

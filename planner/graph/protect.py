@@ -97,8 +97,8 @@ def _warnings(flow: Flow, unknown: set[str], everyone: set[str], shared: set[str
         yield flow_diagnostic(
             warning,
             flow,
-            f"protect: acl keeps nobody off: the topology does not tell as whom the job writes, and one of"
-            f" {listed(unknown)} may be the job",
+            f"protect: acl has no effect: the topology does not name the principal of the job, and one of"
+            f" {listed(unknown)} may be it",
             f"write sasl.username under clusters.{to}.client as plain text (the password stays a reference);"
             " foreign records are found and shown in any case",
             "protect-unknown-principal",
@@ -107,7 +107,7 @@ def _warnings(flow: Flow, unknown: set[str], everyone: set[str], shared: set[str
         yield flow_diagnostic(
             warning,
             flow,
-            f"protect: acl cannot close {counted(everyone)}: a rule lets User:* write, and denying"
+            f"protect: acl can't protect {counted(everyone)}: a rule lets User:* write, and denying"
             " User:* would stop the job too",
             f"narrow that rule at {to}; foreign records are found and shown in any case",
             "protect-everyone",
@@ -116,7 +116,7 @@ def _warnings(flow: Flow, unknown: set[str], everyone: set[str], shared: set[str
         yield flow_diagnostic(
             warning,
             flow,
-            f"protect: acl does not apply to {counted(shared)}: both sides write",
+            f"protect: acl does not apply to {counted(shared)}: clients write it at both sides",
             "nothing needs to be done; set protect: off to silence this",
             "protect-shared",
         )

@@ -125,7 +125,7 @@ class CommittedLogReader:
             error(
                 f"{self._topic} at {self._endpoint.cluster} could not be read to its end within "
                 f"{READ_SECONDS:.0f} s",
-                "look whether its partition has a leader, then run this again",
+                "check that its partition has a leader, then run this again",
             )
         )
 

@@ -238,8 +238,10 @@ class ClusterReader:
             # No error: a principal that only reads a source needs no right to internal topics there.
             self.diagnostics.append(
                 warning(
-                    f"not authorized to describe {REGISTRY} at {self.name}: who owns what there is unknown",
-                    "to change anything there, the principal needs DESCRIBE and READ on the prefix __repl.",
+                    f"not authorized to describe {REGISTRY} at {self.name}:"
+                    " the owners of objects there are unknown",
+                    "to change anything at this cluster, the principal needs DESCRIBE and READ on the prefix"
+                    " __repl.",
                     code="registry-hidden",
                 )
             )

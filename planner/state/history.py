@@ -63,7 +63,7 @@ def read_history(
     if skipped:
         report(
             warning(
-                f"{HISTORY} at {endpoint.cluster}: {len(skipped)} records can't be read and are passed over, "
+                f"{HISTORY} at {endpoint.cluster}: {len(skipped)} records can't be read and are skipped, "
                 f"the last one: {skipped[-1]}",
                 "only repl may write there: see which principals have WRITE on it",
                 code="history-record",

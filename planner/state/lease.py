@@ -92,7 +92,7 @@ class Lease:
         except (KafkaException, TimeoutError) as failure:
             raise Failure(
                 error(
-                    f"the lease of {self.cluster} cannot be asked for: {explain(failure)}",
+                    f"the lease of {self.cluster} can't be requested: {explain(failure)}",
                     "the brokers must answer, and the principal must be allowed to write to " + LEASE,
                 )
             ) from failure
@@ -114,7 +114,7 @@ class Lease:
                 continue  # the next turn tries again; lost() knows when it is too late
             if renewed_ms - self._renewed_ms > self._ttl_ms:
                 self._lost = (
-                    f"the lease of {self.cluster} was not renewed in time, and somebody else may hold it"
+                    f"the lease of {self.cluster} was not renewed in time, and another apply may hold it"
                 )
                 return
             self._renewed_at, self._renewed_ms = sent_at, renewed_ms

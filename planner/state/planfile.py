@@ -109,14 +109,14 @@ def load(path: Path) -> SavedPlan:
         )
     body, signature = envelope.get("plan"), envelope.get("signature")
     if not isinstance(body, dict) or envelope.get("digest") != digest_of(body):
-        raise _failure(f"{path} is not as it was written: its digest does not fit", AGAIN)
+        raise _failure(f"{path} was changed after it was written: its digest does not match", AGAIN)
     if not isinstance(signature, str | None):
-        raise _failure(f"{path} is no plan that can be read: its signature is no text", AGAIN)
+        raise _failure(f"{path} can't be read as a plan: its signature is no text", AGAIN)
     try:
         plan = _plan(body)
     except (msgspec.ValidationError, KeyError, ValueError, TypeError) as wrong:
         what = f"it lacks {wrong}" if isinstance(wrong, KeyError) else str(wrong)
-        raise _failure(f"{path} is no plan that can be read: {what}", AGAIN) from None
+        raise _failure(f"{path} can't be read as a plan: {what}", AGAIN) from None
     return SavedPlan(path, plan, digest_of(body), signature, canonical(body))
 
 
@@ -124,7 +124,7 @@ def _envelope(path: Path) -> dict[str, Any]:
     try:
         envelope = msgspec.json.decode(_content(path))
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-        raise _failure(f"{path} is not whole, or no plan file: {wrong}", AGAIN) from None
+        raise _failure(f"{path} is incomplete, or no plan file: {wrong}", AGAIN) from None
     except RecursionError:
         raise _too_deep(path) from None
     if not isinstance(envelope, dict) or MARK not in envelope:
@@ -169,7 +169,7 @@ def _is_shallow(tree: object) -> bool:
 
 
 def _too_deep(path: Path) -> Failure:
-    return _failure(f"{path} is no plan that can be read: it is nested too deeply", AGAIN)
+    return _failure(f"{path} can't be read as a plan: it is nested too deeply", AGAIN)
 
 
 def _failure(summary: str, way_out: str) -> Failure:

@@ -112,7 +112,7 @@ def _(town: Town) -> None:
     process = begin(*arguments, env={"REPL_HOME": str(town.home)})
     assert process.stderr is not None
     said = ""
-    while "being told" not in said:
+    while "reconfiguring" not in said:
         line = process.stderr.readline()
         assert line, said
         said += line

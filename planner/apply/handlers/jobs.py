@@ -140,7 +140,7 @@ def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Reconfigure
     except LaunchFailed as failure:
         return _launch_failure(failure)
     except (KafkaException, TimeoutError) as failure:
-        return failed(f"it could not be told: {explain(failure)}")
+        return failed(f"the command could not be sent: {explain(failure)}")
     return None
 
 
@@ -155,7 +155,7 @@ def _wait_until_applied(
     why = watch.wait_until(
         awaited, context.timeouts.acknowledged_s, _until_heartbeats_stop(context, watch, step.job)
     )
-    return failed(f"it was told, but {why}") if why else DONE
+    return failed(f"the command was sent, but {why}") if why else DONE
 
 
 def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> Callable[[], str | None]:
@@ -167,7 +167,7 @@ def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> 
         if watch.job(job) != last_status:
             last_heartbeat_at, last_status = time.monotonic(), watch.job(job)
         if time.monotonic() - last_heartbeat_at > context.timeouts.silent_s:
-            return "it gives no sign of life any more: run this again, which starts another"
+            return "it sends no heartbeat any more: run this again to start another job"
         return context.guard.stop_reason()
 
     return give_up
@@ -201,7 +201,9 @@ def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestR
     assert status is not None
     if watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         where = f"pid {status.process} on {status.host}"
-        return failed(f"it does not stop, and runs as {where}: {problem or 'it was not started from here'}")
+        return failed(
+            f"it does not stop, and runs as {where}: {problem or 'it was not started on this machine'}"
+        )
     _publish_stopped(context, status)
     return DONE
 

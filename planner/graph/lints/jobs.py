@@ -20,7 +20,7 @@ def jobs(topology: Topology) -> Iterator[Diagnostic]:
             yield error(
                 f"job {name} would write to {one} (flow.{first}) and to {other} (flow.{second}): a job"
                 " has one destination",
-                f"give flow.{second} another job, or leave job out: then it is {other}",
+                f"give flow.{second} another job, or leave out job: the flow then runs in job {other}",
                 address=str(job_address(name)),
                 source=topology.flows[second].source,
                 code="job-destinations",
@@ -35,9 +35,9 @@ def _unauthenticated(job: Job) -> Iterator[Diagnostic]:
     off = [key for key in _SECURED if settings.get(key, "true") == "false"]
     if off:
         yield warning(
-            f"{' and '.join(off)}: off; whatever reaches the ports of its driver and executors may read what "
-            "they send, and run code in them",
-            "take it out of conf; on a standalone cluster give Master, Workers and the job's machine "
+            f"{' and '.join(off)}: off; anything that connects to the ports of its driver and executors can "
+            "read their data and run code in them",
+            "remove it from conf; on a standalone cluster give Master, Workers and the job's machine "
             "a secret (docs/launch.md, Between Spark's processes)",
             address=str(job_address(job.name)),
             source=job.source,
@@ -45,7 +45,7 @@ def _unauthenticated(job: Job) -> Iterator[Diagnostic]:
         )
     elif job.launcher == "standalone" and "spark.authenticate" not in settings:
         yield note(
-            "it starts only where spark-defaults.conf has the secret of its standalone cluster",
+            "the job starts only where spark-defaults.conf holds the secret of its standalone cluster",
             "write conf: {spark.authenticate: true} once Master, Workers and the job's machine have it "
             "(docs/launch.md, Between Spark's processes)",
             address=str(job_address(job.name)),

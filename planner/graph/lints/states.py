@@ -17,8 +17,8 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
         if original is None:
             yield _refused(
                 flow,
-                f"is the way back of {flow.reverse_of}, and there is no such flow",
-                "name the flow that it brings home in reverse_of, or remove this flow",
+                f"is the reverse flow of {flow.reverse_of}, and there is no such flow",
+                "name an existing flow in reverse_of, or remove this flow",
                 "reverse-unknown",
             )
             continue
@@ -26,7 +26,7 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
         if flow.reverse_of in first:
             yield _refused(
                 flow,
-                f"is a second way back of {flow.reverse_of}, beside {first[flow.reverse_of]}",
+                f"is a second reverse flow of {flow.reverse_of}, beside {first[flow.reverse_of]}",
                 "keep one of them",
                 "reverse-twice",
             )
@@ -38,7 +38,7 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
     if original.reverse_of is not None:
         yield _refused(
             flow,
-            f"is the way back of {original.name}, which is a way back itself",
+            f"is the reverse flow of {original.name}, which is a reverse flow itself",
             f"to fail over again, set the state of {original.reverse_of}",
             "reverse-of-reverse",
         )
@@ -46,7 +46,7 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
     if (flow.source_cluster, flow.destination_cluster) != ends:
         yield _refused(
             flow,
-            f"is no way back of {original.name}: that goes from {ends[1]} to {ends[0]}",
+            f"can't be the reverse flow of {original.name}, which goes from {ends[1]} to {ends[0]}",
             f"write from: {ends[0]} and to: {ends[1]}",
             "reverse-ends",
         )

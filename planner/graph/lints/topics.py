@@ -79,8 +79,8 @@ def internal_replication(graph: ReplicationGraph, observed: Observed) -> Iterato
             continue
         yield error(
             f"internal.replication is {wanted}, and {name} has {len(cluster.brokers)} brokers",
-            f"set internal: {{replication: {len(cluster.brokers)}}}, or leave it out: then it is what the"
-            " cluster can",
+            f"set internal: {{replication: {len(cluster.brokers)}}}, or leave it out: then it follows"
+            " the number of brokers",
             source=graph.topology.clusters[name].source,
             code="replication-above-brokers",
         )
@@ -152,7 +152,7 @@ def declared_otherwise(topics: DesiredTopics, graph: ReplicationGraph) -> Iterat
             shown = ", ".join(f"{key}={declared.config[key]} (source: {asked[key]})" for key in sorted(other))
             yield warning(
                 f"{node} is a mirror and is declared differently from its source: {shown}",
-                "what is declared stands; remove it from the topic to mirror the source's value",
+                "the declared value is used; remove it from the topic to mirror the source's value",
                 address=str(topic.address),
                 source=topic.source,
                 code="declared-differently",

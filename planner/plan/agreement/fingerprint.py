@@ -195,13 +195,13 @@ def difference_between(then: Fingerprint, now: Fingerprint) -> str:
     if then.owner != now.owner:
         return f"owned by {_owner_text(now)} now, by {_owner_text(then)} when the plan was made"
     if then.exists != now.exists:
-        return "was made since the plan" if now.exists else "was deleted since the plan"
+        return "was created since the plan was made" if now.exists else "was deleted since the plan was made"
     if then.topic_id != now.topic_id:
-        return "was deleted and made again since the plan"
+        return "was deleted and created again since the plan was made"
     if then.partitions != now.partitions:
         return f"has {now.partitions} partitions now, {then.partitions} when the plan was made"
     if then.replicas != now.replicas:
-        return "its replicas moved since the plan"
+        return "its replicas moved since the plan was made"
     if then.removal is not None and then.removal != now.removal:
         return f"removing it means {now.removal} now, {then.removal} when the plan was made"
     for key, value in then.config.items():
@@ -213,11 +213,11 @@ def difference_between(then: Fingerprint, now: Fingerprint) -> str:
 
 def _job_difference(then: Fingerprint, now: Fingerprint) -> str:
     if then.exists != now.exists:
-        return "runs now, and did not" if now.exists else "does not run any more"
+        return "runs now, and did not run when the plan was made" if now.exists else "does not run any more"
     if then.config.get(DRIVER) != now.config.get(DRIVER):
-        return "was started again since the plan"
+        return "was started again since the plan was made"
     if then.config.get(SPEC) != now.config.get(SPEC):
-        return "was reconfigured since the plan"
+        return "was reconfigured since the plan was made"
     return ""
 
 
@@ -226,7 +226,7 @@ def _shown(key: str, value: str | None) -> str:
 
 
 def _owner_text(one: Fingerprint) -> str:
-    return "nobody" if one.owner is None else f"topology {one.owner!r}"
+    return "no topology" if one.owner is None else f"topology {one.owner!r}"
 
 
 def stale_diagnostic(where: str, summary: str) -> Diagnostic:

@@ -44,7 +44,7 @@ def _spec_problems(
         yield f"its spec is of the job {spec.job} of {spec.topology} at {spec.destination}"
     if change.action is Action.DELETE:
         if running := [flow.name for flow in spec.flows if flow.state in RUNNING]:
-            yield f"the job ends, and {', '.join(running)} would go on"
+            yield f"the job ends, and {', '.join(running)} would still run"
     else:
         yield from _job_field_problems(spec, change)
     for name, cluster in sorted(spec.clusters.items()):
@@ -199,7 +199,7 @@ def _stop_problems(step: StopJob, plan: Plan, change: Change) -> Iterator[str]:
     ]
     if starts:
         if launch not in starts:
-            yield "it was started otherwise"
+            yield "it was started by other launch settings"
         return
     before = change.before or {}
     for key, value in launcher_fields(launch).items():
@@ -224,18 +224,18 @@ def recorded_problems(step: Own, plan: Plan, change: Change) -> Iterator[str]:
         launch = launch_of(entry.spec.get(LAUNCH, ""))
         shown = change.after or {}
         if launch is None or entry.spec.get(STATE) != "running":
-            yield "what it remembers can't be read"
+            yield "what it registers can't be read"
         elif any(
             key in shown and not same_value(shown[key], value)
             for key, value in launcher_fields(launch).items()
         ):
-            yield "it remembers another way to start it than the one that is shown"
+            yield "it registers other launch settings than are shown"
         return
     flow = recorded_flow(entry)
     planned = {one.name: one for one in plan.flows}.get(step.address.name)
     if flow is None or flow.name != step.address.name or entry.spec.get(STATE) != flow.state:
-        yield "what it remembers can't be read"
+        yield "what it registers can't be read"
     elif planned is None or (planned.job, planned.destination_cluster) != (entry.spec.get(JOB), step.cluster):
-        yield "it remembers another job or destination than the flow has"
+        yield "it registers another job or destination than the flow has"
     else:
         yield from _flow_problems(flow, change)

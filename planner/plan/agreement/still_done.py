@@ -87,13 +87,13 @@ class _ClusterState:
             case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign():
                 yield from _topic_differences(step, self.cluster.topics.get(step.topic))
             case DeleteTopic():
-                yield from ("was made again since",) if step.topic in self.cluster.topics else ()
+                yield from ("was created again since",) if step.topic in self.cluster.topics else ()
             case CreateAcl():
                 gone = self.cluster.acls is not None and step.rule not in self.cluster.acls
                 yield from ("was deleted since",) if gone else ()
             case DeleteAcl():
                 again = self.cluster.acls is not None and step.rule in self.cluster.acls
-                yield from ("was made again since",) if again else ()
+                yield from ("was created again since",) if again else ()
             case Own() | Disown():
                 yield from _entry_differences(step, self._entry(step.address))
             case LaunchJob() | ReconfigureJob() | StopJob():
@@ -144,15 +144,15 @@ def _shown(key: str, value: str | None) -> str:
 def _entry_differences(step: Own | Disown, entry: RegistryEntry | None) -> Iterator[str]:
     match step:
         case Disown() if entry is not None and entry.topology == step.topology:
-            yield "is managed again since"
+            yield "is managed again"
         case Own() if entry is None:
             yield "is not managed any more"
         case Own() if entry is not None and entry.topology != step.entry.topology:
             yield f"owned by topology {entry.topology!r} now"
         case Own() if entry is not None and _settings_of(entry) != _settings_of(step.entry):
-            yield "was applied otherwise since"
+            yield "was applied differently since"
         case Own() if entry is not None and not step.entry.spec.items() <= entry.spec.items():
-            yield "was applied otherwise since"
+            yield "was applied differently since"
         case _:
             pass
 
@@ -165,7 +165,7 @@ def _job_differences(step: LaunchJob | ReconfigureJob | StopJob, live: LiveJob |
     runs = live is not None and live.live
     match step:
         case StopJob():
-            yield from ("runs again since",) if runs else ()
+            yield from ("runs again",) if runs else ()
         case _ if not runs:
             yield "does not run any more"
         case _ if live is not None and live.spec != jobspec.decode(step.spec):

@@ -50,7 +50,7 @@ def pinned_ids(clusters: Mapping[str, Cluster], observed: Observed) -> Iterator[
         if live is not None and cluster.id is not None and cluster.id != live.id:
             yield error(
                 f"cluster {name} is {live.id}, but its id is pinned as {cluster.id}",
-                f"mend clusters.{name}.bootstrap, or clusters.{name}.id if the cluster was replaced",
+                f"correct clusters.{name}.bootstrap, or clusters.{name}.id if the cluster was replaced",
                 source=cluster.source,
                 code="pinned-id",
                 exit=ExitCode.REFUSED,
@@ -65,8 +65,8 @@ def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> I
         if entry is not None and entry.topology != topology:
             yield error(
                 f"owned by the topology {entry.topology!r}",
-                f"take it out of this topology, or let {entry.topology!r} forget it first: "
-                "remove it there with on_remove: keep and apply",
+                f"remove it from this topology, or from {entry.topology!r} first: "
+                f"apply {entry.topology!r} without it and with on_remove: keep",
                 address=str(change.address),
                 code="owned",
                 exit=ExitCode.REFUSED,
@@ -170,7 +170,7 @@ def max_deletes(
         yield error(
             f"the plan destroys {len(destroyed)} objects, policies.max_deletes is {allowed}:"
             f" {few(destroyed, 5)}",
-            f"if all of them are meant to go, set policies.max_deletes: {len(destroyed)}",
+            f"to delete all of them, set policies.max_deletes: {len(destroyed)}",
             code="max-deletes",
             exit=ExitCode.REFUSED,
         )

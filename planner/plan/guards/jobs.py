@@ -29,7 +29,8 @@ def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
         return
     if settings := secret_settings(job.spec.launch.conf):
         yield error(
-            f"a job's settings stand in the plan and in topics, and {', '.join(settings)} holds a secret",
+            f"{', '.join(settings)} holds a secret, and a job's settings are stored in the plan"
+            " and in topics",
             "keep it on the machines that run the job (docs/launch.md, Secrets of Spark)",
             address=str(job.address),
             source=job.job.source or job.source,
@@ -39,7 +40,7 @@ def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
         keys = [key for key, value in sorted(cluster.client.items()) if value == SENSITIVE]
         if keys:
             yield error(
-                f"a job is told how to reach {name} without secrets, and {', '.join(keys)} is written out",
+                f"{', '.join(keys)} of {name} is written out, and a job spec must not hold a secret",
                 "write it as {env: VARIABLE} or {file: PATH}, which the job resolves where it runs",
                 address=str(job.address),
                 source=job.source,
@@ -64,7 +65,7 @@ def _refused(address: Address, owner: str, job: DesiredJob, how: str) -> Diagnos
     destination = job.spec.destination if job.spec is not None else ""
     return error(
         f"{how} the topology {owner!r} at {destination}",
-        f"give it another name here (a job: below jobs, and in its flows), or let {owner!r} stop it first",
+        f"give it another name here (a job: below jobs, and in its flows), or stop it in {owner!r} first",
         address=str(address),
         source=job.source,
         code="owned",

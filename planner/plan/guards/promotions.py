@@ -44,9 +44,9 @@ def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
     return _refused(
         flow,
         f"its topics {patterns} were promoted, and can't become active",
-        f"write {patterns} under promoted (if somebody did that and this file is older, bring it up to date);"
-        " from promoted a topic becomes active with its flow, over a promoted way back (repl failback) or"
-        " with a new restart_from",
+        f"write {patterns} under promoted (if this file is older than that change, update it);"
+        " from promoted a topic becomes active with its flow, by a failback (repl failback) or with a new"
+        " restart_from",
         "transition",
     )
 
@@ -57,7 +57,7 @@ def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
     if flow.state is FlowState.PAUSED:
         yield _refused(
             flow,
-            "it is paused, and topics are promoted while a flow copies: what is left of them comes first",
+            "it is paused, and a topic is promoted only after the flow has copied the rest of it",
             f"write state: active (repl resume {flow.name}) before that",
             "transition",
         )
@@ -89,7 +89,7 @@ def source_is_silent(flow: Flow) -> Diagnostic:
     """Refuses a promotion while the source does not answer."""
     return _refused(
         flow,
-        f"{flow.source_cluster} does not answer: what is left to copy there can't be copied",
+        f"{flow.source_cluster} does not answer: the remaining records can't be copied",
         f"wait until it answers; or give it up: repl failover {flow.source_cluster}",
         "transition",
     )

@@ -88,7 +88,7 @@ def _owned_by_others(topology: str, steps: Iterable[Step], observed: Observed) -
         if owner not in (None, topology):
             yield error(
                 f"owned by the topology {owner!r} at {step.cluster}",
-                f"let {owner!r} stop it first, or give it another name here",
+                f"stop it in {owner!r} first, or give it another name here",
                 address=str(step.address),
                 code="owned",
                 exit=ExitCode.REFUSED,
@@ -116,7 +116,9 @@ def _other_launchers(steps: Collection[Step], observed: Observed) -> Iterator[Di
             continue
         known = launch_that_runs(known_jobs, step.job)
         if known and launch_of(step.launch) != launch_of(known):
-            yield _stale_at(step.address, "it was started otherwise than when the plan was made")
+            yield _stale_at(
+                step.address, "it was started by other launch settings than when the plan was made"
+            )
 
 
 def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
@@ -147,7 +149,7 @@ def shown_as_running(plan: Plan, observed: Observed) -> Iterator[Diagnostic]:
             case _:
                 continue
         if state is not None and not _shows(change.before, state):
-            yield _stale_at(step.address, "it runs otherwise than the plan shows")
+            yield _stale_at(step.address, "it runs by another spec than the plan shows")
 
 
 def _shows(shown: Mapping[str, object], state: Mapping[str, Value]) -> bool:

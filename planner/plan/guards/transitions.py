@@ -101,15 +101,15 @@ def _generation(flow: Flow, observed: Observed) -> Generation | None:
 
 def may_follow(state: FlowState) -> str:
     """Returns the legal next states of a state, as a clause."""
-    legal = NEXT.get(state, "active, over a promoted way back (repl failback) or with restart_from")
+    legal = NEXT.get(state, "active, by a failback (repl failback) or with restart_from")
     return f"from {state.value} a flow becomes {legal}"
 
 
 def _way_out(before: FlowState, flow: Flow) -> str:
     """Returns the hint for a flow that ended. From a running state every transition is legal."""
-    stay = f"write state: {before.value} (if somebody did that and this file is older, bring it up to date)"
+    stay = f"write state: {before.value} (if this file is older than that change, update it)"
     back = (
-        "from there a flow becomes active again over a promoted way back"
+        "from there a flow becomes active again by a failback"
         f" (repl failback {flow.source_cluster}, then --switch) or with a new restart_from"
     )
     return f"{stay}; {back}" if flow.state in RUNNING else f"{stay}; {back} only"

@@ -70,9 +70,9 @@ def _heading(plan: Plan) -> str:
         case Mode.DRIFT:
             return f"{plan.topology}: what changed outside the topology since it was applied:"
         case Mode.DESTROY:
-            return f"{plan.topology}: everything that it owns leaves it:"
+            return f"{plan.topology}: to remove everything that it owns, repl will do this:"
         case Mode.ROLLBACK:
-            return f"{plan.topology}: to take back what was applied, repl will do this:"
+            return f"{plan.topology}: to undo that apply, repl will do this:"
         case _:
             return f"{plan.topology}: to make the clusters match the topology, repl will do this:"
 

@@ -19,24 +19,24 @@ def as_text(located: LocatedRecord) -> str:
             return f"{record} is offset {located.other_offset} of {there}."
         case LocateResult.NEXT if located.reverse:
             return (
-                f"{record} did not come over {located.flow}; the first one behind it that did came from "
+                f"{record} was not copied by {located.flow}; the next record that was came from "
                 f"offset {located.other_offset} of {there}."
             )
         case LocateResult.NEXT:
             return (
-                f"{record} was not copied (it is no record, was aborted, compacted away, or not to be "
-                f"copied); the first one behind it that was is offset {located.other_offset} of {there}."
+                f"{record} was not copied (it is no record, was aborted, compacted away, or filtered); "
+                f"the next copied record is offset {located.other_offset} of {there}."
             )
         case LocateResult.END:
             return (
-                f"{record} was not copied, and nothing behind it either; what comes next will be at offset "
-                f"{located.other_offset} of {there} or behind."
+                f"{record} was not copied, and no later record either; the next one will be at offset "
+                f"{located.other_offset} of {there} or later."
             )
         case LocateResult.NOT_YET:
             return f"not yet: {record} is not copied; {_through(located)}."
         case LocateResult.UNMAPPED:
             begins = f"which begins at {located.low}"
-            return f"unmapped: {record} is below what {located.flow} keeps a map of, {begins}."
+            return f"unmapped: {record} is before the offset map of {located.flow}, {begins}."
         case LocateResult.REPLAYED:
             return f"{record} was replayed by salvage {_replayed(located, there)}"
         case LocateResult.NO_RECORD:

@@ -26,7 +26,7 @@ def _cost(one: FlowLoss, now_ms: int) -> str:
     if not one.destination_answers:
         return f"not known: {one.destination} does not answer, and nothing can be done there"
     if one.records is None or one.as_of_ms is None:
-        return f"not known: where {one.source} ended was never told"
+        return f"not known: the end of {one.source} was never reported"
     behind = f"{plural(one.records, 'record')}, {span(one.ms) if one.ms is not None else 'some time'}"
     if one.source_answers and not one.unheard:
         return f"{behind} behind now: {one.source} answers"
@@ -108,5 +108,5 @@ def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:
     """Returns how long the failover takes. `jobs` has whether each job runs; one that does not is started."""
     started = [name for name, up in jobs if not up]
     if not started:
-        return "It takes about 15 s: its jobs run, and are told."
+        return "It takes about 15 s: its jobs are running."
     return f"It takes about 30 s: {', '.join(started)} must be started to end the flows."

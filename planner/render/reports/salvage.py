@@ -94,12 +94,12 @@ def _content(content: bytes | None) -> dict[str, str] | None:
 
 
 def _row(one: SalvagedPartition) -> Row:
-    why = ["the flow never came to it"] if not one.begun else []
+    why = ["the flow never copied it"] if not one.begun else []
     why += sorted({f"given up: {reason}" for _, _, reason in one.stretches if reason != "not copied"})
     if one.lost:
-        why.append(f"retention took {plural(one.lost, 'offset')} before they were copied")
+        why.append(f"retention deleted {plural(one.lost, 'offset')} before they were copied")
     if one.kept_back:
-        why.append(f"{plural(one.kept_back, 'record')} kept back by provenance are not counted")
+        why.append(f"{plural(one.kept_back, 'record')} filtered by provenance are not counted")
     if one.unread:
         why.append(f"not read to the end: {one.unread}")
     return [
@@ -122,7 +122,7 @@ def _record(record: SalvagedRecord) -> Row:
         _time(record.timestamp_ms),
         _shown(record.key),
         _shown(record.value),
-        came_by if record.flow is not None else "born here",
+        came_by if record.flow is not None else f"produced at {record.cluster}",
     ]
 
 

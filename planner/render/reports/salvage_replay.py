@@ -41,8 +41,8 @@ def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Te
         return
     what = plural(sum(one.records for one in wanted), "record")
     yield Text(
-        f"{what} of {seen.source} will be copied into {seen.destination}, behind what is there now, each with"
-        " the header __repl that tells where it came from.",
+        f"{what} of {seen.source} will be copied into {seen.destination}, after its present records, each"
+        " with the header __repl that names its origin.",
         style="bold",
     )
 
@@ -115,9 +115,9 @@ def _row(one: SalvagedPartition, to: str | None) -> Row:
 def _note(one: SalvagedPartition) -> str:
     notes = []
     if one.lost:
-        notes.append(f"retention took {plural(one.lost, 'offset')}: they are lost")
+        notes.append(f"retention deleted {plural(one.lost, 'offset')}: they are lost")
     if one.kept_back:
-        notes.append(f"{plural(one.kept_back, 'record')} kept back by provenance")
+        notes.append(f"{plural(one.kept_back, 'record')} filtered by provenance")
     return "; ".join(notes)
 
 

@@ -45,9 +45,9 @@ def _row(one: VerifiedPartition) -> Row:
     found = f"{differences}{'+' if one.more else ''}"
     left_out = [
         plural(one.replayed, "record") + " replayed by salvage" if one.replayed else "",
-        plural(one.kept_back, "record") + " kept back by provenance" if one.kept_back else "",
+        plural(one.kept_back, "record") + " filtered by provenance" if one.kept_back else "",
         plural(one.given_up, "record") + " given up" if one.given_up else "",
-        plural(one.others, "record") + " of others" if one.others else "",
+        plural(one.others, "record") + " written by others" if one.others else "",
         plural(one.compacted, "record") + " that compaction left at one side" if one.compacted else "",
     ]
     return [

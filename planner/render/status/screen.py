@@ -85,7 +85,9 @@ def _headline(status: StatusView) -> Text:
         plural(len(status.flows), "flow"),
         f"{plural(len(status.jobs), 'job')} {f'({how})' if how else 'up'}",
     ]
-    parts += [f"{plural(worries, 'partition')} to look at"] if worries else []
+    parts += (
+        [f"{plural(worries, 'partition')} {'needs' if worries == 1 else 'need'} attention"] if worries else []
+    )
     parts += [f"{late} beyond the RPO"] if late else []
     parts += _behind(status)
     style = BAD if idle or worries else "bold"
@@ -200,7 +202,7 @@ def _next(status: StatusView) -> Iterator[Text]:
 
 
 _WORRIES = (
-    Column("LOOK AT"),
+    Column("NEEDS ATTENTION"),
     Column("FLOW", spare=1),
     Column("STATE"),
     Column("FOR", right=True),

@@ -177,7 +177,7 @@ def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:
 
     verdict = here.perform(here.tell(slots=3))
 
-    assert "it was told, but it has not taken over what it was told" in verdict.why
+    assert "the command was sent, but it has not carried out the command" in verdict.why
 
 
 def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here) -> None:

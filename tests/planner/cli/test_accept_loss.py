@@ -65,5 +65,5 @@ def test_where_nothing_stands_still_nothing_is_accepted() -> None:
 
 
 def test_a_job_that_did_not_hear_is_named() -> None:
-    with pytest.raises(Failure, match="it has not taken over what it was told"):
-        told(StoppedPartitions((LOST,), (), "it has not taken over what it was told"), THERE)
+    with pytest.raises(Failure, match="it has not carried out the command"):
+        told(StoppedPartitions((LOST,), (), "it has not carried out the command"), THERE)

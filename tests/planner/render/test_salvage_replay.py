@@ -19,7 +19,7 @@ def test_what_will_be_done() -> None:
     shown = before(seen(partition(record(), records=31, lost=4), partition(partition=1)))
     assert "31 records of dc1 will be copied into dc2" in shown
     assert "orders-0" in shown
-    assert "retention took 4 offsets: they are lost" in shown
+    assert "retention deleted 4 offsets: they are lost" in shown
     assert "orders-1" not in shown
 
 
@@ -35,7 +35,7 @@ def test_what_can_t_be_read_is_left_out() -> None:
 
 def test_nothing_is_left_but_what_is_lost_is_said() -> None:
     shown = before(seen(partition(lost=4)))
-    assert "orders-0: retention took 4 offsets: they are lost" in shown
+    assert "orders-0: retention deleted 4 offsets: they are lost" in shown
     assert "Nothing is left to replay" in shown
 
 

@@ -64,8 +64,8 @@ def test_the_summary(plan, line) -> None:
 @pytest.mark.parametrize(
     ("mode", "heading"),
     [
-        (Mode.DESTROY, "shop: everything that it owns leaves it:"),
-        (Mode.ROLLBACK, "shop: to take back what was applied, repl will do this:"),
+        (Mode.DESTROY, "shop: to remove everything that it owns, repl will do this:"),
+        (Mode.ROLLBACK, "shop: to undo that apply, repl will do this:"),
     ],
 )
 def test_each_mode_has_its_heading(mode, heading) -> None:
