@@ -5,7 +5,7 @@ from itertools import groupby
 
 import click
 
-from planner.apply.commands import StoppedPartitions, accept_loss
+from planner.apply.job_control import StoppedPartitions, accept_loss
 from planner.cli.app import show
 from planner.cli.apply import ask
 from planner.cli.endpoints import endpoints_of

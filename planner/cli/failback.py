@@ -23,7 +23,7 @@ from planner.cli.validate import checked
 from planner.graph.failback import Failback, pending_failbacks, resumed_failbacks
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import RUNNING, FlowState, Topology
-from planner.plan.guards.transitions import may_follow
+from planner.plan.transitions import may_follow
 
 
 @click.command()

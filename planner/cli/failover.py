@@ -20,7 +20,7 @@ from planner.cli.options import (
 from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
-from planner.plan.guards.transitions import may_follow
+from planner.plan.transitions import may_follow
 
 if TYPE_CHECKING:
     from runtime.contract.views.loss_view import FlowLoss

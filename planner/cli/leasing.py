@@ -10,8 +10,7 @@ import click
 
 from planner.kafka import ClusterEndpoint
 from planner.render.escape import one_line
-from planner.state.lease import Lease
-from planner.state.lease_log import TTL_MS, LeaseHolder, LeaseState
+from planner.state.lease import TTL_MS, Lease, LeaseHolder, LeaseState
 
 
 def leased(

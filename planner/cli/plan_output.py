@@ -28,7 +28,7 @@ def print_plan(plan: Plan) -> None:
 
 def print_steps(plan: Plan) -> None:
     """To stdout: what is executed, told from the steps themselves."""
-    from planner.render.plan.steps import steps_text
+    from planner.render.plan.text import steps_text
 
     print_lines(steps_text(plan))
 

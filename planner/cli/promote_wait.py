@@ -10,7 +10,7 @@ import click
 from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
-from planner.plan.guards.promotions import source_is_silent
+from planner.plan.transitions import source_is_silent
 from runtime.contract.records.status import PartitionState
 
 if TYPE_CHECKING:

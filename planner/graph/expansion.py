@@ -8,8 +8,8 @@ from pathlib import PurePath
 from planner.graph.acls import acls_known, acls_of, kept_acls
 from planner.graph.flows import flows_of
 from planner.graph.jobs import jobs_of
-from planner.graph.lints import loops, names, selection, states, topics
-from planner.graph.lints.jobs import jobs
+from planner.graph.lints import loops, names, selection, topics
+from planner.graph.lints.flows import jobs, states
 from planner.graph.lints.security import security
 from planner.graph.merges import TopicMerges, merges_of
 from planner.graph.provenance import ReplicationLoop, provenance_of, replication_loops
@@ -104,7 +104,7 @@ def _without_clusters(
 ) -> Iterable[Diagnostic]:
     named = [*graph.live.edges, *graph.declared.edges]
     certain = {*graph.live.nodes, *graph.declared.nodes}
-    yield from states.states(graph.topology)
+    yield from states(graph.topology)
     yield from jobs(graph.topology)
     yield from security(graph.topology)
     yield from selection.reserved_names(graph)

@@ -12,7 +12,7 @@ from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import WAITS
 from planner.model.topology import Cluster
-from planner.plan.guards.guards import destroyed_topics
+from planner.plan.guards import destroyed_topics
 from runtime.contract.views.status_view import PartitionWaits
 
 

@@ -13,11 +13,11 @@ from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
 from planner.model.step import Own
 from planner.model.topology import RUNNING, FlowState, Topology
-from planner.plan.agreement.fingerprint import fingerprints
 from planner.plan.consequences import consequences
-from planner.plan.guards import guards
-from planner.plan.steps.steps import make_steps
-from planner.plan.steps.targets import select
+from planner.plan.fingerprint import fingerprints
+from planner.plan.guards import check
+from planner.plan.steps import make_steps
+from planner.plan.targets import select
 
 
 def make_plan(
@@ -51,7 +51,7 @@ def make_plan(
         diagnostics=(
             *observed.diagnostics,
             *desired.diagnostics,
-            *guards.check(desired, observed, kept, topology),
+            *check(desired, observed, kept, topology),
             *consequences(desired, observed, kept, unknown, topology.clusters),
             *about_targets,
         ),

@@ -1,4 +1,13 @@
-"""The lease of a cluster: one apply at a time, across machines.
+"""The lease of a cluster: one apply at a time, across machines. Its log decides who holds it.
+
+The topic has one partition and LogAppendTime. Order and time are therefore one broker's, whatever the clocks
+of the machines that apply. Every reader folds the same log to the same holder:
+
+- A claim is granted if the lease was free at the claim's append time: never held, released, or not renewed
+  within its time to live.
+- A renewal by the holder extends the lease if it is in time. A late one changes nothing: another reader may
+  already have seen the lease as free.
+- A release by the holder frees the lease.
 
 Kafka does not fence admin requests, so the holder asks `lost()` before each one. Its clock continues during a
 SIGSTOP and while a laptop is suspended: a holder that slept past its time stops before it sends.
@@ -6,22 +15,110 @@ SIGSTOP and while a laptop is suspended: a holder that slept past its time stops
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from types import TracebackType
+from typing import Annotated
 
+import msgspec
 from confluent_kafka import KafkaException, Producer
 
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.state.codec import decode_lease, encode_lease
-from planner.state.lease_log import TTL_MS, LeaseEntry, LeaseHolder, LeaseState, LeaseVerb, fold
+from planner.state.codec import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import LEASE
 
+TTL_MS = 30_000
+
+
+class LeaseVerb(StrEnum):
+    CLAIM = "claim"
+    RENEW = "renew"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """The apply that holds the lease, with what a waiting user needs to know."""
+
+    id: str
+    user: str
+    host: str
+    pid: int
+    topology: str
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEntry:
+    verb: LeaseVerb
+    holder: LeaseHolder
+    at_ms: int
+    ttl_ms: int = TTL_MS
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """The present holder, since when, and when the lease was last renewed."""
+
+    holder: LeaseHolder
+    since_ms: int
+    renewed_ms: int
+    ttl_ms: int
+
+    def free_in_ms(self, now_ms: int) -> int:
+        """Returns in how many milliseconds the lease ends by itself if its holder is dead."""
+        return max(0, self.renewed_ms + self.ttl_ms - now_ms)
+
+
+def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:
+    """Returns the holder right after the last entry. The caller's own claim tells the time."""
+    held: LeaseState | None = None
+    for entry in entries:
+        if held and entry.at_ms > held.renewed_ms + held.ttl_ms:
+            held = None
+        mine = held is not None and held.holder.id == entry.holder.id
+        match entry.verb:
+            case LeaseVerb.CLAIM if held is None:
+                held = LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
+            case LeaseVerb.CLAIM | LeaseVerb.RENEW if held is not None and mine:
+                held = LeaseState(held.holder, held.since_ms, entry.at_ms, entry.ttl_ms)
+            case LeaseVerb.RELEASE if mine:
+                held = None
+            case _:
+                pass
+    return held
+
+
+_LONGEST_TTL_MS = 3_600_000  # the longest lease without a renewal, whatever a record says
+
+
+class _LeaseBody(msgspec.Struct, frozen=True):
+    verb: LeaseVerb
+    holder: LeaseHolder
+    ttl: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST_TTL_MS)]
+
+
+def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
+    return encode({"verb": verb.value, "ttl": ttl_ms, "holder": msgspec.to_builtins(holder)})
+
+
+def decode_lease(data: bytes, at_ms: int) -> LeaseEntry:
+    """Returns a lease entry. Raises UnknownVersion or UnreadableValue."""
+    body = shaped(decode("the lease", data), _LeaseBody)
+    return LeaseEntry(body.verb, body.holder, at_ms, body.ttl)
+
+
 _KEY = b"lease"
+
+
 _ASK_AGAIN_SECONDS = 1.0
+
+
 _MARGIN = 0.2
 
 

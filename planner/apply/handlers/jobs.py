@@ -7,9 +7,8 @@ from contextlib import suppress
 import msgspec
 from confluent_kafka import KafkaException
 
-from planner.apply.commands import new_id, not_acknowledged, send_command
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
-from planner.apply.job_watch import JobWatch, not_copying
+from planner.apply.job_control import JobWatch, new_id, not_acknowledged, not_copying, send_command
 from planner.kafka import explain, producer
 from planner.kafka.log import append
 from planner.model.outcome import DONE, RequestResult, Result, failed

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from planner.render.status.numbers import UNKNOWN, count, plural
+from planner.render.numbers import UNKNOWN, count, plural
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.views.records_view import (

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.commands import StoppedPartitions, accept_loss
 from planner.apply.context import ApplyContext, JobTimeouts
 from planner.apply.handlers import HANDLERS
-from planner.apply.job_watch import JobWatch
+from planner.apply.job_control import JobWatch, StoppedPartitions, accept_loss
 from planner.apply.retry import RequestGuard
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error

@@ -13,7 +13,7 @@ from planner.model.plan import Plan
 from planner.model.step import CreateAcl, Own
 from planner.model.topology import AclRule, FlowState, OnRemove
 from planner.plan import make_plan
-from planner.plan.agreement.still_done import no_longer_done
+from planner.plan.fingerprint import no_longer_done
 from tests.fakes.simulated import simulate
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, live, observed, owned, topology, wanted
 from tests.planner.plan.jobs import applied, dead, plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.render.reports.salvage_replay import as_json, done, planned
+from planner.render.reports.salvage import done, planned, replay_json
 from runtime.contract.views.salvage_view import ReplayedPartition, SalvageView
 from tests.planner.render.test_salvage import partition, record, seen
 
@@ -51,7 +51,7 @@ def test_what_was_not_done_to_the_end() -> None:
 
 
 def test_json() -> None:
-    found = as_json(seen(partition(record())), "aside", [ReplayedPartition("orders", 0, "aside", 1)])
+    found = replay_json(seen(partition(record())), "aside", [ReplayedPartition("orders", 0, "aside", 1)])
     (one,) = found["planned"]
     assert (one["into"], one["records"], one["first_offset"]) == ("aside", 1, 1_311)
     assert found["replayed"] == [

@@ -35,8 +35,8 @@ from planner.model.step import (
     StopJob,
     describe,
 )
-from planner.plan.agreement.jobs import job_problems, recorded_problems
-from planner.plan.steps.steps import in_order
+from planner.plan.job_agreement import job_problems, recorded_problems
+from planner.plan.steps import in_order
 
 MANAGING = (Action.CREATE, Action.UPDATE, Action.REPLACE)
 IDLE = (Action.NO_OP, Action.UNKNOWN)

@@ -17,10 +17,9 @@ from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import AlterConfigs, LaunchJob, Own, ReconfigureJob, Step, StopJob
 from planner.model.topology import ENDED, Policies
-from planner.plan.agreement.jobs import launch_of, same_value
-from planner.plan.guards.guards import max_deletes, ownership, pinned_ids, protection
-from planner.plan.guards.policies import unmet_requirements
-from planner.plan.steps.leaving import launch_that_runs
+from planner.plan.guards import max_deletes, ownership, pinned_ids, protection, unmet_requirements
+from planner.plan.job_agreement import launch_of, same_value
+from planner.plan.job_steps import launch_that_runs
 
 PARTITIONS, REPLICATION = "partitions", "replication"
 
