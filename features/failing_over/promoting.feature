@@ -20,7 +20,7 @@ Feature: Promotion of single topics
     When the engineer applies the topology file from before
     Then the exit code is 3
     And the message says "its topics payments were promoted, and can't become active"
-    And the message says "by a failback (repl failback) or with a new restart_from"
+    And the message says "over a promoted reverse flow (repl failback) or with a new restart_from"
 
   Scenario: Refunds move while one of their consumers is connected at dc2 already
     Given orders, payments and refunds are copied from dc1 to dc2
@@ -41,7 +41,7 @@ Feature: Promotion of single topics
     And 120 records are written to orders at dc1
     And the group billing has read 50 records of orders at dc1
     And the offsets of billing in orders are synced to dc2
-    When the engineer runs repl failover dc1 and presses Ctrl-C while the job is reconfigured
+    When the engineer runs repl failover dc1 and presses Ctrl-C while the job is updated
     Then the exit code is 130
     When the engineer runs repl failover dc1
     Then the exit code is 0

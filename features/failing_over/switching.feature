@@ -13,7 +13,7 @@ Feature: Planned switch-over
     And the group billing reads exactly the other 110 records at dc2
     When the engineer runs repl pause dc1-to-dc2
     Then the exit code is 3
-    And the message says "from promoted a flow becomes active, by a failback"
+    And the message says "from promoted a flow becomes active, over a promoted reverse flow"
     When the engineer applies the topology file from before
     Then the exit code is 3
     And the message says "was promoted, and can't become active"

@@ -112,7 +112,7 @@ def _launch(job: Job) -> LaunchSpec:
     """Returns how the job is launched. A secret among its settings is masked, and the plan refuses it."""
     secrets = frozenset(secret_settings(job.conf))
     return LaunchSpec(
-        launcher=job.launcher,  # type: ignore[arg-type]  # the language allows no other word
+        launcher=job.launcher,
         master=job.master,
         memory=job.memory,
         conf={key: SENSITIVE if key in secrets else value for key, value in sorted(job.conf.items())},

@@ -107,7 +107,7 @@ def _generation(flow: Flow, observed: Observed) -> Generation | None:
 
 def may_follow(state: FlowState) -> str:
     """Returns the legal next states of a state, as a clause."""
-    legal = NEXT.get(state, "active, by a failback (repl failback) or with restart_from")
+    legal = NEXT.get(state, "active, over a promoted reverse flow (repl failback) or with restart_from")
     return f"from {state.value} a flow becomes {legal}"
 
 
@@ -115,7 +115,7 @@ def _way_out(before: FlowState, flow: Flow) -> str:
     """Returns the hint for a flow that ended. From a running state every transition is legal."""
     stay = f"write state: {before.value} (if this file is older than that change, update it)"
     back = (
-        "from there a flow becomes active again by a failback"
+        "from there a flow becomes active again over a promoted reverse flow"
         f" (repl failback {flow.source_cluster}, then --switch) or with a new restart_from"
     )
     return f"{stay}; {back}" if flow.state in RUNNING else f"{stay}; {back} only"
@@ -176,8 +176,8 @@ def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
         flow,
         f"its topics {patterns} were promoted, and can't become active",
         f"write {patterns} under promoted (if this file is older than that change, update it);"
-        " from promoted a topic becomes active with its flow, by a failback (repl failback) or with a new"
-        " restart_from",
+        " from promoted a topic becomes active with its flow, over a promoted reverse flow (repl failback) or"
+        " with a new restart_from",
         "transition",
     )
 

@@ -182,7 +182,7 @@ def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestR
     if (stop_reason := context.guard.before_request()) is not None:
         return RequestResult(Result.NOT_STARTED, stop_reason)
     if _is_running(watch, step.job) and watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
-        send_command(context.endpoint, step.job, control.StopJob(id=new_id()))
+        send_command(context.endpoint, step.job, control.StopJobCommand(id=new_id()))
         watch.wait_until(
             lambda: "goodbye" if _is_running(watch, step.job) else "",
             context.timeouts.stopped_s,

@@ -68,8 +68,8 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
         if original is None:
             yield _refused(
                 flow,
-                f"is the reverse flow of {flow.reverse_of}, and there is no such flow",
-                "name an existing flow in reverse_of, or remove this flow",
+                f"reverses {flow.reverse_of}, and there is no such flow",
+                "name in reverse_of the flow that it reverses, or remove this flow",
                 "reverse-unknown",
             )
             continue
@@ -77,7 +77,7 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
         if flow.reverse_of in first:
             yield _refused(
                 flow,
-                f"is a second reverse flow of {flow.reverse_of}, beside {first[flow.reverse_of]}",
+                f"reverses {flow.reverse_of}, as {first[flow.reverse_of]} does already",
                 "keep one of them",
                 "reverse-twice",
             )
@@ -89,7 +89,7 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
     if original.reverse_of is not None:
         yield _refused(
             flow,
-            f"is the reverse flow of {original.name}, which is a reverse flow itself",
+            f"reverses {original.name}, which is a reverse flow itself",
             f"to fail over again, set the state of {original.reverse_of}",
             "reverse-of-reverse",
         )
@@ -97,7 +97,7 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
     if (flow.source_cluster, flow.destination_cluster) != ends:
         yield _refused(
             flow,
-            f"can't be the reverse flow of {original.name}, which goes from {ends[1]} to {ends[0]}",
+            f"does not reverse {original.name}: that goes from {ends[1]} to {ends[0]}",
             f"write from: {ends[0]} and to: {ends[1]}",
             "reverse-ends",
         )

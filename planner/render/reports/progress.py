@@ -51,7 +51,7 @@ def begun(step: Step) -> str:
         case Reassign():
             return f"{step.address}: moving replicas ..."
         case _:
-            return f"{step.address}: reconfiguring ..."
+            return f"{step.address}: updating ..."
 
 
 def line(outcome: StepOutcome) -> str:

@@ -89,9 +89,9 @@ def provenance(record: RecordView, cluster: str) -> str:
             return f"copied by {record.flow}"
         claims = " → ".join(_place(hop) for hop in record.claimed)
         return (
-            f"produced at {cluster} (its header {HEADER} names {claims}, but no flow wrote it)"
+            f"written at {cluster} (its header {HEADER} names {claims}, but no flow wrote it)"
             if claims
-            else f"produced at {cluster}"
+            else f"written at {cluster}"
         )
     way = " → ".join(_place(hop) for hop in record.hops)
     by = f" by {record.flow}" if record.flow else ""

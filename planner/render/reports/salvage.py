@@ -127,7 +127,7 @@ def _record(record: SalvagedRecord) -> Row:
         _time(record.timestamp_ms),
         _shown(record.key),
         _shown(record.value),
-        came_by if record.flow is not None else f"produced at {record.cluster}",
+        came_by if record.flow is not None else f"written at {record.cluster}",
     ]
 
 

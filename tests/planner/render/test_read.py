@@ -69,10 +69,10 @@ def seen(**changes: Any) -> RecordsView:
 
 
 WAYS: list[tuple[dict[str, Any], str]] = [
-    ({}, "produced at dc2"),
+    ({}, "written at dc2"),
     (
         {"claimed": [hop("dc1", "orders", 4)]},
-        "produced at dc2 (its header __repl names dc1 orders-0 @ 4, but no flow wrote it)",
+        "written at dc2 (its header __repl names dc1 orders-0 @ 4, but no flow wrote it)",
     ),
     (
         {"provenance": "batch", "flow": "one", "hops": [hop("dc1", "orders", 40)]},
