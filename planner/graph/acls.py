@@ -103,6 +103,7 @@ def job_principal(cluster: Cluster) -> str | None:
 
 
 def _warnings(flow: Flow, unknown: set[str], everyone: set[str], shared: set[str]) -> Iterator[Diagnostic]:
+    """Yields a warning for each kind of topic that `protect: acl` can't protect."""
     to = flow.destination_cluster
     if unknown:
         yield flow_diagnostic(
@@ -189,10 +190,10 @@ def _mirrored(
     while fresh:
         fresh = False
         for mirror in mirrors:
-            there = rules[mirror.flow.destination_cluster]
+            destination = rules[mirror.flow.destination_cluster]
             for acl in [one for rule in sorted(rules[mirror.flow.source_cluster]) for one in mirror.of(rule)]:
-                if acl.rule not in there:  # a rule that exists without a flow stays unowned
-                    there.add(acl.rule)
+                if acl.rule not in destination:  # a rule that exists without a flow stays unowned
+                    destination.add(acl.rule)
                     found[acl.rule] = acl
                     fresh = True
     for mirror in mirrors:
@@ -249,16 +250,18 @@ class _Mirror:
             self._everywhere.add(rule.principal)
             return
         for topic, resource, pattern in self._resources(rule):
-            there = replace(rule, cluster=self.flow.destination_cluster, resource=resource, pattern=pattern)
+            destination = replace(
+                rule, cluster=self.flow.destination_cluster, resource=resource, pattern=pattern
+            )
             origin = MirroredBy(self.flow.name, self.flow.source_cluster, topic)
             for operation in operations:
-                yield DesiredAcl(replace(there, operation=operation), origin, self.flow.source)
+                yield DesiredAcl(replace(destination, operation=operation), origin, self.flow.source)
 
     def _resources(self, rule: AclRule) -> list[tuple[str, str, Literal["LITERAL", "PREFIXED"]]]:
         """Returns the source name, the destination name and the pattern of each mirrored resource."""
         if rule.pattern == "LITERAL":
-            there = self._names.get(rule.resource)
-            return [(rule.resource, there, "LITERAL")] if there is not None else []
+            destination = self._names.get(rule.resource)
+            return [(rule.resource, destination, "LITERAL")] if destination is not None else []
         under = [topic for topic in self._all if topic.startswith(rule.resource)]
         taken = [topic for topic in under if topic in self._names]
         if not taken:
@@ -332,18 +335,18 @@ def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAc
     A DENY WRITE rule is not among them. It goes, since the topic's writers are at the destination now.
     """
     for _, flow in sorted(graph.topology.flows.items()):
-        there = observed.reachable(flow.destination_cluster)
-        if there is None or (graph.copied.is_running(flow.name) and not flow.promoted):
+        destination = observed.reachable(flow.destination_cluster)
+        if destination is None or (graph.copied.is_running(flow.name) and not flow.promoted):
             continue
         made = {
             entry.address.name
-            for entry in there.owned
+            for entry in destination.owned
             if entry.address.kind is Kind.ACL
             and entry.origin == f"flow.{flow.name}"
             and entry.topology == graph.topology.name
         }
         mirrors = _promoted_mirrors(graph, observed, flow) if made else []
-        for rule in there.acls or ():
+        for rule in destination.acls or ():
             if rule.name in made and not _denies_writes(rule) and any(_covers(rule, one) for one in mirrors):
                 origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
                 yield DesiredAcl(rule, origin, flow.source)
@@ -351,15 +354,17 @@ def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAc
 
 def _promoted_mirrors(graph: ReplicationGraph, observed: Observed, flow: Flow) -> list[str]:
     return [
-        there
-        for here, there in existing_mirrors(graph, observed, flow, declared=True)
-        if not graph.copied.copies(flow.name, here)
+        destination
+        for source_topic, destination in existing_mirrors(graph, observed, flow, declared=True)
+        if not graph.copied.copies(flow.name, source_topic)
     ]
 
 
 def _denies_writes(rule: AclRule) -> bool:
+    """Returns whether the rule keeps writers off."""
     return rule.permission == "DENY" and rule.operation == "WRITE"
 
 
 def _covers(rule: AclRule, topic: str) -> bool:
+    """Returns whether the rule applies to the topic."""
     return topic.startswith(rule.resource) if rule.pattern == "PREFIXED" else topic == rule.resource

@@ -146,11 +146,11 @@ def _with_kept_acls(
     for kept in kept_acls(graph, observed):
         wanted.setdefault(kept.rule, kept)
     for flow in graph.flows:
-        there = observed.reachable(flow.destination_cluster)
-        if there is None or not graph.copied.is_running(flow.name) or acls_known(flow, observed):
+        destination = observed.reachable(flow.destination_cluster)
+        if destination is None or not graph.copied.is_running(flow.name) or acls_known(flow, observed):
             continue
-        made = {entry.address.name for entry in there.owned if entry.origin == f"flow.{flow.name}"}
-        for rule in there.acls or ():
+        made = {entry.address.name for entry in destination.owned if entry.origin == f"flow.{flow.name}"}
+        for rule in destination.acls or ():
             if rule.name in made:
                 origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
                 wanted.setdefault(rule, DesiredAcl(rule, origin, flow.source))

@@ -94,7 +94,9 @@ def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> 
         return ()
     if flow.source_cluster in graph.names:
         router = graph.router
-        there = [one for one in graph.names[flow.source_cluster] if router.name_there(flow.name, one)]
+        topics_at_source = [
+            one for one in graph.names[flow.source_cluster] if router.name_there(flow.name, one)
+        ]
     else:
-        there = [here for here, _ in existing_mirrors(graph, observed, flow)]
-    return tuple(sorted(topic for topic in there if graph.copied.is_promoted(flow.name, topic)))
+        topics_at_source = [topic for topic, _ in existing_mirrors(graph, observed, flow)]
+    return tuple(sorted(topic for topic in topics_at_source if graph.copied.is_promoted(flow.name, topic)))

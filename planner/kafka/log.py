@@ -22,6 +22,8 @@ _IGNORED_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
+    """A record of an internal topic; `value` is None for a tombstone."""
+
     key: bytes
     value: bytes | None
     at_ms: int

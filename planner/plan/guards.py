@@ -68,9 +68,9 @@ def value_of(subject: str, topic: DesiredTopic, cluster: ObservedCluster | None)
             own = cluster.default_replication if cluster else None
             return _text(wanted, found, own)
         case key:
-            there = live.config[key].value if live is not None and key in live.config else None
-            back = there if key not in topic.unset else None
-            return _text(topic.config.get(key), back, cluster.defaults.get(key) if cluster else None)
+            live_value = live.config[key].value if live is not None and key in live.config else None
+            kept_value = live_value if key not in topic.unset else None
+            return _text(topic.config.get(key), kept_value, cluster.defaults.get(key) if cluster else None)
 
 
 def _text(*values: int | str | None) -> str | None:

@@ -112,17 +112,17 @@ def _cluster_problems(name: str, spec: ClusterSpec, plan: Plan) -> Iterator[str]
             yield f"its client setting {key} of {name} is not the one of the plan"
 
 
-def _same_setting(key: str, told: jobspec.Setting | None, known: Cluster) -> bool:
+def _same_setting(key: str, stated: jobspec.Setting | None, known: Cluster) -> bool:
     """Compares a client setting. The path of a file is absolute in a job spec: a job has another folder."""
     setting: Setting | None = known.client.get(key)
     match setting:
         case SecretRef(kind="env", name=name):
-            return told == {"env": name}
+            return stated == {"env": name}
         case SecretRef(name=name):
-            path = told.get("file") if isinstance(told, dict) and told.keys() == {"file"} else None
+            path = stated.get("file") if isinstance(stated, dict) and stated.keys() == {"file"} else None
             return path is not None and PurePath(path).name == PurePath(name).name
         case str():
-            return told == (SENSITIVE if looks_secret(key) else setting)
+            return stated == (SENSITIVE if looks_secret(key) else setting)
         case None:
             return False
 
@@ -163,7 +163,7 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
         ends = (flows[name].source_cluster, flows[name].destination_cluster)
         known = own.get(name)
         shown = flow_fields(known) if known is not None else (_after(changes.get(flow_address(name))))
-        told = flow_fields(
+        stated = flow_fields(
             FlowSpec(
                 name=name,
                 source=route.source,
@@ -174,7 +174,7 @@ def _route_problems(spec: JobSpec, plan: Plan, changes: Mapping[Address, Change]
         )
         keys = ("topics.include", "topics.exclude", "topics.default_exclude", "rename")
         if ends != (route.source, route.destination) or any(
-            key in shown and not same_value(shown[key], told[key]) for key in keys
+            key in shown and not same_value(shown[key], stated[key]) for key in keys
         ):
             yield f"its route of flow.{name} is not the one that is shown"
         original = ways.get(route.reverse_of or "")

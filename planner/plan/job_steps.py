@@ -89,8 +89,8 @@ def _steps_that_release(address: Address, known_jobs: DestinationJobs) -> Iterat
     """Yields the ids of steps after which the flow's job no longer has it. They may not be planned."""
     entry = known_jobs.entries.get(address)
     job = entry.spec.get(JOB, "") if entry is not None else ""
-    here = job_address(job)
-    yield from (f"reconfigure:{here}", f"stop:{here}", f"stop:{here}@{known_jobs.cluster.name}")
+    old_job = job_address(job)
+    yield from (f"reconfigure:{old_job}", f"stop:{old_job}", f"stop:{old_job}@{known_jobs.cluster.name}")
 
 
 def stops_before_starts(
@@ -276,9 +276,9 @@ def _needed_steps(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tu
     addresses: set[Address] = set()
     for one in desired.flows:
         if one.flow.name in own:
-            for here, there in one.topics:
-                addresses.add(topic_address(one.flow.source_cluster, here))
-                addresses.add(topic_address(one.flow.destination_cluster, there))
+            for source_topic, mirror in one.topics:
+                addresses.add(topic_address(one.flow.source_cluster, source_topic))
+                addresses.add(topic_address(one.flow.destination_cluster, mirror))
     return tuple(
         step.id
         for step in others

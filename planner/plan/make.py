@@ -132,7 +132,7 @@ def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
     addresses = {change.address for change in kept}
     steps = tuple(replace(step, needs=()) for address, step in owns.items() if address in addresses)
     others = len(owns) - len(steps)
-    said = (
+    notes = (
         (
             note(
                 f"{others} objects at {', '.join(sorted(clusters))} are missing or differ from the topology:"
@@ -149,7 +149,7 @@ def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
         changes=kept,
         steps=steps,
         fingerprints=tuple(one for one in plan.fingerprints if one.address in addresses),
-        diagnostics=(*plan.diagnostics, *said),
+        diagnostics=(*plan.diagnostics, *notes),
     )
 
 

@@ -77,12 +77,12 @@ def _number(entry: RegistryEntry, key: str) -> int | None:
 def _owned_by_others(topology: str, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
     """Yields refusals of jobs and flows whose names another topology uses at the same cluster."""
     found = destination_jobs(observed)
-    told: set[tuple[Address, str]] = set()
+    reported: set[tuple[Address, str]] = set()
     for step in steps:
         known_jobs = found.get(step.cluster)
-        if step.address.cluster is not None or known_jobs is None or (step.address, step.cluster) in told:
+        if step.address.cluster is not None or known_jobs is None or (step.address, step.cluster) in reported:
             continue
-        told.add((step.address, step.cluster))
+        reported.add((step.address, step.cluster))
         owner = _owner(step.address, known_jobs)
         if owner not in (None, topology):
             yield error(

@@ -196,17 +196,17 @@ def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
     if not known.selection_known:
         yield source_is_silent(flow)
         return
-    here = [topic for topic, _ in known.topics]
+    copied = [topic for topic, _ in known.topics]
     for pattern in new:
         if not any(map(NamePatterns([pattern]).match, known.promoted)):
             yield error(
                 f"promoted: {pattern!r} matches none of its topics",
-                matches_nothing(pattern, [*here, *known.promoted]),
+                matches_nothing(pattern, [*copied, *known.promoted]),
                 address=str(flow_address(flow.name)),
                 source=flow.source,
                 code="promotes-nothing",
             )
-    if not here and known.promoted:
+    if not copied and known.promoted:
         yield error(
             f"promoted: {', '.join(new)} leaves no topic to copy",
             f"promote the flow: repl promote {flow.name} (state: promoted)",

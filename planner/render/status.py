@@ -62,6 +62,7 @@ JOBS = (
 
 
 def job_row(job: JobStatusView) -> Row:
+    """Returns a job's row."""
     up = job.up and job.started_ms is not None and job.heartbeat_ms is not None
     return (
         Cell(job.name, "bold"),
@@ -103,6 +104,7 @@ def flow_columns(trails: Mapping[str, FlowHistory] | None) -> tuple[Column, ...]
 
 
 def flow_row(flow: FlowStatusView, trails: Mapping[str, FlowHistory] | None) -> Row:
+    """Returns a flow's row."""
     late = flow.rpo_met is False
     row: list[Cell | str] = [
         Cell(flow.name, "bold"),
@@ -145,6 +147,7 @@ TOPICS = (
 
 
 def topic_rows(status: StatusView) -> Iterator[Row]:
+    """Yields a row for each topic."""
     for flow in status.flows:
         for one in flow.topics:
             yield (
@@ -176,6 +179,7 @@ PARTITIONS = (
 
 
 def partition_rows(status: StatusView) -> Iterator[Row]:
+    """Yields a row for each partition."""
     for flow in status.flows:
         for one in flow.partitions:
             yield (

@@ -74,6 +74,7 @@ def registry_key(address: Address) -> bytes:
 
 
 def encode_owned(entry: RegistryEntry) -> bytes:
+    """Returns a registry entry's bytes."""
     return encode(
         {
             "topology": entry.topology,

@@ -84,8 +84,10 @@ def sent(step_ids: Iterable[str]) -> Iterable[bytes]:
 
 
 def ended(results: Mapping[str, StepResult]) -> Iterable[bytes]:
-    told = ((step_id, [one.result, one.why, round(one.seconds, 3)]) for step_id, one in results.items())
-    return (encode({"event": "ended", "steps": dict(some)}) for some in _pieces(told))
+    results_by_step = (
+        (step_id, [one.result, one.why, round(one.seconds, 3)]) for step_id, one in results.items()
+    )
+    return (encode({"event": "ended", "steps": dict(some)}) for some in _pieces(results_by_step))
 
 
 def _pieces(items: Iterable[Any]) -> Iterable[list[Any]]:
@@ -153,8 +155,8 @@ def _after(applied: ApplyRecord, event: Mapping[str, Any], decode_step: DecodeSt
             )
             return replace(applied, outcomes={**applied.outcomes, **unanswered})
         case "ended":
-            told = shaped(event, _Ended).steps
-            results = {step_id: StepResult(*one) for step_id, one in told.items()}
+            results_by_step = shaped(event, _Ended).steps
+            results = {step_id: StepResult(*one) for step_id, one in results_by_step.items()}
             return replace(applied, outcomes={**applied.outcomes, **results})
         case "finished":
             finished = shaped(event, _Finished)

@@ -36,6 +36,8 @@ TTL_MS = 30_000
 
 
 class LeaseVerb(StrEnum):
+    """What an entry of the lease's log does."""
+
     CLAIM = "claim"
     RENEW = "renew"
     RELEASE = "release"
@@ -55,6 +57,8 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True)
 class LeaseEntry:
+    """A record of the lease's log. `at_ms` is its append time at the broker."""
+
     verb: LeaseVerb
     holder: LeaseHolder
     at_ms: int
@@ -104,6 +108,7 @@ class _LeaseBody(msgspec.Struct, frozen=True):
 
 
 def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
+    """Returns a lease entry's bytes."""
     return encode({"verb": verb.value, "ttl": ttl_ms, "holder": msgspec.to_builtins(holder)})
 
 
@@ -163,7 +168,7 @@ class Lease:
         Raises Failure after `timeout_seconds`.
         """
         deadline = _clock() + timeout_seconds
-        told: str | None = None
+        reported: str | None = None
         while True:
             held = self._claim()
             if held is None:
@@ -174,8 +179,8 @@ class Lease:
                 )
                 self._thread.start()
                 return self
-            if held.holder.id != told:
-                told = held.holder.id
+            if held.holder.id != reported:
+                reported = held.holder.id
                 waiting(held)
             if _clock() >= deadline:
                 raise Failure(_refusal(self.cluster, held, timeout_seconds))
@@ -185,7 +190,7 @@ class Lease:
         """Writes a claim and returns the holder after it: the log's order decides between two claims."""
         sent_at = _clock()
         try:
-            claimed_ms = self._say(LeaseVerb.CLAIM, self._ttl_ms / 1000)
+            claimed_ms = self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
         except (KafkaException, TimeoutError) as failure:
             raise Failure(
                 error(
@@ -197,7 +202,7 @@ class Lease:
         self._renewed_at, self._renewed_ms = sent_at, claimed_ms
         return held
 
-    def _say(self, verb: LeaseVerb, seconds: float) -> int:
+    def _append_entry(self, verb: LeaseVerb, seconds: float) -> int:
         value = encode_lease(verb, self._holder, self._ttl_ms)
         return append(self._producer, LEASE, [(_KEY, value)], seconds)[0]
 
@@ -206,7 +211,7 @@ class Lease:
         while not self._stop.wait(every):
             sent_at = _clock()
             try:
-                renewed_ms = self._say(LeaseVerb.RENEW, self._ttl_ms / 1000)
+                renewed_ms = self._append_entry(LeaseVerb.RENEW, self._ttl_ms / 1000)
             except (KafkaException, TimeoutError):
                 continue  # the next turn tries again; lost() knows when it is too late
             if renewed_ms - self._renewed_ms > self._ttl_ms:
@@ -237,7 +242,7 @@ class Lease:
             self._thread = None
             if self._lost is None:
                 try:
-                    self._say(LeaseVerb.RELEASE, 5.0)
+                    self._append_entry(LeaseVerb.RELEASE, 5.0)
                 except (KafkaException, TimeoutError):
                     self._lost = "the cluster does not answer; the lease ends by itself"
 

@@ -46,16 +46,16 @@ def create(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, Req
         return failed(explain(failure))
 
     results = send_with_retries(steps, send, classify_error, context.guard)
-    there = [step for step in steps if results[step.id].result is Result.DONE]
-    expected = {step.topic: 1 if step.id in existed else step.partitions or 1 for step in there}
+    created = [step for step in steps if results[step.id].result is Result.DONE]
+    expected = {step.topic: 1 if step.id in existed else step.partitions or 1 for step in created}
     waiting = wait_until_visible(context, set(expected), has_leaders(expected))
-    for step in there:
+    for step in created:
         if step.topic in waiting:
             what = "it exists already" if step.id in existed else "created"
             results[step.id] = failed(
                 f"{what}, but not at every broker yet: {waiting[step.topic]}; apply again"
             )
-    compared = [step for step in there if step.id in existed and step.topic not in waiting]
+    compared = [step for step in created if step.id in existed and step.topic not in waiting]
     return results | (_as_wanted(context, compared) if compared else {})
 
 

@@ -175,11 +175,14 @@ def retention(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagno
     """
     shorter: defaultdict[tuple[str, str], list[tuple[CopyEdge, int, int]]] = defaultdict(list)
     for edge in graph.live.edges:
-        here, there = topics.settings.get(edge.source), topics.settings.get(edge.destination)
-        if here is None or there is None or there.effective("cleanup.policy") == "compact":
+        source_settings = topics.settings.get(edge.source)
+        mirror_settings = topics.settings.get(edge.destination)
+        if source_settings is None or mirror_settings is None:
+            continue
+        if mirror_settings.effective("cleanup.policy") == "compact":
             continue
         for key in ("retention.ms", "retention.bytes"):
-            kept, left = _limit(here, key), _limit(there, key)
+            kept, left = _limit(source_settings, key), _limit(mirror_settings, key)
             if kept is not None and left is not None and _below(left, kept):
                 shorter[edge.flow, key].append((edge, kept, left))
     for (name, key), found in sorted(shorter.items()):
