@@ -34,6 +34,7 @@ from planner.model.step import (
 from planner.model.topology import OnRemove, looks_secret
 from planner.plan.job_agreement import launch_of
 from planner.render.escape import one_line
+from planner.render.numbers import plural
 from planner.render.plan.words import (
     LEGEND,
     SYMBOL,
@@ -41,7 +42,6 @@ from planner.render.plan.words import (
     field_name,
     has,
     moves,
-    plural,
     shown_changes,
     summary_line,
     value_text,

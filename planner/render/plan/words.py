@@ -12,6 +12,7 @@ from planner.diff.values import readable
 from planner.model.address import Kind
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.plan import Mode, Plan
+from planner.render.numbers import plural
 
 SYMBOL = {
     Action.NO_OP: " ",
@@ -178,11 +179,6 @@ def created_text(field: FieldChange) -> str:
 def moves(field: FieldChange) -> bool:
     """Returns whether the field's value changes. A value that is only registered does not count."""
     return field.path[0] != "recorded" or field_name(field) in ("protect", "on_remove")
-
-
-def plural(count: int, word: str) -> str:
-    """Returns `1 topic` or `1,234 topics`."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 ARROW = "→"

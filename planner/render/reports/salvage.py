@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from planner.render.plan.words import plural
+from planner.render.numbers import plural
 from planner.render.reports.history import when
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.views.salvage_view import (

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from planner.render.plan.words import plural
+from planner.render.numbers import plural
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.views.verify_view import Difference, VerificationReport, VerifiedPartition
 
