@@ -184,7 +184,7 @@ def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestR
     if _is_running(watch, step.job) and watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         send_command(context.endpoint, step.job, control.StopJobCommand(id=new_id()))
         watch.wait_until(
-            lambda: "goodbye" if _is_running(watch, step.job) else "",
+            lambda: "it still runs" if _is_running(watch, step.job) else "",
             context.timeouts.stopped_s,
             context.guard.stop_reason,
         )
