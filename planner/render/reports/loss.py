@@ -58,10 +58,10 @@ READ_COMMITTED = (
 _GROUPS = (
     Column("GROUP"),
     Column("FLOW", spare=3),
-    Column("GOES ON", right=True),
+    Column("CONTINUES", right=True),
     Column("READS AGAIN", right=True, spare=1),
-    Column("WAS FURTHER", right=True, spare=2),
-    Column("LEFT ALONE", right=True),
+    Column("AHEAD", right=True, spare=2),
+    Column("NOT MOVED", right=True),
     Column("WHY", spare=4),
 )
 
