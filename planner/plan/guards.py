@@ -20,7 +20,7 @@ from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
 from planner.model.topology import ENDED, Cluster, Requirement, Topology
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
-from runtime.contract.client.secret_words import secret_settings
+from runtime.contract.client.redaction import secret_settings
 
 COMPARE: dict[str, Callable[[Decimal, Decimal], bool]] = {
     ">=": operator.ge,

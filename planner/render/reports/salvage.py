@@ -189,7 +189,7 @@ _DONE = (
 def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Text]:
     """Yields what a replay will copy. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
-    wanted = replayable(seen)
+    wanted = seen.replayable
     if wanted:
         yield from table(_PLANNED, [_planned_row(one, to) for one in wanted], width)
         yield Text("")
@@ -203,11 +203,6 @@ def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Te
         " with the header __repl that names its origin.",
         style="bold",
     )
-
-
-def replayable(seen: SalvageView) -> list[SalvagedPartition]:
-    """Returns the partitions that can be replayed: with records, and read to the end."""
-    return [one for one in seen.partitions if one.records and not one.unread]
 
 
 def done(parts: Sequence[ReplayedPartition], width: int | None) -> Iterator[Text]:
@@ -243,7 +238,7 @@ def replay_json(seen: SalvageView, to: str | None, parts: Sequence[ReplayedParti
                 "into": to or one.destination_topic,
                 "lost": one.lost,
             }
-            for one in replayable(seen)
+            for one in seen.replayable
         ],
         "unread": [
             {"topic": one.topic, "partition": one.partition, "why": one.unread}

@@ -63,7 +63,7 @@ def test_the_summary(plan, line) -> None:
 @pytest.mark.parametrize(
     ("mode", "heading"),
     [
-        (Mode.DESTROY, "shop: to remove everything that it owns, repl will do this:"),
+        (Mode.DESTROY, "shop: to destroy it, repl will do this:"),
         (Mode.ROLLBACK, "shop: to undo that apply, repl will do this:"),
     ],
 )
