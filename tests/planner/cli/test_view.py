@@ -7,7 +7,7 @@ import pytest
 
 from planner.cli.view import TerminalView, ask
 from planner.model.diagnostic import Failure, warning
-from planner.state.lease_log import LeaseHolder, LeaseState
+from planner.state.lease import LeaseHolder, LeaseState
 from planner.workflows.interaction import (
     ApproveLoss,
     ApprovePlan,
