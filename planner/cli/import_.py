@@ -242,7 +242,7 @@ def _reachable(observed: Observed) -> list[ObservedCluster]:
 
 def _secrets(cluster: Cluster) -> list[Diagnostic]:
     from planner.model.topology import looks_secret
-    from planner.render.yaml.topology import secret_variable
+    from planner.render.yaml.values import secret_variable
 
     return [
         warning(

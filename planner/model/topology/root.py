@@ -20,6 +20,7 @@ from planner.model.topology.jobs import Job
 from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Cluster, Topic
 
 API_VERSION = "repl/v1"
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Timestamps:
 class Internal:
     """The product's own topics. They are made like this; those that are there already stay as they are.
 
-    None stands for what the cluster can, and for the usual retention.
+    Without a replication, each topic has 3 copies, or as many as the cluster can hold.
     """
 
     record: ClassVar = Record("internal", "internal")
@@ -74,14 +75,13 @@ class Internal:
         ),
     ] = None
     retention_ms: Annotated[
-        int | None,
+        int,
         Key(
             "How long the journal of applies and consumer timestamps are kept.",
             DurationShape(),
-            default="30d",
             example="90d",
         ),
-    ] = None
+    ] = 30 * DAY_MS
     timestamps: Annotated[
         Timestamps,
         Key("Consumer timestamps, for flows whose groups go by record time.", example="{retention: 90d}"),

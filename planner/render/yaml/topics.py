@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from planner.diff.values import in_units
-from planner.model.topology import OnRemove, Topic
-from planner.render.yaml.text import UnquotedText, Value, setting
+from planner.model.topology import Topic
+from planner.render.yaml.text import Value
+from planner.render.yaml.values import values_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,8 @@ def _most(values: Iterable[Said | None]) -> Said | None:
 
 
 def defaults_value(defaults: TopicDefaults) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    if defaults.partitions is not None:
-        found["partitions"] = defaults.partitions
-    if defaults.replication is not None:
-        found["replication"] = defaults.replication
-    if defaults.config:
-        found["config"] = config_value(defaults.config)
-    return found
+    found = values_of(Topic("", "", defaults.partitions, defaults.replication, defaults.config))
+    return {key: value for key, value in found.items() if key not in ("name", "cluster")}
 
 
 def topic_values(topics: Iterable[Topic], defaults: TopicDefaults) -> list[dict[str, Value]]:
@@ -80,21 +74,8 @@ def topic_values(topics: Iterable[Topic], defaults: TopicDefaults) -> list[dict[
 
 def _value(group: list[Topic], defaults: TopicDefaults) -> dict[str, Value]:
     topic = group[0]
-    clusters = [one.cluster for one in group]
-    found: dict[str, Value] = {"name": topic.name, "cluster": clusters if len(clusters) > 1 else clusters[0]}
-    if topic.partitions is not None and topic.partitions != defaults.partitions:
-        found["partitions"] = topic.partitions
-    if topic.replication is not None and topic.replication != defaults.replication:
-        found["replication"] = topic.replication
-    own = {key: value for key, value in topic.config.items() if defaults.config.get(key) != value}
-    if own:
-        found["config"] = config_value(own)
-    if topic.protect:
-        found["protect"] = True
-    if topic.on_remove is not OnRemove.KEEP:
-        found["on_remove"] = topic.on_remove.value
+    usual = Topic(topic.name, topic.cluster, defaults.partitions, defaults.replication, defaults.config)
+    found = values_of(topic, usual)
+    if len(group) > 1:
+        found["cluster"] = [one.cluster for one in group]
     return found
-
-
-def config_value(config: Mapping[str, str]) -> dict[str, str | UnquotedText]:
-    return {key: setting(in_units(key, value)) for key, value in sorted(config.items())}
