@@ -24,9 +24,9 @@ from runtime.lab.errors import LabError
 from runtime.lab.files import exclusive, explained
 from runtime.lab.kit import jars, tools
 from runtime.lab.kit.ivy import Report
-from runtime.lab.kit.kit import Kit, obtain, quicken
+from runtime.lab.kit.kit import Kit, ensure_archive, find_kit
 from runtime.lab.spec import LabClusterSpec
-from runtime.lab.status import LabStatus, look
+from runtime.lab.status import LabStatus, probe_clusters
 
 TIMEOUT = 180.0  # a broker that died is reported at once; the timeout is for busy machines
 STOP_GRACE = 8.0
@@ -53,8 +53,8 @@ class Lab:
             for spec in specs:
                 if spec.name in self.clusters:
                     create.require_same(self.clusters[spec.name], spec)
-            kit = obtain(self.report)
-            quicken(kit, functools.partial(self._train, kit))
+            kit = find_kit(self.report)
+            ensure_archive(kit, functools.partial(self._train, kit))
             new = [spec for spec in specs if spec.name not in self.clusters]
             made = create.create(self.home, new, self.clusters.values(), kit)
             self.clusters |= {cluster.name: cluster for cluster in made}
@@ -71,7 +71,7 @@ class Lab:
         """Starts a cluster (dc1) or one of its brokers (dc1:2) with its existing data."""
         brokers = self._find(address)
         with self._exclusive("repl lab start", PATIENCE):
-            self._launch(obtain(self.report), brokers, timeout)
+            self._launch(find_kit(self.report), brokers, timeout)
 
     def kill(self, address: str) -> None:
         """Kills brokers with SIGKILL, like a power cut; the data stays."""
@@ -88,7 +88,7 @@ class Lab:
 
     def status(self) -> LabStatus:
         """Returns the state of all clusters."""
-        return look(self.home, list(self.clusters.values()))
+        return probe_clusters(self.home, list(self.clusters.values()))
 
     def down(self, *, purge: bool = False) -> None:
         """Stops every broker; with `purge` their data is deleted, too."""
@@ -111,7 +111,7 @@ class Lab:
         """
         known = self._cluster(cluster)
         for_java, _ = known.client_files()
-        kit = obtain(self.report)
+        kit = find_kit(self.report)
         return [
             *kit.command(f"-Dlog4j2.configurationFile={known.logging_file()}", "-XX:TieredStopAtLevel=1"),
             tools.main_class(kit.jars, tool),

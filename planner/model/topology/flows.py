@@ -322,7 +322,7 @@ class Flow:
     reverse_of: Annotated[
         str | None,
         Key(
-            "The flow whose way home this is. The other flow's rename is undone.",
+            "The flow that this one reverses: it copies back after a failover. That flow's rename is undone.",
             TextShape("the name of a flow", placed=True),
             example="dc1-to-dc2",
         ),

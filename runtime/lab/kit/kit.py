@@ -51,13 +51,13 @@ class Kit:
         ]
 
 
-def obtain(report: Report) -> Kit:
+def find_kit(report: Report) -> Kit:
     """Finds Java and fetches the jars. Raises LabError."""
     java = find_java()
     return Kit(java, jars.classpath(java, report=report))
 
 
-def quicken(kit: Kit, train: Callable[[Path, Path], None]) -> None:
+def ensure_archive(kit: Kit, train: Callable[[Path, Path], None]) -> None:
     """Makes the archive if there is none: `train` runs a broker once, in a scratch folder."""
     failed = kit.archive.with_suffix(".failed")
     if kit.archive.exists() or failed.exists():
