@@ -101,11 +101,33 @@ def text_to_edit(path: Path) -> str:
 
 
 def in_form_of(before: bytes, text: str) -> bytes:
-    """The text as the file has it: in its encoding, with its line ends, if it has one kind of them."""
+    """Returns an edited text in the file's encoding and line ends. All bytes outside the edit stay."""
     mark, encoding = _form(before)
     old = before[len(mark) :].decode(encoding)
-    all_windows = "\n" in old and old.count("\n") == old.count(_WINDOWS)
-    return mark + (text.replace("\n", _WINDOWS) if all_windows else text).encode(encoding)
+    plain = old.replace(_WINDOWS, "\n")
+    start = _same_characters(plain, text)
+    end = _same_characters(plain[start:][::-1], text[start:][::-1])
+    edit = text[start : len(text) - end]
+    if "\n" in old and old.count("\n") == old.count(_WINDOWS):
+        edit = edit.replace("\n", _WINDOWS)
+    head, tail = old[: _behind(old, start)], old[_behind(old, len(plain) - end) :]
+    return mark + f"{head}{edit}{tail}".encode(encoding)
+
+
+def _same_characters(one: str, other: str) -> int:
+    """Returns how many characters two texts begin with alike."""
+    differs = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    return next(differs, min(len(one), len(other)))
+
+
+def _behind(text: str, characters: int) -> int:
+    """Returns the place behind so many characters, where a Windows line end counts as one."""
+    ends = 0
+    found = text.find(_WINDOWS)
+    while found >= 0 and found - ends < characters:
+        ends += 1
+        found = text.find(_WINDOWS, found + 1)
+    return characters + ends
 
 
 def write_edited(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> None:

@@ -7,7 +7,16 @@ from typing import Any
 
 import yaml
 
-from planner.config.edit.flow_key import FlowYamlNode, insert_lines, place, quoted, value_of, written
+from planner.config.edit.flow_key import (
+    FlowYamlNode,
+    insert_lines,
+    is_alias,
+    merged_value_of,
+    place,
+    quoted,
+    span_of,
+    written,
+)
 
 # What the way home has from its original. Its selection follows from the original's; where it starts, its
 # state and its job are its own.
@@ -50,7 +59,7 @@ def with_way_back(
 
 def _fields(found: FlowYamlNode, name: str, exclude: Sequence[str]) -> list[tuple[str, str]]:
     as_json = found.quotes == '"'
-    source, destination = value_of(found.flow, "from"), value_of(found.flow, "to")
+    source, destination = merged_value_of(found.flow, "from"), merged_value_of(found.flow, "to")
     topics = {"include": [".*"], **({"exclude": list(exclude)} if exclude else {})}
     made = [
         ("name", _word(name, as_json)),
@@ -59,7 +68,7 @@ def _fields(found: FlowYamlNode, name: str, exclude: Sequence[str]) -> list[tupl
         ("to", _word(source.value, as_json)),
         ("topics", _dumped(topics, as_json)),
     ]
-    kept = [(key, value_of(found.flow, key)) for key in KEPT]
+    kept = [(key, merged_value_of(found.flow, key)) for key in KEPT]
     return made + [(key, _node(node, as_json)) for key, node in kept if node is not None]
 
 
@@ -87,10 +96,20 @@ def _beside(text: str, found: FlowYamlNode, item: str) -> str:
 
 
 def _end(text: str, node: Any) -> int:
-    """Behind the last sign that belongs to the node: a block's own mark is where the next thing begins."""
+    """Returns the place behind the node's last character: a block's own end is where the next node begins."""
     last = node
     while not isinstance(last, yaml.ScalarNode) and not last.flow_style and last.value:
-        last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+        if isinstance(last, yaml.MappingNode):
+            key, value = last.value[-1]
+            if is_alias(key, value):
+                return span_of(text, key, value)[1]
+            last = value
+        elif last.value[-1].start_mark.index < last.start_mark.index:
+            before = place(text, last.start_mark) if len(last.value) == 1 else _end(text, last.value[-2])
+            alias = text.index("*", before)
+            return alias + len(text[alias:].split(maxsplit=1)[0])
+        else:
+            last = last.value[-1]
     end = place(text, last.end_mark)
     return end - 1 if end and text[end - 1] == "\n" else end
 
