@@ -12,8 +12,7 @@ from planner.config.language.defaults import parts_of
 from planner.config.language.fields import ParsedRecord, missing
 from planner.config.language.reader import ShapeReader
 from planner.config.merge import merged
-from planner.config.validation import check
-from planner.config.validation_more import check_for_anything, check_more
+from planner.config.validation import check, check_for_anything
 from planner.config.variables import Variables
 from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, kind_of
 from planner.config.yaml_tree.parse import documents
@@ -137,7 +136,7 @@ class _Loading:
         parts = parts_of(fields)
         if not self.broken:
             # A name may be declared in a file that could not be read: only then is it not looked for.
-            self.diagnostics += missing(fields) + check(parts) + check_more(parts)
+            self.diagnostics += missing(fields) + check(parts)
         self._fail()
         if not self.may_declare_nothing:
             self.diagnostics += check_for_anything(parts)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from planner.config.language.expected import describe
+from planner.config.hints import describe
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from planner.model.shapes import RecordShape
 

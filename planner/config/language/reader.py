@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from planner.config.bounds import refuse_more_mistakes
-from planner.config.hints import did_you_mean, nearest, prose, shown
+from planner.config.hints import describe, did_you_mean, nearest, prose, shown
 from planner.config.language import scalars
-from planner.config.language.expected import describe
 from planner.config.language.fields import INVALID, Invalid, NamedReference, ParsedRecord, missing
 from planner.config.settings import check_name, setting_value
 from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, Sequence

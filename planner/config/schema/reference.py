@@ -2,7 +2,7 @@
 
 from importlib.resources import files
 
-from planner.config.language.expected import describe
+from planner.config.hints import describe
 from planner.model import shapes
 from planner.model.keys import record_of
 from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape

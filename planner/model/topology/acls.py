@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, Record
+from planner.model.keys import Key, RecordName
 from planner.model.shapes import (
     ChoiceShape,
     ListShape,
@@ -82,7 +82,7 @@ class Acl:
 class AclEntry:
     """One or more ACL bindings: each operation on each name at each cluster."""
 
-    record: ClassVar = Record("acl", "an ACL")
+    record: ClassVar = RecordName("acl", "an ACL")
 
     cluster: Annotated[tuple[str, ...], Key("Where it holds.", CLUSTER_REFERENCES, example="dc1")]
     principal: Annotated[

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, Record, Section
+from planner.model.keys import Key, RecordName, Section
 from planner.model.shapes import (
     AlternativesShape,
     ChoiceShape,
@@ -18,7 +18,7 @@ from planner.model.shapes import (
 METRICS = Section(
     "metrics",
     "The Prometheus endpoint.",
-    Record("metrics", "metrics", "The job's Prometheus endpoint."),
+    RecordName("metrics", "metrics", "The job's Prometheus endpoint."),
     example="{port: 9404}",
     off=True,
 )
@@ -32,7 +32,7 @@ class Job:
     follows from the launcher.
     """
 
-    record: ClassVar = Record("job", "a job")
+    record: ClassVar = RecordName("job", "a job")
 
     name: str
     launcher: Annotated[

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, Record
+from planner.model.keys import Key, RecordName
 from planner.model.shapes import (
     IntegerShape,
     ListShape,
@@ -47,7 +47,7 @@ Setting = str | SecretRef
 class Cluster:
     """One Kafka cluster."""
 
-    record: ClassVar = Record("cluster", "a cluster")
+    record: ClassVar = RecordName("cluster", "a cluster")
 
     name: str
     bootstrap: Annotated[
@@ -99,7 +99,7 @@ class Topic:
     It is one topic at one cluster: `cluster: [a, b]` in the YAML becomes two.
     """
 
-    record: ClassVar = Record("topic", "a topic")
+    record: ClassVar = RecordName("topic", "a topic")
 
     name: Annotated[str, Key("Its name.", TopicNameShape(), example="orders")]
     cluster: Annotated[

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.keys import Key, Record, defaults_of, record_of
+from planner.model.keys import Key, RecordName, defaults_of, record_of
 from planner.model.shapes import (
     AnyShape,
     DurationShape,
@@ -30,7 +30,7 @@ class Timestamps:
     None stands for the value of the other internal topics.
     """
 
-    record: ClassVar = Record("timestamps", "timestamps")
+    record: ClassVar = RecordName("timestamps", "timestamps")
 
     retention_ms: Annotated[
         int | None,
@@ -63,7 +63,7 @@ class Internal:
     Without a replication, each topic has 3 copies, or as many as the cluster can hold.
     """
 
-    record: ClassVar = Record("internal", "internal")
+    record: ClassVar = RecordName("internal", "internal")
 
     replication: Annotated[
         int | None,
@@ -102,7 +102,7 @@ class Requirement:
 class Policies:
     """Checked at plan and at apply."""
 
-    record: ClassVar = Record("policies", "policies")
+    record: ClassVar = RecordName("policies", "policies")
 
     max_deletes: Annotated[int, Key("A plan that deletes more is refused.", IntegerShape(), example="0")] = 5
     require: Annotated[
@@ -127,7 +127,7 @@ class Policies:
 class Defaults:
     """What topics and flows inherit."""
 
-    record: ClassVar = Record("defaults", "defaults")
+    record: ClassVar = RecordName("defaults", "defaults")
 
     topic: Annotated[
         Topic | None,
@@ -135,7 +135,7 @@ class Defaults:
             "For declared topics; `config` is merged setting by setting.",
             defaults_of(
                 Topic,
-                Record(
+                RecordName(
                     "topic-defaults",
                     "the defaults of topics",
                     "What every declared topic has unless it says otherwise.",
@@ -150,7 +150,7 @@ class Defaults:
             "For flows; maps are merged key by key.",
             defaults_of(
                 Flow,
-                Record(
+                RecordName(
                     "flow-defaults", "the defaults of flows", "What every flow has unless it says otherwise."
                 ),
             ),
@@ -166,7 +166,7 @@ class Topology:
     A key that is a class variable is used up by the loader.
     """
 
-    record: ClassVar = Record("topology", "a topology")
+    record: ClassVar = RecordName("topology", "a topology")
 
     api_version: ClassVar[
         Annotated[
