@@ -17,7 +17,7 @@ MOST_WORDS = 200  # comparing with more takes longer than a hint is worth
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The word that was perhaps meant; None where it would take long to tell."""
+    """Returns the known word that is nearest, or None. With very many words none is looked for."""
     by_folded = {candidate.casefold(): candidate for candidate in islice(words, MOST_WORDS + 1)}
     if len(by_folded) > MOST_WORDS or len(word) > LONGEST_SHOWN:
         return None
@@ -31,7 +31,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def prose(words: Iterable[str], last: str = "or") -> str:
-    """a, b or c"""
+    """Returns words as a list in prose: a, b or c."""
     listed = list(words)
     if len(listed) < 2:
         return "".join(listed)
@@ -39,7 +39,7 @@ def prose(words: Iterable[str], last: str = "or") -> str:
 
 
 def shown(node: Node) -> str:
-    """A value inside an error. What an expression came to is left out where it may be a secret."""
+    """Returns a value as an error shows it. The result of an expression is left out if it may be a secret."""
     if not isinstance(node, Scalar) or node.is_null:
         return kind_of(node)
     if node.written is None:
@@ -55,6 +55,7 @@ def shortened(text: str) -> str:
 
 
 def describe(shape: Shape) -> str:
+    """Returns the words for what a shape takes."""
     match shape:
         case (
             shapes.TextShape()
@@ -72,7 +73,7 @@ def describe(shape: Shape) -> str:
         case shapes.ChoiceShape():
             return prose(shape.words)
         case shapes.IntegerShape():
-            return _whole(shape)
+            return _integer(shape)
         case shapes.ListShape():
             item = describe(shape.item)
             return f"{item}, or a list of such" if shape.lone else f"a list, each {item}"
@@ -86,7 +87,7 @@ def describe(shape: Shape) -> str:
             assert_never(shape)
 
 
-def _whole(shape: shapes.IntegerShape) -> str:
+def _integer(shape: shapes.IntegerShape) -> str:
     if shape.most < 2**31 - 1:
         return f"a whole number from {shape.least} to {shape.most}"
     return f"a whole number, {shape.least} or more"

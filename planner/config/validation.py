@@ -1,4 +1,4 @@
-"""What must hold between the parts of a topology: names that exist, nothing twice, nothing that can't be."""
+"""Checks the parts of a topology together: names exist, and nothing is declared twice or conflicts."""
 
 import os
 import re
@@ -40,12 +40,13 @@ SUBJECTS = ("partitions", "replication")
 
 
 def check(parts: TopologyParts) -> list[Diagnostic]:
+    """Returns all errors and warnings about the parts of a topology."""
     return [
         *_clusters(parts),
         *_cluster_references(parts),
         *_topics(parts),
         *(found for flow in parts.flows for found in _flow(flow, parts)),
-        *_twice("flow", ((flow.get("name"), flow.place("name")) for flow in parts.flows)),
+        *_duplicates("flow", ((flow.get("name"), flow.place("name")) for flow in parts.flows)),
         *_acls(parts),
         *_jobs(parts),
         *_policies(parts),
@@ -104,15 +105,15 @@ def _texts(references: Iterable[NamedReference]) -> set[str]:
 
 def _unknown(kind: str, reference: NamedReference, known: Iterable[str]) -> Diagnostic:
     names = sorted(known)
-    mend = did_you_mean(reference.text, names) or (
+    hint = did_you_mean(reference.text, names) or (
         f"declare it under {kind}s; there is {prose(names[:10], 'and')}"
         if names
         else f"declare it under {kind}s"
     )
-    return error(f'there is no {kind} "{reference.text}"', mend, source=reference.source)
+    return error(f'there is no {kind} "{reference.text}"', hint, source=reference.source)
 
 
-def _twice(kind: str, named: Iterable[tuple[str | None, SourceLocation]]) -> Iterable[Diagnostic]:
+def _duplicates(kind: str, named: Iterable[tuple[str | None, SourceLocation]]) -> Iterable[Diagnostic]:
     first: dict[str, SourceLocation] = {}
     for name, place in named:
         if name is None:
@@ -153,7 +154,7 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
         yield from _reverse(flow, parts)
     if (
         (renamed := flow.get("rename")) is not None
-        and _whole(renamed)
+        and _is_complete(renamed)
         and (why := rename.problem(rename_of(renamed)))
     ):
         yield error(why, "a rename must have a way back", source=flow.place("rename"))
@@ -162,12 +163,12 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
         for pattern in (selected.get("include") or ()) if isinstance(selected, ParsedRecord) else ():
             if GLOB.fullmatch(pattern):
                 what = f'"{pattern}" is a regex: its star repeats the one sign before it'
-                mend = f'write "{pattern[:-1]}.*" for every name that begins so'
-                yield warning(what, mend, source=selected.place("include"), code="glob")
+                hint = f'write "{pattern[:-1]}.*" for every name that begins so'
+                yield warning(what, hint, source=selected.place("include"), code="glob")
 
 
-def _whole(renamed: object) -> bool:
-    """Whether a rename could be read to its end."""
+def _is_complete(renamed: object) -> bool:
+    """Returns whether all parts of a rename could be read."""
     if isinstance(renamed, ParsedRecord):
         return {"match", "to"} <= renamed.values.keys()
     return not (isinstance(renamed, dict) and INVALID in renamed.values())
@@ -180,11 +181,11 @@ def _reverse(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
     if other is None:
         yield _unknown("flow", reference, others)
         return
-    there = [end.text if (end := other.get(key)) else None for key in ("from", "to")]
+    forward = [end.text if (end := other.get(key)) else None for key in ("from", "to")]
     back = [end.text if (end := flow.get(key)) else None for key in ("to", "from")]
-    if None not in there + back and there != back:
-        what = f'the flow is no way back of "{reference.text}", which goes from {there[0]} to {there[1]}'
-        yield error(what, f"write from: {there[1]} and to: {there[0]}", source=reference.source)
+    if None not in forward + back and forward != back:
+        what = f'the flow is no way back of "{reference.text}", which goes from {forward[0]} to {forward[1]}'
+        yield error(what, f"write from: {forward[1]} and to: {forward[0]}", source=reference.source)
 
 
 def _acls(parts: TopologyParts) -> Iterable[Diagnostic]:
@@ -228,7 +229,7 @@ def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:
                 what,
                 did_you_mean(name, used) or "name it in a flow's job",
                 code="unused_job",
-                source=_at(job),
+                source=_place_of(job),
             )
         if isinstance(job, ParsedRecord):
             yield from _job(job)
@@ -249,7 +250,7 @@ def _job(job: ParsedRecord) -> Iterable[Diagnostic]:
             yield error(what, "leave it out: every record has one writer", source=job.place("conf"))
 
 
-def _at(one: object) -> SourceLocation | None:
+def _place_of(one: object) -> SourceLocation | None:
     return one.source if isinstance(one, ParsedRecord) else None
 
 
@@ -260,11 +261,11 @@ def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
             continue
         text, place = placed.text, placed.source
         if subject not in SUBJECTS and "." not in subject:
-            mend = (
+            hint = (
                 did_you_mean(subject, SUBJECTS)
                 or "use partitions, replication or the name of a topic setting"
             )
-            yield error(f'nothing is known as "{subject}" that could be required', mend, source=place)
+            yield error(f'nothing is known as "{subject}" that could be required', hint, source=place)
             continue
         try:
             found = requirement(subject, text, place)
@@ -272,11 +273,11 @@ def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
                 scalars.whole(found.value)
         except scalars.NotReadable as not_readable:
             what = f'"{subject}" is required to be "{text}": {not_readable.what}'
-            yield error(what, not_readable.mend or 'write it as ">=3"', source=place)
+            yield error(what, not_readable.hint or 'write it as ">=3"', source=place)
 
 
-def check_for_anything(parts: TopologyParts) -> Iterable[Diagnostic]:
-    """A topology that declares nothing is a mistake, and never "delete everything"."""
+def check_not_empty(parts: TopologyParts) -> Iterable[Diagnostic]:
+    """Reports a topology that declares nothing: it is an error, and never means "delete everything"."""
     if any(key in parts.root.places and parts.root.get(key) != () for key in ("topics", "flows", "acls")):
         return
     yield error(

@@ -25,7 +25,7 @@ class TextShape:
 
     expected: str = "text"
     pattern: str | None = None
-    mend: str = ""
+    hint: str = ""
     placed: bool = False
 
 

@@ -1,4 +1,4 @@
-"""One key of one flow in the text of a topology: its value changes, and every other character stays."""
+"""Changes the value of one key of one flow in the text of a topology. Every other character stays."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _ALIAS = re.compile(r"\s*:\s+(\*[^\s,\[\]{}]+)")
 
 
 class FlowYamlNode(NamedTuple):
-    """A flow as it is written out: its mapping, and the list that it stands in."""
+    """A flow in the text: its mapping, its name and the list that it stands in."""
 
     flow: Any
     name: Any
@@ -22,14 +22,14 @@ class FlowYamlNode(NamedTuple):
 
     @property
     def quotes(self) -> str | None:
-        """How its keys are quoted."""
+        """Returns the quotes of its keys, if they have any."""
         style: str | None = next(key for key, _ in self.flow.value if key.value == "name").style
         return style if style in ("'", '"') else None
 
 
 def with_state(text: str, flow: str, state: str) -> str | None:
-    """The text in which the flow has the state; None where it does not write the flow out."""
-    found = written(text, flow)
+    """Returns the text in which the flow has the state; None if the flow is not in this text."""
+    found = find_flow(text, flow)
     if found is None:
         return None
     now = value_of(found.flow, STATE)
@@ -37,12 +37,12 @@ def with_state(text: str, flow: str, state: str) -> str | None:
 
 
 def with_value(text: str, flow: str, key: str, value: Any) -> str | None:
-    """The same for any key, whose value is written as JSON, which YAML is too."""
-    found = written(text, flow)
+    """Returns the text in which a key of the flow has the value, which is written as JSON."""
+    found = find_flow(text, flow)
     return _edited(text, found, key, json.dumps(value)) if found is not None else None
 
 
-def written(text: str, flow: str) -> FlowYamlNode | None:
+def find_flow(text: str, flow: str) -> FlowYamlNode | None:
     for found in _flows(text):
         if found.name is not None and found.name.value == flow:
             return found
@@ -89,7 +89,7 @@ def quoted(style: str | None, word: str) -> str:
 
 
 def place(text: str, mark: Any) -> int:
-    """The place of a mark: its lines end as YAML's do."""
+    """Returns the position of a mark in the text."""
     at = 0
     for _ in range(mark.line):
         at = text.index("\n", at) + 1
@@ -97,7 +97,7 @@ def place(text: str, mark: Any) -> int:
 
 
 def insert_lines(text: str, at: int, lines: str) -> str:
-    """Behind the line of a place, and the comment that may stand on it."""
+    """Returns the text with lines inserted below the line of a position and its comment."""
     end = text.find("\n", at)
     if end < 0:
         return f"{text}\n{lines}\n"

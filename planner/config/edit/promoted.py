@@ -1,4 +1,4 @@
-"""One more pattern under a flow's `promoted` in the text of a topology; every other character stays."""
+"""Adds a pattern to a flow's `promoted` in the text of a topology. Every other character stays."""
 
 import json
 from typing import Any
@@ -7,21 +7,21 @@ import yaml
 
 from planner.config.edit.flow_key import (
     FlowYamlNode,
+    find_flow,
     insert_lines,
     is_alias,
     pair_of,
     place,
     quoted,
     span_of,
-    written,
 )
 
 PROMOTED = "promoted"
 
 
 def with_promoted(text: str, flow: str, pattern: str) -> str | None:
-    """None where the text does not write the flow out."""
-    found = written(text, flow)
+    """Returns the text with one more pattern; None if the flow is not in this text."""
+    found = find_flow(text, flow)
     if found is None:
         return None
     word = json.dumps(pattern) if found.quotes == '"' else _plain(pattern)
@@ -62,7 +62,7 @@ def _new(text: str, found: FlowYamlNode, words: str) -> str:
 
 
 def _end(text: str, node: Any) -> int:
-    """Of the value itself: what stands behind it on its line is none of it."""
+    """Returns the end of a value, without the blanks behind it."""
     start, end = place(text, node.start_mark), place(text, node.end_mark)
     return start + len(text[start:end].rstrip())
 

@@ -1,4 +1,4 @@
-"""The language as a page for people: docs/topology.md is exactly this."""
+"""Generates docs/topology.md from the language."""
 
 from importlib.resources import files
 
@@ -20,7 +20,7 @@ def reference() -> str:
 
 
 def _records(record: RecordShape) -> list[RecordShape]:
-    """The record and every record inside it, each once, in the order a reader meets them."""
+    """Returns the record and every record inside it, each once, in the order of the page."""
     found: list[RecordShape] = []
     waiting: list[Shape] = [record]
     while waiting:

@@ -8,7 +8,7 @@ import pytest
 from planner.config import load
 from planner.config.edit.flow_key import with_state, with_value
 from planner.config.edit.promoted import with_promoted
-from planner.config.edit.reverse_flow import with_way_back
+from planner.config.edit.reverse_flow import with_reverse_flow
 from planner.config.files import in_form_of, text_to_edit
 from planner.model.topology import Flow, FlowState, Topology
 
@@ -184,7 +184,7 @@ def test_a_reverse_flow_is_added_alone(file: Path) -> None:
     before, old = file.read_bytes(), load(file)
     name, *_ = old.flows
 
-    text = with_way_back(text_to_edit(file), name, "reverse")
+    text = with_reverse_flow(text_to_edit(file), name, "reverse")
 
     if text is None:
         assert b"  -\n" in before  # nothing can be put beside such a flow
