@@ -184,7 +184,7 @@ def _reverse(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
     forward = [end.text if (end := other.get(key)) else None for key in ("from", "to")]
     back = [end.text if (end := flow.get(key)) else None for key in ("to", "from")]
     if None not in forward + back and forward != back:
-        what = f'the flow is no way back of "{reference.text}", which goes from {forward[0]} to {forward[1]}'
+        what = f'the flow does not reverse "{reference.text}", which goes from {forward[0]} to {forward[1]}'
         yield error(what, f"write from: {forward[1]} and to: {forward[0]}", source=reference.source)
 
 

@@ -19,7 +19,7 @@ class ResponseMemory:
         self._views += 1
         return self
 
-    def let_go(self) -> None:
+    def release_memory(self) -> None:
         """Releases one view; the last one returns the memory to the budget."""
         self._views -= 1
         if self._views == 0:
@@ -51,7 +51,7 @@ class ByteBudget:
         self.used -= size
         self._freed.set()
 
-    async def room(self, least: int) -> None:
+    async def wait_for_room(self, least: int) -> None:
         """Waits until `least` bytes are left, or no bytes are held at all."""
         while self.left < least and self.used > 0:
             self._freed.clear()

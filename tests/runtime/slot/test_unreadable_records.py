@@ -76,7 +76,7 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     ],
     ids=["value", "kind", "shape", "foreign"],
 )
-def test_one_unreadable_record_is_its_own_flow_s(record: InternalRecord) -> None:
+def test_an_unreadable_record_concerns_its_own_flow_only(record: InternalRecord) -> None:
     async def work() -> None:
         ledger = await Ledger.open(ledger_of(record))  # type: ignore[arg-type]
         await ledger.decided("good")
@@ -91,7 +91,7 @@ def test_one_unreadable_record_is_its_own_flow_s(record: InternalRecord) -> None
     run(work)
 
 
-def test_an_unreadable_segment_is_its_own_flow_s_at_every_refresh() -> None:
+def test_an_unreadable_segment_concerns_its_own_flow_at_every_refresh() -> None:
     async def work() -> None:
         topics = ledger_of()
         maps = OffsetMapReader(topics, await Ledger.open(topics))  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_an_unreadable_segment_is_its_own_flow_s_at_every_refresh() -> None:
     run(work)
 
 
-def test_a_ledger_that_was_replaced_is_said_once_and_then_read_anew() -> None:
+def test_a_replaced_ledger_is_reported_once_and_then_read_again() -> None:
     async def work() -> None:
         topics = ledger_of()
         ledger = await Ledger.open(topics)  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def test_a_ledger_that_was_replaced_is_said_once_and_then_read_anew() -> None:
     run(work)
 
 
-def test_of_producers_only_those_that_cannot_be_read_stop_a_copy_and_they_do_so_each_time() -> None:
+def test_an_unreadable_producer_record_stops_only_batches_of_that_producer_each_time() -> None:
     known = FlowProducer("flow", "dc1", "dc1-id", flow_spec("flow").rename)
     topics = InternalTopics(
         {
@@ -142,7 +142,7 @@ def test_of_producers_only_those_that_cannot_be_read_stop_a_copy_and_they_do_so_
     run(work)
 
 
-def test_a_producers_key_that_cannot_be_read_may_be_any_producer_s() -> None:
+def test_an_unreadable_producer_key_stops_batches_of_every_producer() -> None:
     topics = InternalTopics({naming.PRODUCERS: [InternalRecord(b"newer", b"?")]})
 
     async def work() -> None:

@@ -75,7 +75,7 @@ class OffsetAccounts:
         """Whether there are ranges that must be read."""
         return bool(self._ranges)
 
-    def keep(self, unread: OffsetRange) -> None:
+    def restore_range(self, unread: OffsetRange) -> None:
         """Adds a range again that could not be read."""
         self._add(unread)
 

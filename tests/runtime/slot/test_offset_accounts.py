@@ -6,7 +6,7 @@ from typing import Literal
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runtime.slot.health.accounts import OffsetAccounts, OffsetRange
+from runtime.slot.offset_accounts import OffsetAccounts, OffsetRange
 
 Entry = Literal["own", "marker", "foreign"]
 Event = Literal["join", "send", "lose", "commit", "abort", "lane", "restart", "foreign", "marker", "idle"]
@@ -88,7 +88,7 @@ class Partition:
 @example(["send", "foreign", "abort", "send"])
 @example(["foreign", "send", "commit", "restart", "foreign", "send"])
 @settings(max_examples=500)
-def test_foreign_records_are_told_from_markers_and_aborted_records(events: list[Event]) -> None:
+def test_foreign_records_are_distinguished_from_markers_and_aborted_records(events: list[Event]) -> None:
     partition = Partition()
     for event in events:
         partition.step(event)

@@ -19,8 +19,8 @@ from runtime.kafka.protocol.offsets import (
     ListOffsetsResponse,
     TopicPartition,
 )
-from runtime.slot.health.supervisor import PartitionSupervisor
-from runtime.slot.partition import Cursor, PartitionCopy, SourceLog
+from runtime.slot.health.supervisor import PartitionSupervisor, Replaced, Resumed, SupervisorEvent
+from runtime.slot.partition import Cursor, PartitionCopy, SessionAnswers, SourceLog
 from tests.runtime.slot.test_transaction import partition
 
 AT = TopicPartition("orders", 0)
@@ -41,7 +41,7 @@ def test_the_pause_doubles_up_to_its_bound(copy: PartitionCopy) -> None:
 def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
     copy: PartitionCopy, stable_end: int, state: State
 ) -> None:
-    copy.source = SourceLog(0, stable_end, 99)
+    copy.answered(SourceLog(0, stable_end, 99), SessionAnswers(), 1)
     copy.settle()
     assert copy.status().state is state
     assert (copy.status().caught_up_since_ms > 0) is (state is State.CAUGHT_UP)
@@ -49,7 +49,7 @@ def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
 
 def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: PartitionCopy) -> None:
     copy.enter(State.COPYING)
-    copy.trouble = "broker 3: gone"
+    copy.aborted("broker 3: gone")
     assert (copy.status().state, copy.status().why) == (State.RETRYING, "broker 3: gone")
     assert copy.fetchable
     copy.committed(copy.progress)
@@ -58,21 +58,21 @@ def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: 
 
 def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: PartitionCopy) -> None:
     copy.enter(State.DATA_LOSS, "why")
-    copy.source = SourceLog(0, 10, 10)
+    copy.answered(SourceLog(0, 10, 10), SessionAnswers(), 1)
     copy.settle()
     assert copy.status().state is State.DATA_LOSS
     assert not copy.fetchable
 
 
-def test_one_that_is_being_released_is_left_alone(copy: PartitionCopy) -> None:
-    copy.cursor = Cursor(50, 1)
-    copy.releasing = True
+def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: PartitionCopy) -> None:
+    copy.fetched([], Cursor(50, 1), 0)
+    copy.start_release()
     assert not copy.fetchable
-    assert not copy.tail_moved
+    assert not copy.idle_position_moved
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_what_needs_someone_is_never_a_state_that_moves(state: State) -> None:
+def test_a_state_that_needs_an_operator_is_not_fetchable(state: State) -> None:
     fresh = partition()
     fresh.enter(state)
     assert not (state.needs_someone and fresh.fetchable)
@@ -107,95 +107,96 @@ class Side:
         raise AssertionError(request)
 
 
-class Patient:
-    """The flow goes on over every loss."""
+class Events:
+    """What the supervisor emits; `resumed` is set once the partition may continue."""
 
     def __init__(self) -> None:
         self.resumed = asyncio.Event()
         self.replaced = 0
 
-    def halt(self, copy: PartitionCopy) -> None: ...
-
-    def resume(self, copy: PartitionCopy) -> None:
-        self.resumed.set()
-
-    def replace(self, copy: PartitionCopy) -> None:
-        self.replaced += 1
-        self.resumed.set()
-
-    def accepts_loss(self, copy: PartitionCopy) -> bool:
-        return True
+    def emit(self, event: SupervisorEvent) -> None:
+        match event:
+            case Resumed():
+                self.resumed.set()
+            case Replaced():
+                self.replaced += 1
+                self.resumed.set()
 
 
-async def while_caring(care: PartitionSupervisor, waits: Awaitable[object]) -> None:
-    running = [asyncio.create_task(care.run()), asyncio.create_task(care.run_again())]
+def supervisor_of(source: Side, destination: Side, events: Events, **changes: int) -> PartitionSupervisor:
+    """A supervisor of a flow that accepts every loss, and retries at once."""
+    settings = CopySettings(**{"retry_ms": 1, **changes})
+    return PartitionSupervisor(source, destination, settings, 1, True, events.emit)  # type: ignore[arg-type]
+
+
+async def while_supervising(supervisor: PartitionSupervisor, waits: Awaitable[object]) -> None:
+    running = [asyncio.create_task(supervisor.run()), asyncio.create_task(supervisor.run_retries())]
     await asyncio.wait_for(waits, 60)
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
 
 
-def test_who_was_in_trouble_holds_up_nobody_else(copy: PartitionCopy) -> None:
+def test_a_retried_partition_does_not_delay_the_inspection_of_others(copy: PartitionCopy) -> None:
     """R7: a look at a partition without a leader takes long."""
 
     async def look() -> None:
-        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
-        care = PartitionSupervisor(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
+        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        supervisor = supervisor_of(source, destination, events)
         asked = asyncio.Event()
 
         async def another() -> None:
             await asked.wait()
-            care.look_now(copy)
-            await patient.resumed.wait()
+            supervisor.inspect_now(copy)
+            await events.resumed.wait()
 
-        there.answered = asked.set
-        there.silent.set()
-        care.retry(partition(1), "it has no leader")
-        await while_caring(care, another())
-        assert copy.looked_epoch == 5
+        source.answered = asked.set
+        source.silent.set()
+        supervisor.retry(partition(1), "it has no leader")
+        await while_supervising(supervisor, another())
+        assert copy.inspected_epoch == 5
 
     asyncio.run(look())
 
 
 @pytest.mark.parametrize("behind", ["source", "destination"])
-def test_a_broker_that_is_behind_is_not_believed(copy: PartitionCopy, behind: str) -> None:
+def test_metadata_of_a_broker_that_is_behind_is_retried(copy: PartitionCopy, behind: str) -> None:
     """It does not know the topic yet, and says that there is none; or it names a leader that was deposed."""
 
     async def look() -> None:
-        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
-        side, topic_id = (there, b"s" * 16) if behind == "source" else (here, b"d" * 16)
-        copy.progress = replace(copy.progress, source_epoch=5, destination_epoch=5)
+        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        side, topic_id = (source, b"s" * 16) if behind == "source" else (destination, b"d" * 16)
+        copy.committed(replace(copy.progress, source_epoch=5, destination_epoch=5))
         older = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, {0: Partition(0, 2, 4, (2,), (2,))})
         side.first = [
             older,
             TopicMetadata("orders", bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {}),
         ]
-        care = PartitionSupervisor(there, here, CopySettings(retry_ms=1), 1, patient)  # type: ignore[arg-type]
-        care.admit([copy])
-        await while_caring(care, patient.resumed.wait())
-        assert (side.first, patient.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
+        supervisor = supervisor_of(source, destination, events)
+        supervisor.admit([copy])
+        await while_supervising(supervisor, events.resumed.wait())
+        assert (side.first, events.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
 
     asyncio.run(look())
 
 
-def test_what_was_committed_during_a_look_makes_no_divergence(copy: PartitionCopy) -> None:
+def test_a_commit_during_an_inspection_makes_no_divergence(copy: PartitionCopy) -> None:
     """The ends that were seen are older than the ledger's: the partition is looked at again."""
 
     async def look() -> None:
-        patient, there, here = Patient(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
         ahead = replace(copy.progress, destination_end=140)
 
         def commit() -> None:
-            here.end = 140
+            destination.end = 140
             if copy.progress is not ahead:
                 copy.committed(ahead)
 
-        here.answered = commit
-        settings = CopySettings(retry_ms=10, retry_max_ms=20)
-        care = PartitionSupervisor(there, here, settings, 1, patient)  # type: ignore[arg-type]
-        care.admit([copy])
-        await while_caring(care, patient.resumed.wait())
+        destination.answered = commit
+        supervisor = supervisor_of(source, destination, events, retry_ms=10, retry_max_ms=20)
+        supervisor.admit([copy])
+        await while_supervising(supervisor, events.resumed.wait())
         assert copy.progress is ahead
-        assert (patient.replaced, copy.why) == (0, "")
+        assert (events.replaced, copy.why) == (0, "")
 
     asyncio.run(look())

@@ -13,7 +13,7 @@ from runtime.driver.slots.channel import TopicTail
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.records import StoredRecord
 from runtime.ledger.scan import InternalTopicScan
-from runtime.slot.read.budget import TokenBucket
+from runtime.slot.budget import TokenBucket
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Side
 

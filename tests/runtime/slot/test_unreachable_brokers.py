@@ -14,7 +14,7 @@ from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import all_but_data_on, by_hand, place
-from tests.runtime.slot.lost_ends import LosesEnds, losing_ends
+from tests.runtime.slot.lossy_proxy import LosesEnds, losing_ends
 from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
 pytestmark = pytest.mark.integration
@@ -38,9 +38,7 @@ def doors_before(own_lab: MakeLab) -> Iterator[tuple[Lab, dict[str, Side], dict[
         yield lab, sides_of(lab), doors
 
 
-def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
-    own_lab: MakeLab, fresh: Fresh
-) -> None:
+def test_an_unreachable_broker_delays_its_own_partitions_only(own_lab: MakeLab, fresh: Fresh) -> None:
     """R7: the cluster is well, only the slot can't come to one of its brokers: a listener, a firewall."""
     with doors_before(own_lab) as (_, sides, doors):
         near, far = doors
@@ -71,7 +69,7 @@ def test_a_broker_that_cannot_be_reached_holds_up_its_own_partitions_only(
     assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
 
 
-def test_an_end_that_nobody_knows_of_holds_up_its_own_partitions_only(own_lab: MakeLab, fresh: Fresh) -> None:
+def test_an_undecided_end_delays_its_own_partitions_only(own_lab: MakeLab, fresh: Fresh) -> None:
     """Its answer is lost, and its marker can't be written: the neighbours of its lane go on in another."""
     with doors_before(own_lab) as (lab, sides, doors):
         keeper, victim = doors

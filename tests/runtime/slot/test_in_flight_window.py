@@ -21,7 +21,7 @@ def rounds(flight: InFlightWindow, count: int, took_s: float, request: int, bega
     return now
 
 
-def test_it_begins_small_and_doubles_while_answers_come_quickly() -> None:
+def test_it_begins_small_and_doubles_while_responses_are_quick() -> None:
     flight = InFlightWindow(32 * MB)
     limits = [flight.limit]
     for _ in range(12):
@@ -32,7 +32,7 @@ def test_it_begins_small_and_doubles_while_answers_come_quickly() -> None:
     assert limits[-1] == 32 * MB
 
 
-def test_what_was_not_asked_for_is_not_given() -> None:
+def test_an_unused_window_does_not_grow() -> None:
     """A quiet flow learns nothing about what the destination can take."""
     flight = InFlightWindow(32 * MB)
     first = flight.limit
@@ -42,7 +42,7 @@ def test_what_was_not_asked_for_is_not_given() -> None:
     assert flight.limit == first
 
 
-def test_a_late_answer_shrinks_it_to_what_came_in_a_moment() -> None:
+def test_a_late_response_shrinks_the_window() -> None:
     flight = InFlightWindow(32 * MB)
     now = rounds(flight, 20, 0.05, 8 * MB)
     for _ in range(REQUESTS):
@@ -61,7 +61,7 @@ def test_a_throttle_counts_as_the_time_that_it_takes() -> None:
     assert slow.limit < MB // 4
 
 
-def test_however_slow_it_was_something_may_go_out() -> None:
+def test_a_request_may_be_sent_after_any_slow_response() -> None:
     flight = InFlightWindow(32 * MB)
     for number in range(50):
         flight.sent(8 * MB)
@@ -70,7 +70,7 @@ def test_however_slow_it_was_something_may_go_out() -> None:
         assert flight.room > 0
 
 
-def test_so_many_requests_and_no_more() -> None:
+def test_the_number_of_requests_in_flight_is_bounded() -> None:
     flight = InFlightWindow(32 * MB)
     for _ in range(REQUESTS):
         assert flight.room > 0
@@ -78,13 +78,13 @@ def test_so_many_requests_and_no_more() -> None:
     assert flight.room == 0
 
 
-def test_steady_answers_that_are_not_quick_let_it_grow_slowly() -> None:
+def test_it_grows_slowly_with_steady_responses_that_are_not_quick() -> None:
     flight, first = InFlightWindow(32 * MB), InFlightWindow(32 * MB).limit
     rounds(flight, 10, 1.0, MB // 4)
     assert 2 * first < flight.limit < 32 * MB
 
 
-def test_a_connection_that_broke_is_no_answer() -> None:
+def test_a_broken_connection_is_no_measurement() -> None:
     flight, first = InFlightWindow(32 * MB), InFlightWindow(32 * MB).limit
     for _ in range(100):
         flight.sent(MB)

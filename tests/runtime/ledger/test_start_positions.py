@@ -10,12 +10,12 @@ OFFSETS = AtOffsets(offsets={"orders": {"1": 42}})
 
 
 @pytest.mark.parametrize("start", [Earliest(), Latest(), AtTimestamp(timestamp_ms=1)])
-def test_most_speak_of_all(start: Start) -> None:
+def test_most_start_rules_name_every_partition(start: Start) -> None:
     assert names(start, TopicPartition("orders", 0))
 
 
 @pytest.mark.parametrize(
     ("topic", "partition", "named"), [("orders", 1, True), ("orders", 0, False), ("payments", 1, False)]
 )
-def test_offsets_speak_of_those_that_they_name(topic: str, partition: int, named: bool) -> None:
+def test_start_offsets_name_their_partitions_only(topic: str, partition: int, named: bool) -> None:
     assert names(OFFSETS, TopicPartition(topic, partition)) is named

@@ -1,14 +1,14 @@
-"""Catches exceptions in callbacks of an event loop, which belong to no task that could fail."""
+"""What asyncio leaves out: failures of callbacks, which belong to no task, and waiting with a bound."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 
-@contextmanager
+@contextlib.contextmanager
 def callback_failures(fail: Callable[[BaseException], None]) -> Iterator[None]:
     """Passes the exception of every callback of the running loop to `fail`, after its traceback was logged.
 
@@ -30,3 +30,10 @@ def callback_failures(fail: Callable[[BaseException], None]) -> Iterator[None]:
         yield
     finally:
         loop.set_exception_handler(before)
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    """Waits for the event, at most `seconds`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

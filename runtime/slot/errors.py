@@ -12,6 +12,10 @@ from runtime.kafka.codes import ErrorCode as E
 from runtime.kafka.errors import BrokerError, ConnectionFailure, WireError
 
 
+class SlotMustEnd(Exception):
+    """The process must end: another writer may be active, or copying can't continue (R3)."""
+
+
 class ErrorPhase(StrEnum):
     """A phase is the step of the copy loop in which an error occurred."""
 
@@ -28,19 +32,31 @@ class ErrorAction(Enum):
 
     RETRY: retry the request, with backoff. ABORT: abort the transaction; all partitions of the lane resume
     from the ledger. SUSPECT: abort, and retry the partition in a lane of its own. STOP: the partition stops
-    with a state. LOOK: the partition's topics are inspected, and the finding decides. STUCK: the lane waits
-    for a transaction marker, and its partitions leave it. ASK_LEDGER: initialise the transactional id, and
-    read from the ledger whether the transaction was committed. END_SLOT: the process ends.
+    with a state. INSPECT: the partition's topics are inspected, and the finding decides. STUCK: the lane
+    waits for a transaction marker, and its partitions leave it. ASK_LEDGER: initialise the transactional id,
+    and read from the ledger whether the transaction was committed. END_SLOT: the process ends.
     """
 
     RETRY = "retry"
     ABORT = "abort"
     SUSPECT = "suspect"
     STOP = "stop"
-    LOOK = "look"
+    INSPECT = "inspect"
     STUCK = "stuck"
     ASK_LEDGER = "ask_ledger"
     END_SLOT = "end_slot"
+
+
+DESCRIPTIONS = {
+    ErrorAction.RETRY: "abort",
+    ErrorAction.ABORT: "abort",
+    ErrorAction.SUSPECT: "abort, and try the partition in a lane of its own",
+    ErrorAction.STOP: "abort, and stop the partition",
+    ErrorAction.INSPECT: "abort, and inspect the partition's topics",
+    ErrorAction.STUCK: "abort",
+    ErrorAction.ASK_LEDGER: "ask the ledger whether it was committed",
+    ErrorAction.END_SLOT: "end the slot: another writer may have fenced it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,7 @@ class ErrorDecision:
     `refresh` means that the cached metadata is outdated and must be fetched again.
     """
 
-    do: ErrorAction
+    action: ErrorAction
     refresh: bool = False
     state: State | None = None
 
@@ -60,7 +76,7 @@ _REFRESH_AND_RETRY = ErrorDecision(ErrorAction.RETRY, refresh=True)
 _ABORT = ErrorDecision(ErrorAction.ABORT)
 _ABORT_AND_REFRESH = ErrorDecision(ErrorAction.ABORT, refresh=True)
 _SUSPECT = ErrorDecision(ErrorAction.SUSPECT, refresh=True)
-_LOOK = ErrorDecision(ErrorAction.LOOK, refresh=True)
+_INSPECT = ErrorDecision(ErrorAction.INSPECT, refresh=True)
 _STUCK = ErrorDecision(ErrorAction.STUCK)
 _ASK = ErrorDecision(ErrorAction.ASK_LEDGER)
 _END = ErrorDecision(ErrorAction.END_SLOT)
@@ -81,16 +97,16 @@ _FENCED = (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
 
 TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
     **{(ErrorPhase.FETCH, code): _REFRESH_AND_RETRY for code in _LEADER_CHANGED},
-    **{(ErrorPhase.FETCH, code): _LOOK for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
+    **{(ErrorPhase.FETCH, code): _INSPECT for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
     (ErrorPhase.FETCH, E.OFFSET_NOT_AVAILABLE): _REFRESH_AND_RETRY,
     **{(phase, code): _END for phase in ErrorPhase if phase is not ErrorPhase.FETCH for code in _FENCED},
     (ErrorPhase.INIT, E.CONCURRENT_TRANSACTIONS): _STUCK,
     (ErrorPhase.INIT, E.INVALID_TRANSACTION_TIMEOUT): _END,
     (ErrorPhase.ADD, E.CONCURRENT_TRANSACTIONS): _STUCK,
-    **{(ErrorPhase.ADD, code): _LOOK for code in _TOPIC_GONE},
+    **{(ErrorPhase.ADD, code): _INSPECT for code in _TOPIC_GONE},
     (ErrorPhase.ADD, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
     **{(ErrorPhase.PRODUCE, code): _ABORT_AND_REFRESH for code in _LEADER_CHANGED},
-    **{(ErrorPhase.PRODUCE, code): _LOOK for code in _TOPIC_GONE},
+    **{(ErrorPhase.PRODUCE, code): _INSPECT for code in _TOPIC_GONE},
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS): _SUSPECT,
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND): _SUSPECT,
     (ErrorPhase.PRODUCE, E.REQUEST_TIMED_OUT): _SUSPECT,
@@ -126,9 +142,14 @@ def by_code(phase: ErrorPhase, code: E) -> ErrorDecision:
     return TABLE.get((phase, code), _DEFAULTS[phase])
 
 
-def decide(phase: ErrorPhase, error: WireError) -> ErrorDecision:
-    """Returns the decision on an error, by the broker's code or by the failure of the connection."""
+def decide(phase: ErrorPhase, error: WireError | None) -> ErrorDecision:
+    """Returns the decision on an error, by the broker's code or by the failure of the connection.
+
+    None stands for an acknowledged offset that can't be true: its partition is inspected (R4).
+    """
     match error:
+        case None:
+            return _INSPECT
         case BrokerError():
             return by_code(phase, error.code)
         case ConnectionFailure() if phase is ErrorPhase.END:
