@@ -110,7 +110,7 @@ class OnSourceDelete(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """`earliest`, `latest`."""
+    """A start at the first or behind the last record: `earliest` or `latest`."""
 
     at: Literal["earliest", "latest"]
 
@@ -351,7 +351,7 @@ class Flow:
     provenance: Annotated[
         Provenance,
         Key(
-            "How records that came from the destination are known, so that they never return to it.",
+            "How records that came from the destination are recognized, so that they never return to it.",
             example="headers",
             inherited=True,
         ),
@@ -401,7 +401,7 @@ class Flow:
     rpo_ms: Annotated[
         int | None,
         Key(
-            "The lag that is acceptable: alerts go by it, and no transaction lasts longer than half of it.",
+            "The acceptable lag: alerts use it, and no transaction lasts longer than half of it.",
             DurationShape(),
             example="5s",
             inherited=True,
@@ -413,9 +413,7 @@ class Flow:
     ] = None
     follow_every_ms: Annotated[
         int | None,
-        Key(
-            "How often the source is looked at.", DurationShape(), name="every", section=FOLLOW, example="5s"
-        ),
+        Key("How often the source is checked.", DurationShape(), name="every", section=FOLLOW, example="5s"),
     ] = 5_000
     heartbeats_every_ms: Annotated[
         int | None,

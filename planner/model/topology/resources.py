@@ -53,7 +53,7 @@ class Cluster:
     bootstrap: Annotated[
         str,
         Key(
-            "Brokers to ask first, `host:port`, parted by commas.",
+            "Brokers to connect to first, `host:port`, separated by commas.",
             ListShape(
                 TextShape(
                     "a broker's host:port",
@@ -104,7 +104,12 @@ class Topic:
     name: Annotated[str, Key("Its name.", TopicNameShape(), example="orders")]
     cluster: Annotated[
         str,
-        Key("Where it is; a list makes one at each.", CLUSTER_REFERENCES, example="[dc1, dc2]", each=True),
+        Key(
+            "The cluster it is at; a list makes one topic at each.",
+            CLUSTER_REFERENCES,
+            example="[dc1, dc2]",
+            each=True,
+        ),
     ]
     partitions: Annotated[
         int | None,
@@ -138,7 +143,7 @@ class Topic:
     protect: Annotated[
         bool,
         Key(
-            "Never delete it. Remembered at the cluster, also when the block is gone.",
+            "Never delete the topic. The cluster keeps this mark when the block is removed.",
             example="true",
             inherited=True,
         ),

@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Timestamps:
-    """The topic of consumer timestamps. What concerns the topic itself is meant for when it is made.
+    """The topic of consumer timestamps. Keys about the topic itself apply when it is created.
 
     None stands for the value of the other internal topics.
     """
@@ -35,7 +35,7 @@ class Timestamps:
     retention_ms: Annotated[
         int | None,
         Key(
-            "How long a group is remembered that is gone from the source.",
+            "How long a group that is gone from the source is kept.",
             DurationShape(),
             default_doc="that of internal",
             example="90d",
@@ -49,7 +49,7 @@ class Timestamps:
     max_per_partition: Annotated[
         int,
         Key(
-            "How many commits of one group are remembered of each partition it reads.",
+            "How many commits of one group are kept for each partition it reads.",
             IntegerShape(1, 10_000),
             example="10",
         ),
@@ -58,7 +58,7 @@ class Timestamps:
 
 @dataclass(frozen=True, slots=True)
 class Internal:
-    """The product's own topics. They are made like this; those that are there already stay as they are.
+    """The product's own topics. New ones are created like this; existing ones stay as they are.
 
     Without a replication, each topic has 3 copies, or as many as the cluster can hold.
     """
@@ -161,7 +161,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The whole of it: one file, or a folder of files that are merged.
+    """The whole topology: one file, or a folder of files that are merged.
 
     A key that is a class variable is used up by the loader.
     """

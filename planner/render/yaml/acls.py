@@ -1,4 +1,4 @@
-"""Bindings as few lines as say it all: clusters, operations and names join where everything else is equal."""
+"""Writes ACL bindings as few entries: clusters, operations and names are joined if all else is equal."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class _Entry:
 
 
 def acl_values(rules: Iterable[AclRule]) -> list[dict[str, Value]]:
-    """By principal, then by what it is about."""
+    """Returns the entries by principal, then by resource."""
     entries = [
         _Entry(
             rule.principal,
@@ -56,7 +56,7 @@ def _order(entry: _Entry) -> tuple[object, ...]:
 
 
 def _joined(entries: list[_Entry], part: str) -> list[_Entry]:
-    """Entries that differ in this part alone become one."""
+    """Joins entries that differ in this part alone."""
     alike: dict[_Entry, set[str]] = {}
     nothing: dict[str, Any] = {part: ()}
     for entry in entries:

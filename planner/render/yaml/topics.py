@@ -1,4 +1,4 @@
-"""Topics as few lines as say it all: what most have is a default, equal ones at several clusters join."""
+"""Writes topics as few entries: common values become defaults, equal topics at several clusters join."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +18,9 @@ class TopicDefaults:
 
 
 def topic_defaults(topics: Sequence[Topic]) -> TopicDefaults:
-    """What is said at least twice and most often. A setting only where every topic has some value for it:
-    a default can't be taken back for one that has none.
+    """Returns the most common values, if they occur at least twice.
+
+    A setting becomes a default only if every topic has a value for it: no topic can take a default back.
     """
     if len(topics) < 2:
         return TopicDefaults()
@@ -37,12 +38,12 @@ def topic_defaults(topics: Sequence[Topic]) -> TopicDefaults:
     )
 
 
-Said = TypeVar("Said", int, str)
+Common = TypeVar("Common", int, str)
 
 
-def _most(values: Iterable[Said | None]) -> Said | None:
-    """The commonest, the smallest of equals; None where any has none, or nothing comes twice."""
-    counts: Counter[Said] = Counter()
+def _most(values: Iterable[Common | None]) -> Common | None:
+    """Returns the most common value, the smallest of equals; None if a topic has none, or all differ."""
+    counts: Counter[Common] = Counter()
     for one in values:
         if one is None:
             return None
@@ -57,7 +58,7 @@ def defaults_value(defaults: TopicDefaults) -> dict[str, Value]:
 
 
 def topic_values(topics: Iterable[Topic], defaults: TopicDefaults) -> list[dict[str, Value]]:
-    """By name, then by cluster."""
+    """Returns the entries of topics by name, then by cluster."""
     alike: dict[tuple[object, ...], list[Topic]] = {}
     for topic in sorted(topics, key=lambda one: (one.name, one.cluster)):
         same = (

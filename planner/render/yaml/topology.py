@@ -1,4 +1,4 @@
-"""Topology → YAML text that people like to read, and that loads as the same topology."""
+"""Writes a topology as YAML text that loads as the same topology."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
@@ -11,8 +11,9 @@ from planner.render.yaml.values import values_of
 
 
 def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
-    """`header` opens the file and `notes` close it, both as comments. Literal secrets never come out:
-    a value that must not be shown becomes a reference to an environment variable.
+    """Returns the YAML of a topology, with comments: `header` at the beginning, `notes` at the end.
+
+    A literal secret is never written: it becomes a reference to an environment variable.
     """
     sections = [
         [*_comments(header), f"apiVersion: {API_VERSION}", *pair("name", topology.name)],
@@ -60,7 +61,7 @@ def _section(key: str, values: Mapping[str, Value]) -> list[str]:
 
 
 def _comments(lines: Iterable[str]) -> Iterator[str]:
-    """Each text as a comment; a longer one goes on below, further in."""
+    """Yields each text as a comment; a long one continues on indented lines."""
     for line in lines:
         parts = wrap(
             printable(line), WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False

@@ -1,4 +1,4 @@
-"""The dataclasses of the topology as values of YAML: only the keys that differ from the defaults.
+"""Turns the dataclasses of the topology into values of YAML: only the keys that differ from the defaults.
 
 The keys, their order and the form of their values follow from `planner.model.keys.record_of`. Only the values
 of the keys that name a converter are written by hand.
@@ -40,7 +40,7 @@ def duration(milliseconds: int) -> UnquotedText:
 
 
 class _Growing:
-    """What an object would be with the fields that were written so far, and the defaults of all others."""
+    """An object with the fields that were written so far, and the defaults of all others."""
 
     def __init__(self, declared: Any) -> None:
         self._type: Any = type(declared)
@@ -87,7 +87,7 @@ def _at(declared: Any, path: str) -> Any:
 
 
 def _section(key: RecordKeyShape, declared: Any, usual: Any) -> Value | None:
-    """Returns a section: off where its first field is None, nothing where all is as usual."""
+    """Returns a section: off where its first field is None, None if no key differs."""
     if isinstance(key.shape, shapes.OffOrShape):
         if getattr(declared, key.shape.shape.keys[0].field) is None:
             return UnquotedText("off")
