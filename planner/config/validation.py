@@ -12,7 +12,7 @@ from planner.config.language.fields import INVALID, NamedReference, ParsedRecord
 from planner.config.settings import WORDS
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import RESOURCES, AclRule, SecretRef, looks_secret
-from runtime.contract.client.token_endpoint import TOKEN_ENDPOINT_URL, token_endpoint_problem
+from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
 from runtime.contract.spec import rename
 from runtime.contract.spec.naming import metric_name
 

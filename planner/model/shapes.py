@@ -91,8 +91,8 @@ class RegexShape:
 class SettingsShape:
     """A map of Kafka's settings. Durations and sizes are read for names that end in `.ms` and `.bytes`.
 
-    `client`: settings of a cluster's clients, from an allow-list; credentials may be references. `public`: the
-    plan and the product's topics show them, so a setting that holds a secret is refused.
+    `client`: settings of a cluster's clients, from an allow-list; credentials may be references.
+    `public`: the plan and the product's topics show them, so a setting that holds a secret is refused.
     """
 
     client: bool = False

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from planner.model.topology import API_VERSION, Topic, Topology
+from planner.model.diagnostic import Diagnostic, warning
+from planner.model.topology import API_VERSION, Cluster, Topic, Topology, looks_secret
 from planner.render.yaml.acls import acl_values
 from planner.render.yaml.text import WIDTH, Value, item, pair, printable
 from planner.render.yaml.topics import defaults_value, topic_defaults, topic_values
-from planner.render.yaml.values import values_of
+from planner.render.yaml.values import secret_variable, values_of
 
 
 def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
@@ -27,6 +28,18 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
         list(_comments(notes)),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def secret_notes(cluster: Cluster) -> list[Diagnostic]:
+    """Returns a warning for each literal secret, with the variable that takes its place in the text."""
+    return [
+        warning(
+            f"{key} of {cluster.name} is a secret and not written out",
+            f"set the environment variable {secret_variable(cluster.name, key)}",
+        )
+        for key, value in cluster.client.items()
+        if isinstance(value, str) and looks_secret(key)
+    ]
 
 
 def _topics(topics: Sequence[Topic]) -> Iterator[list[str]]:
