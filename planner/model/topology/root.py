@@ -60,7 +60,8 @@ class Timestamps:
 class Internal:
     """The product's own topics. New ones are created like this; existing ones stay as they are.
 
-    Without a replication, each topic has 3 copies, or as many as the cluster can hold.
+    Without a replication, each topic has 3 copies, or as many as the cluster can hold. A retention
+    of None stands for the usual one, as in job specs of older releases.
     """
 
     record: ClassVar = RecordName("internal", "internal")
@@ -75,7 +76,7 @@ class Internal:
         ),
     ] = None
     retention_ms: Annotated[
-        int,
+        int | None,
         Key(
             "How long the journal of applies and consumer timestamps are kept.",
             DurationShape(),
