@@ -66,6 +66,11 @@ def command() -> None:
     metavar="NAME",
     help="A user beside admin, with sasl and tls. May be repeated.  [default: repl, app]",
 )
+@click.option(
+    "--version",
+    metavar="VERSION",
+    help="Kafka's version, for every cluster or for each: dc1=2.8.2,dc2=4.1.1.  [default: 4.1.1]",
+)
 @home_option
 @json_option
 def up(home: Path, as_json: bool, **choices: Any) -> None:
@@ -113,7 +118,7 @@ def status(home: Path, as_json: bool) -> None:
 
 
 def _act(name: str, done: str, summary: str) -> click.Command:
-    """kill, start, pause, unpause: each takes a cluster or one of its brokers."""
+    """kill, stop, pause, unpause: each takes a cluster or one of its brokers."""
 
     @click.command(name, help=summary)
     @address_argument
@@ -131,13 +136,33 @@ def _act(name: str, done: str, summary: str) -> click.Command:
     return act
 
 
+@click.command(help="Start a cluster, or one broker (dc1:2), on the data it left.")
+@address_argument
+@click.option("--version", metavar="VERSION", help="With this version of Kafka from now on: an upgrade.")
+@home_option
+@json_option
+def start(cluster: str, version: str | None, home: Path, as_json: bool) -> None:
+    with _told(), _terminable():
+        lab = _lab(home)
+        lab.start(cluster, version=version)
+        if as_json:
+            _show(lab, as_json)
+        else:
+            click.echo(f"{cluster} answers again.", err=True)
+
+
 for _command in (
+    start,
     _act(
         "kill",
         "was killed; its data stays: repl lab start {cluster}",
         "SIGKILL, as a power cut would; data stays.",
     ),
-    _act("start", "answers again", "Start a cluster, or one broker (dc1:2), on the data it left."),
+    _act(
+        "stop",
+        "was stopped: repl lab start {cluster}",
+        "SIGTERM: what it leads is handed over; data stays.",
+    ),
     _act(
         "pause", "is paused: repl lab unpause {cluster}", "SIGSTOP: connections stay open, nothing answers."
     ),

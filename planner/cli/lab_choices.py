@@ -20,6 +20,7 @@ def specs(
     ports: str,
     settings: Sequence[str],
     users: Sequence[str],
+    version: str | None = None,
 ) -> list[LabClusterSpec]:
     """A cluster that exists keeps what no flag speaks of; a new one gets the defaults."""
     names = _names(clusters) or tuple(existing) or DEFAULT_CLUSTERS
@@ -31,10 +32,13 @@ def specs(
     if users:
         chosen["users"] = tuple(dict.fromkeys(users))
     properties = _properties(settings, names)
+    versions = _versions(version, names)
     free = iter(default_ports(one.spec.port for one in existing.values() if one.spec.port))
 
     def spec(name: str) -> LabClusterSpec:
         own = chosen | ({"properties": properties[name]} if properties[name] else {})
+        if name in versions:
+            own["version"] = versions[name]
         if name in existing:
             return replace(existing[name].spec, **own)
         return LabClusterSpec(name, port=None if ports == "auto" else _next(free), **own)
@@ -49,6 +53,24 @@ def _names(clusters: str | None) -> tuple[str, ...]:
     if not names:
         raise LabError("--clusters names no cluster", "for example --clusters dc1,dc2")
     return names
+
+
+def _versions(version: str | None, names: Sequence[str]) -> dict[str, str]:
+    """Returns the version of each cluster that --version names."""
+    if version is None:
+        return {}
+    if "=" not in version:
+        return dict.fromkeys(names, version.strip())
+    found: dict[str, str] = {}
+    for part in version.split(","):
+        cluster, equals, chosen = (word.strip() for word in part.partition("="))
+        if not equals or cluster not in names:
+            raise LabError(
+                f"--version {part.strip()} names none of these clusters",
+                f"they are {', '.join(names)}: for example --version {names[0]}=2.8.2",
+            )
+        found[cluster] = chosen
+    return found
 
 
 def _next(free: Any) -> int:
