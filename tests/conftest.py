@@ -61,8 +61,8 @@ LONGEST = (
 SLOW = (
     "planner/cli/test_status.py",
     "planner/cli/test_import.py",
-    "planner/declare/test_limits.py",
-    "planner/expand/test_growth.py",
+    "planner/config/test_limits.py",
+    "planner/graph/test_growth.py",
     "planner/kafka/test_connections.py",
     "planner/plan/test_agreement.py",
     "planner/plan/test_convergence.py",

@@ -9,9 +9,9 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
-from planner.apply.hands import ApplyContext
+from planner.apply.context import ApplyContext
+from planner.apply.handlers import HANDLERS
 from planner.apply.schedule import Schedule
-from planner.apply.steps import HANDLERS
 from planner.kafka import explain
 from planner.model.diagnostic import Failure
 from planner.model.outcome import (

@@ -5,11 +5,11 @@ from itertools import groupby
 
 import click
 
-from planner.apply.orders import StoppedPartitions, accept_loss
+from planner.apply.commands import StoppedPartitions, accept_loss
 from planner.cli.app import show
 from planner.cli.apply import ask
 from planner.cli.endpoints import endpoints_of
-from planner.expand.say import few
+from planner.graph.messages import few
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.topology import Flow, Topology

@@ -8,7 +8,7 @@ from planner.cli.apply_view import ApplyView
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.plan_output import print_plan
 from planner.cli.validate import checked
-from planner.declare.hints import did_you_mean
+from planner.config.hints import did_you_mean
 from planner.model.diagnostic import Failure, error
 from planner.plan.adoption import adoption
 

@@ -31,7 +31,7 @@ from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, er
 from planner.model.outcome import NOTHING_DONE
 from planner.model.plan import Plan
 from planner.plan import with_diagnostics
-from planner.store import planfile
+from planner.state import planfile
 
 
 @click.command()

@@ -10,7 +10,7 @@ from planner.cli.terminal import say
 from planner.model.outcome import ApplySummary, Result, StepsEnded, StepsSent
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, Reassign, ReconfigureJob, Step, StopJob
-from planner.render import progress
+from planner.render.reports import progress
 from runtime.contract.views.status_view import PartitionWaits
 
 _COLOURS = {

@@ -14,10 +14,10 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from planner.apply import execute
-from planner.apply.attempt import RequestGuard
+from planner.apply.context import ApplyContext
 from planner.apply.executor import Interruption
-from planner.apply.hands import ApplyContext
 from planner.apply.launching import Launchers, nobody
+from planner.apply.retry import RequestGuard
 from planner.cli.app import show
 from planner.cli.apply_view import ApplyView
 from planner.cli.interrupting import interruptible
@@ -39,16 +39,16 @@ from planner.model.outcome import (
 )
 from planner.model.plan import Plan
 from planner.model.step import LaunchJob, ReconfigureJob, Step
-from planner.plan.fingerprint import stale
+from planner.plan.agreement.fingerprint import stale
+from planner.plan.agreement.still_done import undone
+from planner.plan.guards.recheck import recheck, shown_as_it_runs
 from planner.plan.plain import plain
-from planner.plan.recheck import recheck, shown_as_it_runs
-from planner.plan.still_done import undone
-from planner.store import log
-from planner.store.history import Journal, merge, read_history
-from planner.store.lease import Lease
-from planner.store.lease_log import TTL_MS
-from planner.store.planfile import digest, step_of
-from planner.store.registry import RegistryWriter
+from planner.state import log
+from planner.state.history import Journal, merge, read_history
+from planner.state.lease import Lease
+from planner.state.lease_log import TTL_MS
+from planner.state.planfile import digest, step_of
+from planner.state.registry import RegistryWriter
 from runtime.contract.spec import naming
 from runtime.contract.views.status_view import PartitionWaits
 

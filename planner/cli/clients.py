@@ -12,7 +12,7 @@ from planner.cli.options import (
     topology_path_after,
     var_file_option,
 )
-from planner.declare import load
+from planner.config import load
 from planner.model.diagnostic import ExitCode
 
 FORMAT_VERSION = 1
@@ -49,7 +49,7 @@ def command(
     from planner.cli.answers import answered
     from planner.cli.printing import print_lines
     from planner.cli.reading import read_asked
-    from planner.render import clients as rendered
+    from planner.render.reports import clients as rendered
     from runtime.audit.read.clients import read_clients
 
     asked = read_asked(load(path, var_files), cluster)

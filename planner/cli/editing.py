@@ -11,15 +11,15 @@ from planner.cli.known import flow_of
 from planner.cli.pipeline import apply_plan, see
 from planner.cli.plan_output import show_plan
 from planner.cli.validate import checked
-from planner.declare.edit import with_state
-from planner.declare.files import in_form_of, text_to_edit, write_edited
+from planner.config.edit.flow_key import with_state
+from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
 from planner.model.plan import Plan
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan import with_diagnostics
-from planner.plan.transitions import may_follow
+from planner.plan.guards.transitions import may_follow
 
 
 @dataclass(frozen=True, slots=True)

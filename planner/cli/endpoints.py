@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from planner.declare.secrets import resolve, token_command
+from planner.config.secrets import resolve, token_command
 from planner.kafka import ClusterEndpoint
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.plan import Plan

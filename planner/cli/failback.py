@@ -20,10 +20,10 @@ from planner.cli.options import (
 )
 from planner.cli.promote_wait import SILENT_MS, copied, drained
 from planner.cli.validate import checked
-from planner.expand.failback import Failback, came_home, homecomings
+from planner.graph.failback import Failback, came_home, homecomings
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import RUNNING, FlowState, Topology
-from planner.plan.transitions import may_follow
+from planner.plan.guards.transitions import may_follow
 
 
 @click.command()

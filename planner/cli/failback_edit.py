@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from planner.cli.pipeline import see
-from planner.declare.edit import with_state
-from planner.declare.edit_flow import with_way_back
-from planner.declare.files import text_to_edit
-from planner.expand.failback import Failback, without_carried
+from planner.config.edit.flow_key import with_state
+from planner.config.edit.reverse_flow import with_way_back
+from planner.config.files import text_to_edit
+from planner.graph.failback import Failback, without_carried
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import FlowState, Topology
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.editing import FlowCommandOptions
-from planner.expand.failback import Failback
+from planner.graph.failback import Failback
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Topology
 

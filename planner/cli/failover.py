@@ -20,7 +20,7 @@ from planner.cli.options import (
 from planner.cli.validate import checked
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
-from planner.plan.transitions import may_follow
+from planner.plan.guards.transitions import may_follow
 
 if TYPE_CHECKING:
     from runtime.contract.views.loss_view import FlowLoss
@@ -130,7 +130,7 @@ def _say(title: str, event: str, losses: "list[FlowLoss]", at_ms: int, as_json: 
     import msgspec
 
     from planner.cli.printing import print_lines
-    from planner.render.loss import flow_lines
+    from planner.render.reports.loss import flow_lines
 
     if as_json:
         for one in losses:

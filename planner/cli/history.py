@@ -9,16 +9,16 @@ from planner.cli import as_json as json_output
 from planner.cli.app import show
 from planner.cli.endpoints import endpoints_of
 from planner.cli.options import json_option, topology_path, var_file_option
-from planner.declare import load
+from planner.config import load
 from planner.kafka import ClusterEndpoint
 from planner.model.applied import ApplyRecord
 from planner.model.diagnostic import ExitCode, Failure, error, warning
 from planner.model.observed import Unreachable
 from planner.model.topology import Cluster
 from planner.observe import Observer
-from planner.render import history as text
-from planner.store.history import merge, read_history
-from planner.store.planfile import step_of
+from planner.render.reports import history as text
+from planner.state.history import merge, read_history
+from planner.state.planfile import step_of
 
 
 @click.command()

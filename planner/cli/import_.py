@@ -124,7 +124,7 @@ def from_clusters(
 ) -> ImportResult:
     from planner.cli.observing import observe_for_import
     from planner.observe.imported import imported
-    from planner.render.yaml import topology_yaml
+    from planner.render.yaml.topology import topology_yaml
 
     observed = observe_for_import(declared, pattern, timeout_ms)
     reachable = _reachable(observed)
@@ -150,9 +150,9 @@ def from_clusters(
 
 
 def from_mm2(file: Path, name: str | None) -> ImportResult:
-    from planner.declare.mm2 import convert
+    from planner.config.mm2 import convert
     from planner.model.diagnostic import SourceLocation
-    from planner.render.yaml import topology_yaml
+    from planner.render.yaml.topology import topology_yaml
 
     try:
         text = file.read_text(encoding="utf-8")
@@ -201,8 +201,8 @@ def _declared(
         raise Failure(
             error("--client-config goes with --bootstrap", "a topology has client: in its clusters")
         )
-    from planner.declare import load
-    from planner.declare.hints import did_you_mean
+    from planner.config import load
+    from planner.config.hints import did_you_mean
 
     topology = load(path, var_files)
     for name in names:
@@ -214,7 +214,7 @@ def _declared(
 
 
 def _client_settings(file: Path | None) -> dict[str, str]:
-    from planner.declare.mm2.properties import properties_of
+    from planner.config.mm2.properties import properties_of
 
     if file is None:
         return {}
@@ -242,7 +242,7 @@ def _reachable(observed: Observed) -> list[ObservedCluster]:
 
 def _secrets(cluster: Cluster) -> list[Diagnostic]:
     from planner.model.topology import looks_secret
-    from planner.render.yaml import secret_variable
+    from planner.render.yaml.topology import secret_variable
 
     return [
         warning(

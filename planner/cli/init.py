@@ -21,8 +21,8 @@ def folder_argument(command: Command) -> Command:
 @json_option
 def command(folder: Path, as_json: bool) -> int:
     """Write a commented starter topology into DIR (default: the current folder); overwrites nothing."""
-    from planner.declare.files import is_topology_file
-    from planner.declare.schema import starter
+    from planner.config.files import is_topology_file
+    from planner.config.schema import starter
 
     file = folder / NAME
     try:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-from planner.declare.hints import nearest
-from planner.expand.say import few
+from planner.config.hints import nearest
+from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Cluster, Flow, Topology
 

@@ -10,8 +10,8 @@ import click
 
 from planner.kafka import ClusterEndpoint
 from planner.render.escape import one_line
-from planner.store.lease import Lease
-from planner.store.lease_log import TTL_MS, LeaseHolder, LeaseState
+from planner.state.lease import Lease
+from planner.state.lease_log import TTL_MS, LeaseHolder, LeaseState
 
 
 def leased(

@@ -10,7 +10,7 @@ import click
 from planner.cli import as_json as json_output
 from planner.cli.known import flow_of
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
-from planner.declare import load
+from planner.config import load
 from planner.model.diagnostic import ExitCode, Failure, error
 
 FORMAT_VERSION = 1
@@ -48,8 +48,8 @@ def command(
     """
     from planner.cli.answers import answered
     from planner.cli.status_asking import reaches_of
-    from planner.render.locate import as_json as document
-    from planner.render.locate import as_text
+    from planner.render.reports.locate import as_json as document
+    from planner.render.reports.locate import as_text
     from runtime.audit.offsets.locate import LocateRequest, locate
 
     wanted = parse_place(place)

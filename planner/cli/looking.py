@@ -14,10 +14,10 @@ from planner.model.observed import (
 )
 from planner.model.plan import Plan
 from planner.observe import Observer
-from planner.plan.fingerprint import other_clusters
-from planner.plan.recheck import required_keys
-from planner.plan.still_done import keys_of
-from planner.store.registry import read_registry
+from planner.plan.agreement.fingerprint import other_clusters
+from planner.plan.agreement.still_done import keys_of
+from planner.plan.guards.recheck import required_keys
+from planner.state.registry import read_registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
 from planner.cli.reading_bar import ReadingBar
 from planner.diff.record import flow_of
-from planner.expand import ClusterReadRequest, wants
-from planner.expand.routes import opposite_of
+from planner.graph import ClusterReadRequest, wants
+from planner.graph.routes import opposite_of
 from planner.model.address import Kind
 from planner.model.observed import (
     ClusterDetailsRequest,
@@ -19,7 +19,7 @@ from planner.model.owned import RegistryEntry
 from planner.model.topology import Cluster, Topology
 from planner.observe import Observer, named_topics
 from planner.observe.imported import wanted_of
-from planner.store.registry import read_registry
+from planner.state.registry import read_registry
 
 _NOTHING = ClusterReadRequest()
 

@@ -7,7 +7,7 @@ import click
 from planner.cli import as_json as json_output
 from planner.cli.known import flow_of
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
-from planner.declare import load
+from planner.config import load
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import GroupMode
 
@@ -32,9 +32,9 @@ def command(
     from planner.cli.answers import answered
     from planner.cli.printing import print_lines
     from planner.cli.status_asking import reaches_of
-    from planner.expand.routes import router_of, unsynced
-    from planner.render.offsets import as_json as document
-    from planner.render.offsets import screen
+    from planner.graph.routes import router_of, unsynced
+    from planner.render.reports.offsets import as_json as document
+    from planner.render.reports.offsets import screen
     from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 
     topology = load(path, var_files)

@@ -16,7 +16,7 @@ class DurationParam(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from planner.declare.scalars import NotReadable, duration
+        from planner.config.language.scalars import NotReadable, duration
 
         if isinstance(value, int):
             return value

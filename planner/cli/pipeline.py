@@ -9,7 +9,7 @@ from pathlib import Path
 from planner.cli.endpoints import endpoints_of
 from planner.cli.observing import observe
 from planner.diff import diff, diff_destroy, drift
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.change import Action
 from planner.model.desired import Desired
 from planner.model.observed import Observed, ObservedCluster
@@ -81,7 +81,7 @@ def settled(
 
 
 def _is_outdated(plan: Plan) -> bool:
-    from planner.observe.verify_on_broker import BROKER_OUTDATED
+    from planner.observe.broker_check import BROKER_OUTDATED
 
     return any(one.code == BROKER_OUTDATED for one in plan.diagnostics)
 
@@ -98,7 +98,7 @@ def verified(plan: Plan, timeout_ms: int) -> Plan:
     """With what the brokers have to say against its steps; where there is none, no client is made."""
     if not any(isinstance(step, CreateTopic | AlterConfigs | GrowPartitions) for step in plan.steps):
         return plan
-    from planner.observe.verify_on_broker import verify_on_broker
+    from planner.observe.broker_check import verify_on_broker
 
     endpoints = endpoints_of(plan.connections.values())
     return with_diagnostics(plan, verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))

@@ -103,8 +103,8 @@ def _plan(
 
 def _save(plan: Plan, out: Path) -> None:
     """A plan that can't be applied is not kept: nobody shall find it later and try."""
-    from planner.store import planfile
-    from planner.store.signature import key_of
+    from planner.state import planfile
+    from planner.state.signature import key_of
 
     if plan.errored:
         click.echo(f"{out} was not written: this plan can't be applied.", err=True)

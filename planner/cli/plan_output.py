@@ -14,7 +14,7 @@ from planner.cli.app import show
 from planner.cli.terminal import unguarded
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
 from planner.model.plan import Mode, Plan
-from planner.render.text import text
+from planner.render.plan.text import text
 
 LINES_A_WRITE = 500
 
@@ -28,7 +28,7 @@ def print_plan(plan: Plan) -> None:
 
 def print_steps(plan: Plan) -> None:
     """To stdout: what is executed, told from the steps themselves."""
-    from planner.render.steps import steps_text
+    from planner.render.plan.steps import steps_text
 
     print_lines(steps_text(plan))
 
@@ -61,7 +61,7 @@ def _said(words: str, *, escaped: bool = False) -> bool:
 def output(plan: Plan, *, as_json: bool, signature: str | None = None) -> None:
     """The plan to stdout, its errors to stderr; as JSON they are in it. `signature`: of a saved plan."""
     if as_json:
-        from planner.render.json import json_text
+        from planner.render.plan.json import json_text
 
         _said(json_text(plan, signature))
         return
@@ -72,11 +72,11 @@ def output(plan: Plan, *, as_json: bool, signature: str | None = None) -> None:
 def write_reports(plan: Plan, markdown_file: Path | None, html_file: Path | None) -> None:
     """The comment of a pull request and the page, where they are asked for."""
     if markdown_file is not None:
-        from planner.render.markdown import markdown
+        from planner.render.plan.markdown import markdown
 
         _write(markdown_file, markdown(plan))
     if html_file is not None:
-        from planner.render.html import html
+        from planner.render.plan.html import html
 
         _write(html_file, html(plan))
 
@@ -89,7 +89,7 @@ def reporting_failure(markdown_file: Path | None) -> Iterator[None]:
     except Failure as failure:
         if markdown_file is None:
             raise
-        from planner.render.markdown import failed
+        from planner.render.plan.markdown import failed
 
         try:
             _write(markdown_file, failed(failure.diagnostics))
@@ -124,8 +124,8 @@ def failing_as_json(as_json: bool) -> Iterator[None]:
     except Failure as failure:
         if not as_json:
             raise
-        from planner.render.json import as_json as rendered
-        from planner.render.json import failure_tree
+        from planner.render.plan.json import as_json as rendered
+        from planner.render.plan.json import failure_tree
 
         click.echo(rendered(failure_tree(failure.diagnostics)))
         raise click.exceptions.Exit(int(failure.exit_code)) from None

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from planner.cli.editing import FlowCommandOptions, apply_edited, wrong_state
 from planner.cli.promote_wait import drained
-from planner.declare.edit_promoted import with_promoted
-from planner.declare.files import text_to_edit
+from planner.config.edit.promoted import with_promoted
+from planner.config.files import text_to_edit
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, FlowState, Topology
 from planner.plan.promoted import matches_nothing

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.expand.say import few
+from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
 from planner.plan.promoted import source_is_silent

@@ -6,7 +6,7 @@ import click
 
 from planner.cli import as_json as json_output
 from planner.cli.options import json_option, timeout_option, topology_path_after, var_file_option
-from planner.declare import load
+from planner.config import load
 from planner.model.diagnostic import ExitCode
 from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFromTimestamp, ReadNewest, Start
 
@@ -21,7 +21,7 @@ class StartParam(click.ParamType[Start]):
     name = "from"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Start:
-        from planner.declare.scalars import NotReadable, moment
+        from planner.config.language.scalars import NotReadable, moment
 
         text = str(value)
         partition, colon, offset = text.partition(":")
@@ -82,7 +82,7 @@ def command(
     from planner.cli.answers import answered
     from planner.cli.printing import print_lines
     from planner.cli.reading import read_asked
-    from planner.render import read as rendered
+    from planner.render.reports import read as rendered
     from runtime.audit.read.reading import read_cluster
     from runtime.audit.read.records import read_records
 

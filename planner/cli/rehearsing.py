@@ -23,7 +23,7 @@ def show_groups(
 
     from planner.cli.answers import answered
     from planner.cli.printing import print_lines
-    from planner.render.loss import duration_line, group_lines
+    from planner.render.reports.loss import duration_line, group_lines
     from runtime.contract.views.loss_view import GroupTopics
 
     groups = answered(_groups(topology, flows, timeout / 1000))
@@ -68,7 +68,7 @@ def show_subscriptions(topology: Topology, flows: Sequence[Flow], timeout: int, 
 
 def say_subscriptions(groups: "Sequence[GroupTopics]") -> None:
     from planner.cli.printing import print_lines
-    from planner.render.loss import subscription_lines
+    from planner.render.reports.loss import subscription_lines
 
     if groups:
         click.echo("\nWhat the consumers of each group subscribe to at the destination:")
@@ -96,7 +96,7 @@ async def _groups(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 
 def _asked(topology: Topology, flows: Sequence[Flow], within_s: float) -> "Iterator[RehearsalRequest]":
     from planner.cli.status_asking import reaches_of
-    from planner.expand.routes import router_of
+    from planner.graph.routes import router_of
     from runtime.audit.offsets.rehearsal import RehearsalRequest
 
     router = router_of(topology)

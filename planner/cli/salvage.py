@@ -19,7 +19,7 @@ from planner.cli.options import (
     topology_path,
     var_file_option,
 )
-from planner.declare import load
+from planner.config import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, Topology
 from runtime.contract.views.salvage_view import SalvagedRecord, SalvageView
@@ -83,8 +83,8 @@ def command(
 
 def _shown(asked: "SalvageRequest", export: Path | None, *, as_json: bool) -> int:
     from planner.cli.printing import print_lines
-    from planner.render.salvage import as_json as document
-    from planner.render.salvage import screen
+    from planner.render.reports.salvage import as_json as document
+    from planner.render.reports.salvage import screen
 
     with _exported(export) as take:
         seen = _salvaged(asked, take)
@@ -104,7 +104,7 @@ def _shown(asked: "SalvageRequest", export: Path | None, *, as_json: bool) -> in
 
 def _asked(topology: Topology, flow: Flow, timeout: int) -> "SalvageRequest":
     from planner.cli.flow_specs import flow_spec
-    from planner.expand.routes import router_of
+    from planner.graph.routes import router_of
     from runtime.audit.salvage.salvage import SalvageRequest
 
     spec, clusters = flow_spec(topology, flow, timeout)
@@ -125,7 +125,7 @@ def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
     if file is None:
         yield lambda _: None
         return
-    from planner.render.salvage import line
+    from planner.render.reports.salvage import line
 
     if file.exists():
         raise Failure(error(f"{file} is there already", "name a new file"))

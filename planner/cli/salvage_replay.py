@@ -13,9 +13,9 @@ from planner.cli.printing import print_lines
 from planner.cli.spark_once import on_spark
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import ENDED, Flow, Topology
-from planner.render.salvage_replay import as_json as document
-from planner.render.salvage_replay import done, planned, replayable
-from planner.store import log
+from planner.render.reports.salvage_replay import as_json as document
+from planner.render.reports.salvage_replay import done, planned, replayable
+from planner.state import log
 from runtime.audit.salvage.salvage import SalvageRequest
 from runtime.contract.spec import naming
 from runtime.contract.views.salvage_view import SalvageView

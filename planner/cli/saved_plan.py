@@ -8,9 +8,9 @@ from planner.cli.plan_output import print_steps
 from planner.model.diagnostic import ExitCode, Failure, error, note
 from planner.model.plan import Plan
 from planner.plan.digest import PREFIX
-from planner.store import planfile
-from planner.store.planfile import SavedPlan
-from planner.store.signature import KEY, KEY_FILE, Signature, key_of
+from planner.state import planfile
+from planner.state.planfile import SavedPlan
+from planner.state.signature import KEY, KEY_FILE, Signature, key_of
 
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 

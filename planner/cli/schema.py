@@ -13,7 +13,7 @@ def command(markdown: bool) -> None:
 
     An editor completes and checks topologies with it: repl schema > topology.schema.json
     """
-    from planner.declare.schema import json_schema, reference
+    from planner.config.schema import json_schema, reference
 
     if markdown:
         click.echo(reference(), nl=False)

@@ -7,8 +7,8 @@ import click
 from planner.cli.options import json_option
 from planner.cli.plan_output import failing_as_json, output, print_lines, write_reports
 from planner.model.diagnostic import ExitCode
-from planner.store import planfile
-from planner.store.signature import key_of
+from planner.state import planfile
+from planner.state.signature import key_of
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 

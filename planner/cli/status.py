@@ -8,7 +8,7 @@ import click
 
 from planner.cli import as_json as json_output
 from planner.cli.options import DurationParam, json_option, timeout_option, topology_path, var_file_option
-from planner.declare import load
+from planner.config import load
 from planner.model.diagnostic import ExitCode
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def command(
     Exit code: 0 done, 1 where a destination could not be read (the rest is shown).
     """
     from planner.cli.status_asking import asked_of
-    from planner.render.status import DetailLevel
+    from planner.render.status.screen import DetailLevel
     from runtime.audit.status.look import read_status
 
     asked = asked_of(load(path, var_files))
@@ -90,7 +90,7 @@ def exit_code(status: "StatusView") -> int:
 
 def show(status: "StatusView", depth: "object") -> None:
     from planner.cli.printing import print_lines
-    from planner.render.status import DetailLevel, screen
+    from planner.render.status.screen import DetailLevel, screen
 
     assert isinstance(depth, DetailLevel)
     print_lines(lambda width: screen(status, width, depth))

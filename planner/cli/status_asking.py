@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from planner.cli.endpoints import GIVEN_UP_S, endpoints_of
-from planner.expand.routes import opposite_of, router_of
+from planner.graph.routes import opposite_of, router_of
 from planner.model.topology import Cluster, Flow, Topology
 from runtime.audit.ledger import ClusterAccess
 from runtime.audit.status.facts import FlowStatusRequest, StatusRequest

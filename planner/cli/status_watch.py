@@ -12,8 +12,8 @@ from rich.live import Live
 
 from planner.cli.printing import console, on_one_line, print_lines, terminal_width
 from planner.cli.status import document
-from planner.render.status import DetailLevel, screen
-from planner.render.status_rows import FlowHistory
+from planner.render.status.rows import FlowHistory
+from planner.render.status.screen import DetailLevel, screen
 from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.join import join
 from runtime.audit.status.look import StatusReader

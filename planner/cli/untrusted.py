@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from planner.expand.lints.security import CLEAR_TEXT, UNCHECKED
+from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error
 from runtime.contract.client.allowances import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
 

@@ -8,8 +8,8 @@ import click
 from planner.cli import as_json as json_output
 from planner.cli.app import show
 from planner.cli.options import json_option, topology_path, var_file_option
-from planner.declare import LoadedTopology, in_order, load_with_warnings
-from planner.declare.load import NOTHING_EDITED
+from planner.config import LoadedTopology, in_order, load_with_warnings
+from planner.config.load import NOTHING_EDITED
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
 from planner.model.topology import Topology
 
@@ -41,7 +41,7 @@ def checked(
     edited: Mapping[Path, str] = NOTHING_EDITED,
 ) -> LoadedTopology:
     """The topology, without errors that can be found offline. `edited` stands in for what files hold."""
-    from planner.expand import lint_offline
+    from planner.graph import lint_offline
 
     loaded = load_with_warnings(path, var_files, may_declare_nothing=may_declare_nothing, edited=edited)
     found = in_order([*loaded.warnings, *lint_offline(loaded.topology)])

@@ -13,7 +13,7 @@ from planner.cli.known import flow_of
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.cli.spark_once import on_spark
 from planner.cli.verify_book import book_of
-from planner.declare import load
+from planner.config import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import ENDED
 from runtime.audit.verify.request import VerificationOutcome, VerifyRequest
@@ -69,7 +69,7 @@ class RateParam(click.ParamType[int]):
     name = "rate"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from planner.declare.scalars import NotReadable, rate
+        from planner.config.language.scalars import NotReadable, rate
 
         try:
             return rate(str(value))
@@ -138,9 +138,9 @@ def command(
     sides still hold. It only reads, and the flow may run. Ends with 2 where there is a difference.
     """
     from planner.cli.printing import print_lines
-    from planner.expand.routes import opposite_of
-    from planner.render.verify import as_json as document
-    from planner.render.verify import screen
+    from planner.graph.routes import opposite_of
+    from planner.render.reports.verify import as_json as document
+    from planner.render.reports.verify import screen
 
     topology = load(path, var_files)
     declared = flow_of(topology, flow)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from planner.expand.say import few
+from planner.graph.messages import few
 from planner.model.change import FieldChange
 from planner.model.desired import DesiredFlow
 from planner.model.topology import ENDED, RUNNING

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from planner.expand.say import few
+from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import (
     ClusterDetailsRequest,

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from planner.diff.running import DestinationJobs
-from planner.expand.say import few
+from planner.graph.messages import few
 from planner.model.address import flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import Observed, Unreachable
 from planner.model.topology import Cluster
-from planner.plan.guards import destroyed_topics
+from planner.plan.guards.guards import destroyed_topics
 
 
 def consequences(

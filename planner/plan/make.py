@@ -12,11 +12,11 @@ from planner.model.diagnostic import Diagnostic
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
 from planner.model.topology import RUNNING, FlowState, Topology
-from planner.plan import guards
+from planner.plan.agreement.fingerprint import fingerprints
 from planner.plan.consequences import consequences
-from planner.plan.fingerprint import fingerprints
-from planner.plan.steps import make_steps
-from planner.plan.targets import select
+from planner.plan.guards import guards
+from planner.plan.steps.steps import make_steps
+from planner.plan.steps.targets import select
 
 
 def make_plan(

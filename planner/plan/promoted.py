@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.diff.promoted import gone_patterns, new_patterns
 from planner.diff.record import flow_of
-from planner.expand.say import listed, nearest
+from planner.graph.messages import listed, nearest
 from planner.model.address import Address, Kind, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow

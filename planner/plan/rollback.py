@@ -35,7 +35,7 @@ from planner.model.step import (
     StopJob,
     describe,
 )
-from planner.plan.steps import in_order
+from planner.plan.steps.steps import in_order
 
 
 @dataclass(frozen=True, slots=True)

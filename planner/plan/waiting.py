@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from planner.expand.say import few
+from planner.graph.messages import few
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.plan import WAITS

@@ -15,10 +15,10 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from planner.model.address import topic_address
 from planner.model.topology import Internal
-from planner.store import log
-from planner.store.lease import Lease
-from planner.store.lease_log import LeaseHolder
-from planner.store.registry import read_registry
+from planner.state import log
+from planner.state.lease import Lease
+from planner.state.lease_log import LeaseHolder
+from planner.state.registry import read_registry
 from runtime.contract.spec.naming import LEASE
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from planner.diff import diff
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import Step

@@ -12,11 +12,11 @@ from planner.model.diagnostic import Failure
 from planner.model.plan import Plan
 from planner.model.topology import Policies
 from planner.plan.digest import digest
-from planner.render.html import html
-from planner.render.json import json_tree
-from planner.render.markdown import markdown
-from planner.store import planfile
-from planner.store.signature import KEY, KEY_FILE, key_of
+from planner.render.plan.html import html
+from planner.render.plan.json import json_tree
+from planner.render.plan.markdown import markdown
+from planner.state import planfile
+from planner.state.signature import KEY, KEY_FILE, key_of
 from tests.security.plans import honest
 
 SECRET = "0123456789abcdef0123456789abcdef"

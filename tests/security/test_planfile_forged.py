@@ -28,9 +28,9 @@ from planner.model.step import (
     StopJob,
 )
 from planner.model.topology import AclRule
-from planner.plan.agreement import disagreements
+from planner.plan.agreement.agreement import disagreements
 from planner.plan.plain import STEP_KINDS
-from planner.store import planfile
+from planner.state import planfile
 from runtime.contract.spec import jobspec
 from tests.fakes.states import acl, flow, topology
 from tests.planner.plan.jobs import applied

@@ -11,7 +11,7 @@ import pytest
 
 from planner.cli.app import run
 from planner.plan.digest import body_of, digest_of
-from planner.store import planfile
+from planner.state import planfile
 from tests.security.plans import honest
 
 

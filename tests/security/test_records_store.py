@@ -13,8 +13,8 @@ from planner.model.applied import ApplyRecord, StepResult
 from planner.model.diagnostic import Failure
 from planner.model.owned import RegistryEntry
 from planner.model.step import CreateTopic
-from planner.store import history_log
-from planner.store.codec import (
+from planner.state import history_log
+from planner.state.codec import (
     UnknownVersion,
     decode_lease,
     decode_owned,
@@ -23,8 +23,8 @@ from planner.store.codec import (
     encode_owned,
     registry_key,
 )
-from planner.store.lease_log import LeaseHolder, LeaseVerb
-from planner.store.planfile import step_of
+from planner.state.lease_log import LeaseHolder, LeaseVerb
+from planner.state.planfile import step_of
 from runtime.contract.records.record_values import UnreadableValue
 
 KEY = registry_key(topic_address("dc1", "orders"))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.declare import load
+from planner.config import load
 from planner.model.diagnostic import Failure
 from planner.model.topology import Job
-from planner.render.json import json_text
+from planner.render.plan.json import json_text
 from runtime.contract.client.secret_words import secret_settings
 from runtime.launch.folder import JobFolder
 from runtime.launch.kubernetes import manifest

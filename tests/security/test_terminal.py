@@ -27,11 +27,11 @@ from planner.model.address import topic_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Failure, error, warning
 from planner.render import escape
-from planner.render.html import html
-from planner.render.markdown import failed, markdown
+from planner.render.plan.html import html
+from planner.render.plan.markdown import failed, markdown
+from planner.render.plan.text import text
 from planner.render.table import Cell, Column, table
-from planner.render.text import text
-from planner.render.yaml_text import scalar
+from planner.render.yaml.text import scalar
 from tests.planner.cli.test_reading_bar import shown
 from tests.planner.render.scenes import everything
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.declare import load
-from planner.declare.secrets import resolve as planner_resolve
+from planner.config import load
+from planner.config.secrets import resolve as planner_resolve
 from planner.model.diagnostic import Failure
 from planner.model.topology import Cluster
 from runtime.contract.client.secrets import ClientSecrets

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.declare.bounds import LONGEST_RESULT, MOST_FLOWS, TopologyBoundExceeded, nodes, size
-from planner.declare.expressions import FILTERS, Expressions, NotComputable
+from planner.config.bounds import LONGEST_RESULT, MOST_FLOWS, TopologyBoundExceeded, nodes, size
+from planner.config.expressions import FILTERS, Expressions, NotComputable
 
 HERE = Path(__file__).parents[2]
 MOST_BYTES = 1_000_000

@@ -19,7 +19,7 @@ from planner.cli.pipeline import apply_plan, see
 from planner.cli.validate import checked
 from planner.model.diagnostic import Failure
 from planner.model.outcome import StepsEnded
-from planner.store import planfile
+from planner.state import planfile
 
 TIMEOUT_MS = 10_000
 

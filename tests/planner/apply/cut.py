@@ -18,9 +18,9 @@ from planner.kafka import topic_id_text
 from planner.model.applied import ApplyRecord
 from planner.model.owned import RegistryEntry
 from planner.model.plan import Plan
-from planner.store.history import read_history
-from planner.store.planfile import step_of
-from planner.store.registry import read_registry
+from planner.state.history import read_history
+from planner.state.planfile import step_of
+from planner.state.registry import read_registry
 from runtime.lab.lab import Lab
 from tests.commands import environment
 from tests.endpoints import endpoint

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException
 
-from planner.apply.attempt import RequestGuard, attempt, refused
+from planner.apply.retry import RequestGuard, attempt, refused
 from planner.model.address import topic_address
 from planner.model.outcome import DONE, RequestResult, Result
 from planner.model.step import CreateTopic

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.apply.attempt import RequestGuard
+from planner.apply.context import ApplyContext
 from planner.apply.executor import Interruption, execute
-from planner.apply.hands import ApplyContext
+from planner.apply.retry import RequestGuard
 from planner.cli.unexpected import reporting
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Address, topic_address

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from planner.model.outcome import Result
 from planner.model.owned import ID
-from planner.store import planfile
+from planner.state import planfile
 from tests.commands import repl
 from tests.planner.apply.cut import history, killed_after, plan_now, registry, start, topic_ids
 from tests.records import wait_for

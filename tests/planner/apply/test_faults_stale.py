@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from planner.store import planfile
+from planner.state import planfile
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.planner.apply.cut import plan_now, topic_ids

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.attempt import RequestGuard
-from planner.apply.hands import ApplyContext, JobTimeouts
-from planner.apply.orders import StoppedPartitions, accept_loss
-from planner.apply.steps import HANDLERS
-from planner.apply.watch import JobWatch
+from planner.apply.commands import StoppedPartitions, accept_loss
+from planner.apply.context import ApplyContext, JobTimeouts
+from planner.apply.handlers import HANDLERS
+from planner.apply.job_watch import JobWatch
+from planner.apply.retry import RequestGuard
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
 from planner.model.outcome import DONE, RequestResult, Result

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.orders import standing
+from planner.apply.commands import standing
 from runtime.contract.records.status import PartitionState as State
 from tests.planner.apply.test_watch import board, partition, report
 

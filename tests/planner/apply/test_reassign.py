@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import PartitionMetadata, TopicMetadata
 
-from planner.apply.attempt import RequestGuard
-from planner.apply.hands import ApplyContext
-from planner.apply.steps.reassign import await_moved, moving
+from planner.apply.context import ApplyContext
+from planner.apply.handlers.reassign import await_moved, moving
+from planner.apply.retry import RequestGuard
 from planner.kafka import ClusterEndpoint
 from planner.model.address import topic_address
 from planner.model.outcome import DONE, Result

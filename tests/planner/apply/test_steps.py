@@ -4,9 +4,9 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AclBindingFilter, ConfigResource, ResourceType
 
-from planner.apply.attempt import RequestGuard
-from planner.apply.hands import ApplyContext
-from planner.apply.steps import HANDLERS
+from planner.apply.context import ApplyContext
+from planner.apply.handlers import HANDLERS
+from planner.apply.retry import RequestGuard
 from planner.kafka import topic_id_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.outcome import DONE, RequestResult, Result

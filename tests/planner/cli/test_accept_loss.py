@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.apply.orders import StoppedPartitions
+from planner.apply.commands import StoppedPartitions
 from planner.cli.accept_loss import told
 from planner.model.diagnostic import ExitCode, Failure
 from runtime.contract.records.status import PartitionState as State

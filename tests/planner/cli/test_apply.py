@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from planner.kafka import log
-from planner.store import planfile
+from planner.state import planfile
 from runtime.contract.spec import naming
 from tests.commands import REPL, environment, repl
 from tests.endpoints import endpoint

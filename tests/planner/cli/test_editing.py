@@ -8,8 +8,8 @@ import pytest
 from planner.cli.apply import execute
 from planner.cli.apply_view import ApplyView
 from planner.cli.validate import checked
-from planner.declare.edit import with_state
-from planner.declare.files import topology_files, write_edited
+from planner.config.edit.flow_key import with_state
+from planner.config.files import topology_files, write_edited
 from planner.model.diagnostic import Failure
 from planner.model.topology import FlowState
 from tests.fakes.states import cluster, flow, live, observed, topology

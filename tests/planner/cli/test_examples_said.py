@@ -11,18 +11,18 @@ from click.core import ParameterSource
 
 from planner.cli.app import root
 from planner.cli.validate import checked
-from planner.declare.edit import with_state
+from planner.config.edit.flow_key import with_state
 from planner.diff import diff
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.address import Kind
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import Disown, Own
 from planner.observe.imported import imported
 from planner.plan import make_plan
-from planner.render.yaml import topology_yaml
+from planner.render.yaml.topology import topology_yaml
 from tests.fakes.simulated import simulate
-from tests.planner.expand.build import cluster, live, observed, rule
+from tests.planner.graph.build import cluster, live, observed, rule
 from tests.planner.plan.test_convergence import left_to_do
 
 EXAMPLES = sorted(Path("plans/examples").glob("*.yaml"))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from planner.cli.failback_edit import with_ways_home
-from planner.declare import load
-from planner.expand.failback import homecomings
+from planner.config import load
+from planner.graph.failback import homecomings
 from planner.model.diagnostic import ExitCode
 from tests.planner.cli.shop import HEAD, refused, shop
 

@@ -11,7 +11,7 @@ from runtime.contract.spec.naming import REGISTRY
 from tests.commands import repl
 from tests.records import create_topic, wait_for
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "declare" / "mm2" / "example.properties"
+EXAMPLE = Path(__file__).resolve().parents[1] / "config" / "mm2" / "example.properties"
 
 
 def test_mm2_goes_to_stdout_and_what_it_lost_to_stderr() -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from planner.cli.pipeline import PlanningInput, settled
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.diagnostic import error
 from planner.model.plan import Plan
-from planner.observe.verify_on_broker import BROKER_OUTDATED
+from planner.observe.broker_check import BROKER_OUTDATED
 from planner.plan import with_diagnostics
 from tests.fakes.states import cluster, observed, topology
 from tests.planner.plan.jobs import plan

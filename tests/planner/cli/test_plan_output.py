@@ -18,7 +18,7 @@ from planner.cli.plan_output import exit_code, write_reports
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Mode, Plan
 from planner.plan import with_diagnostics
-from planner.store import planfile
+from planner.state import planfile
 from tests.planner.render.scenes import drifted, errored, everything, many, nothing, silent
 
 REPL = [sys.executable, "-m", "planner"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli.app import run
-from tests.planner.declare.given import CLUSTERS, written
+from tests.planner.config.given import CLUSTERS, written
 
 TOPICS = "topics:\n  - {name: orders, cluster: [dc1, dc2]}\n  - {name: ledger, cluster: dc1}\n"
 FLOWS = "flows:\n  - {name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: ledger}}\n"

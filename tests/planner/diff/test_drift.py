@@ -6,7 +6,7 @@ import pytest
 
 from planner.diff import drift
 from planner.diff.record import acl_entry, announced
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.address import group_address
 from planner.model.change import SENSITIVE, Action
 from planner.model.desired import Declared, DesiredAcl

@@ -7,7 +7,7 @@ import pytest
 
 from planner.diff import diff, diff_destroy, drift
 from planner.diff.record import flow_entry, job_entry
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.address import Kind, flow_address, job_address
 from planner.model.change import Action, Change
 from planner.model.live import LiveJob

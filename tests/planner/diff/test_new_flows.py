@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import diff
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.change import FieldChange
 from planner.model.observed import Observed
 from planner.model.topology import Flow, FlowState, Groups, Provenance, Selection
 from runtime.contract.spec.rename import Template
-from tests.planner.expand.build import cluster, flow, observed, topology
+from tests.planner.graph.build import cluster, flow, observed, topology
 
 PREFIXED = flow("there=dc1>dc2", r"shop\..*", rename=Template("{source}.{topic}"))
 FAILED_OVER = replace(PREFIXED, state=FlowState.FAILED_OVER)

@@ -11,7 +11,7 @@ from planner.kafka import ClusterEndpoint
 from planner.model.address import topic_address
 from planner.model.diagnostic import Severity
 from planner.model.step import AlterConfigs, CreateTopic, Disown, GrowPartitions, Step
-from planner.observe.verify_on_broker import (
+from planner.observe.broker_check import (
     BROKER_OUTDATED,
     RECORDS_A_REQUEST,
     Checkable,

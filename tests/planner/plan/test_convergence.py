@@ -8,14 +8,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from planner.diff import diff, drift
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.change import Action
 from planner.model.desired import Desired
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.topology import Topic, Topology
 from planner.plan import make_plan
-from planner.plan.still_done import undone
+from planner.plan.agreement.still_done import undone
 from tests.fakes.simulated import simulate
 from tests.fakes.worlds import states, topologies
 from tests.planner.plan.jobs import dead

@@ -13,7 +13,7 @@ from planner.model.observed import Unreachable
 from planner.model.step import StopJob
 from planner.model.topology import OnRemove
 from planner.plan import make_plan, stale
-from planner.plan.fingerprint import fingerprints
+from planner.plan.agreement.fingerprint import fingerprints
 from tests.fakes.states import SHOP, acl, cluster, desired, live, observed, owned, topology, wanted
 
 WANT = wanted("orders", 12, retention_ms="2")

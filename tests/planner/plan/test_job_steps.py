@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.diff import diff, diff_destroy
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed
@@ -13,7 +13,7 @@ from planner.model.plan import Plan
 from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
 from planner.model.topology import Cluster, FlowState, Job, Policies, SecretRef, Topology
 from planner.plan import make_plan, stale
-from planner.render.json import json_text
+from planner.render.plan.json import json_text
 from runtime.contract.spec import jobspec
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.diff import diff, diff_destroy
-from planner.expand import expand
+from planner.graph import expand
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
@@ -17,7 +17,7 @@ from planner.model.plan import Plan
 from planner.model.step import LaunchJob, StopJob
 from planner.model.topology import Cluster, Flow, FlowState, Job, Selection, Topology
 from planner.plan import make_plan
-from planner.render.text import text
+from planner.render.plan.text import text
 from runtime.contract.records.ledger import Generation
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology

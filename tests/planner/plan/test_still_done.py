@@ -13,7 +13,7 @@ from planner.model.plan import Plan
 from planner.model.step import CreateAcl, Own
 from planner.model.topology import AclRule, FlowState, OnRemove
 from planner.plan import make_plan
-from planner.plan.still_done import undone
+from planner.plan.agreement.still_done import undone
 from tests.fakes.simulated import simulate
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, live, observed, owned, topology, wanted
 from tests.planner.plan.jobs import applied, dead, plan

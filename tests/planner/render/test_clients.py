@@ -1,6 +1,6 @@
 """Groups and producers as they are shown."""
 
-from planner.render.clients import LIMITS, as_json, screen
+from planner.render.reports.clients import LIMITS, as_json, screen
 from runtime.contract.views.clients_view import (
     ClientsView,
     CommittedOffsetView,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from planner.model.plan import Plan
-from planner.render.json import json_text
-from planner.render.markdown import markdown
-from planner.render.text import text
+from planner.render.plan.json import json_text
+from planner.render.plan.markdown import markdown
+from planner.render.plan.text import text
 from tests.planner.render.scenes import SCENES
 
 GOLDEN = Path(__file__).parent / "golden"

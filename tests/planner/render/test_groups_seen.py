@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.render import locate, offsets
+from planner.render.reports import locate, offsets
 from runtime.contract.views.groups_view import GroupOffsetsView, GroupOffsetView, LocatedRecord, LocateResult
 
 WHY = "the flow has not come that far; as of 1970-01-01T00:00:00Z"

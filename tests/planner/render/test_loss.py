@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.render.loss import flow_lines, subscription_lines
+from planner.render.reports.loss import flow_lines, subscription_lines
 from runtime.contract.views.loss_view import FlowLoss, GroupTopics, PartitionUnheard
 
 LOSS = FlowLoss(

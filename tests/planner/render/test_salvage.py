@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.render.salvage import as_json, line, screen
+from planner.render.reports.salvage import as_json, line, screen
 from runtime.contract.views.salvage_view import SalvagedPartition, SalvagedRecord, SalvageView
 
 

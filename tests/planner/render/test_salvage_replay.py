@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.render.salvage_replay import as_json, done, planned
+from planner.render.reports.salvage_replay import as_json, done, planned
 from runtime.contract.views.salvage_view import ReplayedPartition, SalvageView
 from tests.planner.render.test_salvage import partition, record, seen
 

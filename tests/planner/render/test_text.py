@@ -3,8 +3,8 @@
 import itertools
 
 from planner.model.change import FieldChange
-from planner.render.text import text
-from planner.render.words import created_text, value_text
+from planner.render.plan.text import text
+from planner.render.plan.words import created_text, value_text
 from tests.planner.render.scenes import everything, many
 
 

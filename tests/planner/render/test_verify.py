@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.render.verify import as_json, screen, sentence
+from planner.render.reports.verify import as_json, screen, sentence
 from runtime.contract.views.verify_view import (
     Difference,
     UncomparableRange,

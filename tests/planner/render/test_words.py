@@ -8,10 +8,10 @@ from planner.model.address import topic_address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import error
 from planner.model.plan import Mode
-from planner.render.groups import grouped
-from planner.render.json import failure_tree, json_tree
-from planner.render.text import text
-from planner.render.words import ChangeSummary, has, summary_line, will
+from planner.render.plan.groups import grouped
+from planner.render.plan.json import failure_tree, json_tree
+from planner.render.plan.text import text
+from planner.render.plan.words import ChangeSummary, has, summary_line, will
 from tests.fakes.states import cluster, desired
 from tests.planner.render.scenes import drifted, nothing, planned, silent
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.declare import load
+from planner.config import load
 from planner.diff.values import FOREVER
 from planner.model.topology import Acl, AclRule, Cluster, Topic, Topology
-from planner.render.yaml import topology_yaml
+from planner.render.yaml.topology import topology_yaml
 
 HERE = Path(__file__).resolve().parents[3] / "plans" / "examples"
 

@@ -1,0 +1,40 @@
+"""One handler per kind of step. A new kind is one module here and one line in this table."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from planner.apply.context import ApplyContext
+from planner.apply.handlers import acls, configs, create, delete, grow, jobs, reassign, register
+from planner.model.outcome import RequestResult
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    LaunchJob,
+    Own,
+    Reassign,
+    ReconfigureJob,
+    Step,
+    StopJob,
+)
+
+Handler = Callable[[ApplyContext, Sequence[Any]], dict[str, RequestResult]]
+
+HANDLERS: dict[type[Step], Handler] = {
+    CreateTopic: create.perform,
+    GrowPartitions: grow.perform,
+    AlterConfigs: configs.perform,
+    Reassign: reassign.perform,
+    DeleteTopic: delete.perform,
+    CreateAcl: acls.create,
+    DeleteAcl: acls.delete,
+    Own: register.own,
+    Disown: register.disown,
+    LaunchJob: jobs.launch,
+    ReconfigureJob: jobs.reconfigure,
+    StopJob: jobs.stop,
+}

@@ -1,0 +1,54 @@
+"""Create and delete ACL bindings. Both are idempotent at the broker."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from planner.apply.context import ApplyContext
+from planner.apply.retry import REQUEST_SECONDS, attempt, refused
+from planner.model.outcome import RequestResult
+from planner.model.step import CreateAcl, DeleteAcl
+from planner.model.topology import AclRule
+
+# librdkafka calls the resource type CLUSTER "BROKER".
+_TYPES = {"CLUSTER": ResourceType.BROKER}
+
+
+def _parts(
+    rule: AclRule,
+) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]:
+    return (
+        _TYPES.get(rule.resource_type) or ResourceType[rule.resource_type],
+        rule.resource,
+        ResourcePatternType[rule.pattern],
+        rule.principal,
+        rule.host,
+        AclOperation[rule.operation],
+        AclPermissionType[rule.permission],
+    )
+
+
+def create(hands: ApplyContext, steps: Sequence[CreateAcl]) -> dict[str, RequestResult]:
+    def send(some: Sequence[CreateAcl]) -> Mapping[str, "Future[None]"]:
+        wanted = {step.id: AclBinding(*_parts(step.rule)) for step in some}
+        futures = hands.client.create_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
+        return {step_id: futures[binding] for step_id, binding in wanted.items()}
+
+    return attempt(steps, send, refused, hands.guard)
+
+
+def delete(hands: ApplyContext, steps: Sequence[DeleteAcl]) -> dict[str, RequestResult]:
+    def send(some: Sequence[DeleteAcl]) -> Mapping[str, "Future[object]"]:
+        wanted = {step.id: AclBindingFilter(*_parts(step.rule)) for step in some}
+        futures = hands.client.delete_acls(list(set(wanted.values())), request_timeout=REQUEST_SECONDS)
+        return {step_id: futures[binding] for step_id, binding in wanted.items()}
+
+    return attempt(steps, send, refused, hands.guard)

@@ -1,0 +1,113 @@
+"""Move replicas to the brokers that the plan chose, and wait until they are in sync there."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import TopicMetadata
+
+from planner.apply.context import ApplyContext
+from planner.apply.retry import DEADLINE_SECONDS
+from planner.kafka import ReassignmentFailure, explain, move_replicas
+from planner.model.outcome import DONE, RequestResult, Result, failed
+from planner.model.step import Reassign
+
+MOVE_SECONDS = 3_600.0
+SAY_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0
+_PAUSE = 0.5
+_RETRY_PAUSE = 2.0
+
+
+def perform(hands: ApplyContext, steps: Sequence[Reassign]) -> dict[str, RequestResult]:
+    refusal = _ask(hands, steps)
+    return dict.fromkeys((step.id for step in steps), refusal) if refusal else await_moved(hands, steps)
+
+
+def _ask(hands: ApplyContext, steps: Sequence[Reassign]) -> RequestResult | None:
+    """Sends the wanted replicas. Asking twice for the same is no error, so what may pass is asked again."""
+    wanted = {
+        (step.topic, partition): replicas
+        for step in steps
+        for partition, replicas in enumerate(step.replicas)
+    }
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        if (barred := hands.guard.before_request()) is not None:
+            return RequestResult(Result.NOT_STARTED, barred)
+        try:
+            move_replicas(hands.endpoint, wanted)
+        except ReassignmentFailure as failure:
+            if not failure.transient or time.monotonic() > deadline:
+                return failed(str(failure))
+            time.sleep(_RETRY_PAUSE)
+        else:
+            return None
+
+
+def await_moved(
+    hands: ApplyContext, steps: Sequence[Reassign], within_s: float = MOVE_SECONDS
+) -> dict[str, RequestResult]:
+    """Waits until the replicas of all these topics are in sync where the plan wants them.
+
+    A cluster that does not answer for a while ends nothing. The deadline moves on with every topic that is
+    done, since brokers move them one after the other.
+    """
+    left = {step.id: step for step in steps}
+    verdicts: dict[str, RequestResult] = {}
+    deadline = time.monotonic() + within_s
+    said_at = time.monotonic()
+    silent = ""
+    while True:
+        known, silent_now = _topics(hands, [step.topic for step in left.values()])
+        moved = [step for step in left.values() if not moving(step, known.get(step.topic))]
+        if moved and not silent_now:
+            verdicts.update({step.id: DONE for step in moved})
+            left = {step_id: step for step_id, step in left.items() if step_id not in verdicts}
+            deadline = time.monotonic() + within_s
+        if not left:
+            return verdicts
+        whys = {step.id: _what_is_left(step, known.get(step.topic), silent_now) for step in left.values()}
+        if (barred := hands.guard.barred()) is not None:
+            return verdicts | {
+                one: failed(f"{why}; the brokers go on with it: {barred}") for one, why in whys.items()
+            }
+        if time.monotonic() > deadline:
+            late = f"after {within_s:.0f} s"
+            return verdicts | {
+                one: failed(f"{why}, {late}; the brokers go on with it") for one, why in whys.items()
+            }
+        if silent_now != silent or time.monotonic() - said_at > SAY_SECONDS:
+            silent, said_at = silent_now, time.monotonic()
+            for step in left.values():
+                hands.waits(step, whys[step.id])
+        time.sleep(_PAUSE)
+
+
+def _topics(hands: ApplyContext, names: Sequence[str]) -> tuple[Mapping[str, TopicMetadata], str]:
+    """The topics as any broker tells them; or nothing, and why no broker does."""
+    try:
+        only = names[0] if len(names) == 1 else None
+        return hands.client.list_topics(only, timeout=_ANSWER_SECONDS).topics, ""
+    except KafkaException as failure:
+        return {}, explain(failure)
+
+
+def moving(step: Reassign, known: TopicMetadata | None) -> list[int]:
+    """Returns the partitions whose replicas are not yet the wanted ones, all in sync."""
+    partitions = known.partitions if known is not None else {}
+    return [
+        number
+        for number, wanted in enumerate(step.replicas)
+        if number not in partitions
+        or set(partitions[number].replicas) != set(wanted)
+        or not set(partitions[number].isrs) >= set(wanted)
+    ]
+
+
+def _what_is_left(step: Reassign, known: TopicMetadata | None, silent: str) -> str:
+    if silent:
+        return f"the replicas may still be moving, and {step.cluster} does not tell ({silent})"
+    left = moving(step, known)
+    named = ", ".join(map(str, left[:5])) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+    return f"the replicas of {len(left)} of {len(step.replicas)} partitions are still moving ({named})"

@@ -1,0 +1,188 @@
+"""Which files make up a topology, and their text. Size limits hold before anything is parsed."""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from planner.config.yaml_tree.syntax import place_of
+from planner.model.diagnostic import Failure, SourceLocation, error
+from runtime.contract.client.allowances import ALLOW_FILES, USUAL_FOLDERS, Allowances, is_made_up
+
+MAX_BYTES = 32 * 2**20
+MAX_FILES = 2_000
+SUFFIXES = (".yaml", ".yml")
+VARIABLE_SUFFIXES = (".vars.yaml", ".vars.yml")
+# Longest first: the mark of UTF-32 begins like that of UTF-16.
+ENCODINGS = (
+    (b"\xff\xfe\x00\x00", "utf-32-le"),
+    (b"\x00\x00\xfe\xff", "utf-32-be"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+    (b"\xef\xbb\xbf", "utf-8"),
+)
+_WINDOWS = "\r\n"
+_ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV)
+
+
+def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ...]:
+    """The file itself, or every .yaml and .yml of a folder and its folders, hidden ones left out.
+
+    Files of variables (`….vars.yaml`, and those named by --var-file) are no part of the topology.
+    """
+    if not path.exists():
+        raise Failure(error(f"{path}: no such file or folder", "name the topology's file or folder"))
+    if not path.is_dir():
+        _refuse_links_elsewhere([path], None)
+        return (path,)
+    excluded = {other.resolve() for other in not_these}
+    found = sorted(one for one in _walk(path) if not (excluded and one.resolve() in excluded))
+    if not found:
+        what = f"{path}: no .yaml or .yml file in this folder"
+        raise Failure(error(what, "name the topology's file or folder, or start one with `repl init`"))
+    if len(found) > MAX_FILES:
+        what = f"{path}: more than {MAX_FILES:,} YAML files in this folder"
+        raise Failure(error(what, "name the topology's own folder"))
+    _refuse_links_elsewhere(found, (path, *(Path(folder) for folder in USUAL_FOLDERS)))
+    return tuple(found)
+
+
+def _refuse_links_elsewhere(files: Iterable[Path], folders: tuple[Path, ...] | None) -> None:
+    """An error shows lines of its file: a link in a repository must not lead to a file of the machine.
+
+    `folders` are where links may lead if REPL_ALLOW_FILES is not set; None stands for every folder.
+    """
+    allowed = Allowances.of(os.environ)
+    for file in files:
+        if file.is_symlink() and not is_made_up(file.parent) and not allowed.allows_file(file, folders):
+            raise Failure(
+                error(
+                    f"{file} is a link to a file outside the topology's folder",
+                    f"put the file itself there; or the operator adds its folder to {ALLOW_FILES}",
+                )
+            )
+
+
+def _walk(folder: Path) -> Iterable[Path]:
+    def unreadable(wrong: OSError) -> None:
+        # Leaving a folder out in silence would take what it declares out of the topology.
+        raise Failure(error(f"{wrong.filename}: {wrong.strerror}", "make it readable, or name a file"))
+
+    for here, folders, names in os.walk(folder, onerror=unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(here) / name for name in names if is_topology_file(Path(name)))
+
+
+def is_topology_file(path: Path) -> bool:
+    """By its name: YAML, not hidden, not a file of variables."""
+    name = path.name.lower()
+    return name.endswith(SUFFIXES) and not name.startswith(".") and not name.endswith(VARIABLE_SUFFIXES)
+
+
+def read_text(path: Path) -> str:
+    """The text of one file; Failure where it can't be read, is no text, or is far too large."""
+    try:
+        with path.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            content = b"" if size > MAX_BYTES else opened.read(MAX_BYTES + 1)
+    except OSError as wrong:
+        raise Failure(error(f"{path}: {wrong.strerror}", "make it readable, or name another")) from None
+    if size > MAX_BYTES or len(content) > MAX_BYTES:
+        what = f"{path}: larger than {MAX_BYTES // 2**20} MiB"
+        raise Failure(error(what, "that is no topology; split it into several files if it is one"))
+    return decoded(content, str(path))
+
+
+def text_to_edit(path: Path) -> str:
+    """With plain line ends, whatever the file has: `in_form_of` gives them back."""
+    return read_text(path).replace(_WINDOWS, "\n")
+
+
+def in_form_of(before: bytes, text: str) -> bytes:
+    """The text as the file has it: in its encoding, with its line ends, if it has one kind of them."""
+    mark, encoding = _form(before)
+    old = before[len(mark) :].decode(encoding)
+    all_windows = "\n" in old and old.count("\n") == old.count(_WINDOWS)
+    return mark + (text.replace("\n", _WINDOWS) if all_windows else text).encode(encoding)
+
+
+def write_edited(before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> None:
+    """Replaces each file at once, with the mode, the owner and the symbolic link that it has.
+
+    Failure where one is no longer as it was before, or can't be written.
+    """
+    try:
+        for path, content in before.items():
+            if path.read_bytes() != content:
+                what = f"{path} was edited meanwhile, so nothing was changed"
+                raise Failure(error(what, "look at it, then run the same command again"))
+        for path, content in after.items():
+            _replace(path.resolve(), content)
+    except OSError as wrong:
+        what = f"{wrong.filename} can't be written: {wrong.strerror}"
+        raise Failure(error(what, "make it writable; then run the same command again")) from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Where the folder takes no other file, or the file is a mount of its own, it is written in place."""
+    try:
+        written = _beside(path, content)
+    except OSError as wrong:
+        if wrong.errno not in _ONLY_IN_PLACE:
+            raise
+        path.write_bytes(content)
+        return
+    try:
+        written.replace(path)
+    except OSError as wrong:
+        written.unlink()
+        if wrong.errno not in _ONLY_IN_PLACE:
+            raise
+        path.write_bytes(content)
+
+
+def _beside(path: Path, content: bytes) -> Path:
+    """A hidden file in the same folder, which no reader of the folder takes for a part of the topology."""
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    written = Path(name)
+    try:
+        with os.fdopen(number, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        shutil.copymode(path, written)
+        owner, mine = path.stat(), written.stat()
+        if (owner.st_uid, owner.st_gid) != (mine.st_uid, mine.st_gid):
+            os.chown(written, owner.st_uid, owner.st_gid)
+    except OSError:
+        written.unlink()
+        raise
+    return written
+
+
+def decoded(content: bytes, file: str) -> str:
+    mark, encoding = _form(content)
+    body = content[len(mark) :]
+    try:
+        text = body.decode(encoding)
+    except UnicodeDecodeError as wrong:
+        before = body[: wrong.start].decode(encoding, errors="replace")
+        line, column = place_of(before, len(before))
+        what = f"not text in UTF-8 (byte 0x{body[wrong.start]:02x})"
+        raise Failure(
+            error(what, "save the file as UTF-8", source=SourceLocation(file, line, column))
+        ) from None
+    if "\x00" in text:
+        line, column = place_of(text, text.index("\x00"))
+        what = "not a text file (it holds a zero byte)"
+        raise Failure(
+            error(what, "save the topology as text in UTF-8", source=SourceLocation(file, line, column))
+        )
+    return text
+
+
+def _form(content: bytes) -> tuple[bytes, str]:
+    """The mark that it begins with, and its encoding."""
+    return next((form for form in ENCODINGS if content.startswith(form[0])), (b"", "utf-8"))

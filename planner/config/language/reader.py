@@ -1,0 +1,300 @@
+"""Nodes → values, by the shapes of the language. Every mistake is gathered; reading goes on behind it."""
+
+import re
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from planner.config.bounds import refuse_more_mistakes
+from planner.config.hints import did_you_mean, nearest, prose, shown
+from planner.config.language import scalars, shapes
+from planner.config.language.expected import describe
+from planner.config.language.fields import INVALID, Invalid, NamedReference, ParsedRecord, missing
+from planner.config.language.shapes import ScalarShape, Shape
+from planner.config.settings import check_name, setting_value
+from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, Sequence
+from planner.model.diagnostic import Diagnostic, SourceLocation, error
+from runtime.contract.spec.naming import illegal_because, is_internal
+from runtime.contract.spec.regex import LONGEST, UnreadableRegex, regex
+from runtime.contract.spec.selection import written_out
+
+ROOT = "topology"  # what it must have is asked only where every file could be read
+TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
+MOST_INSTRUCTIONS = 250_000  # of RE2's compiled patterns; a usual pattern has 20
+COST_OF_A_MISTAKE = 1_000  # instructions: compiling a pattern that turns out too large takes a millisecond
+FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
+
+
+class _Regexes:
+    """Checks each pattern once. All patterns of a topology together stay below MOST_INSTRUCTIONS."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, UnreadableRegex | None] = {}
+        self._instructions = 0
+
+    def problem(self, pattern: str) -> UnreadableRegex | None:
+        """Why the pattern is not read here; None where it is."""
+        if pattern not in self._problems:
+            self._problems[pattern] = self._checked(pattern)
+        return self._problems[pattern]
+
+    def _checked(self, pattern: str) -> UnreadableRegex | None:
+        if len(pattern) <= LONGEST and written_out(pattern) is not None:
+            return None
+        if self._instructions > MOST_INSTRUCTIONS:
+            what = f"is one of too many: all together come to more than {MOST_INSTRUCTIONS:,} instructions"
+            return UnreadableRegex(what, "write shorter patterns, or fewer")
+        try:
+            self._instructions += regex(pattern).size
+        except UnreadableRegex as wrong:
+            self._instructions += COST_OF_A_MISTAKE
+            return wrong
+        return None
+
+
+class ShapeReader:
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self._regexes = _Regexes()
+
+    def wrong(self, source: SourceLocation, what: str, mend: str = "") -> Invalid:
+        self.diagnostics.append(error(what, mend, source=source))
+        refuse_more_mistakes(self.diagnostics)
+        return INVALID
+
+    def read(self, shape: Shape, node: Node, of: str) -> Any:
+        """The value, or INVALID. `of` is the key, for errors."""
+        if isinstance(node, Scalar) and node.failed:
+            return INVALID
+        match shape:
+            case shapes.RecordShape():
+                return self._record(shape, node, of)
+            case shapes.MapShape():
+                return self._table(shape, node, of)
+            case shapes.ListShape():
+                return self._listing(shape, node, of)
+            case shapes.SettingsShape():
+                return self._settings(shape, node, of)
+            case shapes.OffOrShape():
+                if isinstance(node, Scalar) and node.plain and node.text in FALSE:
+                    return None
+                return self._record(shape.shape, node, of, "off, or ")
+            case shapes.AlternativesShape():
+                return self._either(shape, node, of)
+            case shapes.AnyShape():
+                return node
+            case _:
+                return self._scalar(shape, node, of)
+
+    def _scalar(self, shape: ScalarShape, node: Node, of: str) -> Any:
+        if not isinstance(node, Scalar) or node.is_null:
+            return self._unexpected(shape, node, of)
+        match shape:
+            case shapes.TextShape():
+                return self._text(shape, node, of)
+            case shapes.TopicNameShape():
+                return self._topic_name(node)
+            case shapes.ChoiceShape():
+                return self._choice(shape, node, of)
+            case shapes.BooleanShape():
+                return self._flag(shape, node, of)
+            case shapes.IntegerShape():
+                return self._whole(shape, node, of)
+            case shapes.DurationShape():
+                return self._positive(scalars.duration, node, of)
+            case shapes.RateShape():
+                return self._positive(scalars.rate, node, of)
+            case shapes.TimestampShape():
+                return self._parsed(scalars.moment, node, of)
+            case shapes.RegexShape():
+                return self._regex(node, of)
+            case _:
+                assert_never(shape)
+
+    def _unexpected(self, shape: Shape, node: Node, of: str, more: str = "") -> Invalid:
+        if isinstance(node, Scalar) and node.is_null:
+            return self.wrong(
+                node.source, f'"{of}" has no value', f"give it {more}{describe(shape)}, or leave it out"
+            )
+        return self.wrong(node.source, f'"{of}" is {shown(node)}', f"it takes {more}{describe(shape)}")
+
+    def _text(self, shape: shapes.TextShape, node: Scalar, of: str) -> str | NamedReference | Invalid:
+        if shape.pattern is not None and re.fullmatch(shape.pattern, node.text) is None:
+            return self.wrong(
+                node.source,
+                f'"{of}" is {shown(node)}, not {shape.expected}',
+                shape.mend or f"it takes {shape.expected}",
+            )
+        return NamedReference(node.text, node.source) if shape.placed else node.text
+
+    def _topic_name(self, node: Scalar) -> str | Invalid:
+        if why := illegal_because(node.text):
+            what = why if node.written is None else f"{shown(node)} is no topic's name"
+            return self.wrong(node.source, what, "use a name that Kafka takes")
+        if is_internal(node.text):
+            what = f"{node.text} is one of the product's own topics"
+            return self.wrong(node.source, what, "they are created and kept without being declared")
+        return node.text
+
+    def _choice(self, shape: shapes.ChoiceShape, node: Scalar, of: str) -> str | Invalid:
+        text = node.text.upper() if shape.any_case else node.text
+        if text in shape.words:
+            return text
+        if "off" in shape.words and node.plain and node.text in FALSE:
+            return "off"
+        mend = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
+        return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', mend)
+
+    def _flag(self, shape: shapes.BooleanShape, node: Scalar, of: str) -> bool | Invalid:
+        if node.text in TRUE or node.text in FALSE:
+            if node.plain:
+                return node.text in TRUE
+            return self.wrong(
+                node.source, f'"{of}" is the text {shown(node)}', "it takes true or false: remove the quotes"
+            )
+        return self._unexpected(shape, node, of)
+
+    def _whole(self, shape: shapes.IntegerShape, node: Scalar, of: str) -> int | Invalid:
+        try:
+            number = scalars.whole(node.text)
+        except scalars.NotReadable as not_readable:
+            if not_readable.mend:
+                return self.wrong(node.source, not_readable.what, not_readable.mend)
+            return self._unexpected(shape, node, of)
+        if not node.plain and not shape.quoted:
+            return self.wrong(
+                node.source, f'"{of}" is the text {shown(node)}', "it takes a number: remove the quotes"
+            )
+        if not shape.least <= number <= shape.most:
+            return self.wrong(node.source, f'"{of}" is {number}', f"it takes {describe(shape)}")
+        return number
+
+    def _parsed(self, parse: Callable[[str], int], node: Scalar, of: str) -> int | Invalid:
+        try:
+            return parse(node.text)
+        except scalars.NotReadable as not_readable:
+            return self.wrong(node.source, f'"{of}" is {shown(node)}: {not_readable.what}', not_readable.mend)
+
+    def _positive(self, parse: Callable[[str], int], node: Scalar, of: str) -> int | Invalid:
+        number = self._parsed(parse, node, of)
+        if number == 0:
+            return self.wrong(node.source, f'"{of}" is {shown(node)}', "it takes more than zero")
+        return number
+
+    def _regex(self, node: Scalar, of: str) -> str | Invalid:
+        if (wrong := self._regexes.problem(node.text)) is not None:
+            return self.wrong(node.source, f'"{of}" is {shown(node)}, which {wrong.what}', wrong.hint)
+        return node.text
+
+    def _settings(self, shape: shapes.SettingsShape, node: Node, of: str) -> dict[str, Any] | Invalid:
+        if not isinstance(node, Mapping):
+            return self._unexpected(shape, node, of)
+        values: dict[str, Any] = {}
+        for key, value in node.pairs:
+            if isinstance(value, Scalar) and value.failed:
+                continue
+            try:
+                check_name(shape, key.text)
+            except scalars.NotReadable as not_readable:
+                self.wrong(key.source, not_readable.what, not_readable.mend)
+                continue
+            try:
+                values[key.text] = setting_value(shape, key.text, value)
+            except scalars.NotReadable as not_readable:
+                self.wrong(value.source, not_readable.what, not_readable.mend)
+        return values
+
+    def _listing(self, shape: shapes.ListShape, node: Node, of: str) -> tuple[Any, ...] | Invalid:
+        if isinstance(node, Sequence):
+            items = node.items
+        elif shape.lone and isinstance(node, Scalar) and not node.is_null:
+            items = (node,)
+        else:
+            return self._unexpected(shape, node, of)
+        if len(items) < shape.least:
+            return self.wrong(node.source, f'"{of}" is an empty list', f"it takes {describe(shape)}")
+        read = [self.read(shape.item, item, of) for item in items]
+        return tuple(value for value in read if value is not INVALID)
+
+    def _table(self, shape: shapes.MapShape, node: Node, of: str) -> dict[Any, Any] | Invalid:
+        if not isinstance(node, Mapping):
+            return self._unexpected(shape, node, of)
+        if len(node.pairs) < shape.least:
+            return self.wrong(node.source, f'"{of}" is an empty map', f"it takes {describe(shape)}")
+        values: dict[Any, Any] = {}
+        for key, value in node.pairs:
+            name = self._scalar(shape.key, key, shape.named)
+            read = self.read(shape.value, value, key.text)
+            if isinstance(read, ParsedRecord):
+                read.source = key.source
+            if name is not INVALID:
+                # A wrong entry stays as a name, so that references to it are not errors too.
+                values[name] = read
+        return values
+
+    def _record(
+        self, shape: shapes.RecordShape, node: Node, of: str, more: str = ""
+    ) -> ParsedRecord | Invalid:
+        if not isinstance(node, Mapping):
+            return self._unexpected(shape, node, of, more)
+        fields = ParsedRecord(shape, node.source)
+        meant: set[str | None] = set()
+        for key, value in node.pairs:
+            known = shape.by_name.get(key.text)
+            if known is None:
+                mend = (
+                    did_you_mean(key.text, shape.by_name)
+                    or f"{shape.titled} has {prose(shape.by_name, 'and')}"
+                )
+                meant.add(nearest(key.text, shape.by_name))
+                self.wrong(key.source, f'unknown key "{key.text}" in {shape.titled}', mend)
+                continue
+            fields.places[key.text] = value.source
+            read = self.read(known.shape, value, key.text)
+            if read is not INVALID:
+                fields.values[key.text] = read
+        if shape.name != ROOT:
+            self.diagnostics += missing(fields, meant)
+        return fields
+
+    def _either(self, shape: shapes.AlternativesShape, node: Node, of: str) -> Any:
+        for alternative in shape.alternatives:
+            if takes(alternative, node):
+                return self.read(alternative, node, of)
+        if isinstance(node, Scalar) and node.is_null:
+            return self._unexpected(shape, node, of)
+        mend = f"it takes {shape.expected}"
+        if isinstance(node, Scalar):
+            words = [
+                word
+                for one in shape.alternatives
+                if isinstance(one, shapes.ChoiceShape)
+                for word in one.words
+            ]
+            mend = did_you_mean(node.text, words) or mend
+        elif isinstance(node, Mapping):
+            names = [
+                name
+                for one in shape.alternatives
+                if isinstance(one, shapes.RecordShape)
+                for name in one.by_name
+            ]
+            close = [hint for key, _ in node.pairs if (hint := did_you_mean(key.text, names))]
+            mend = close[0] if close else mend
+        return self.wrong(node.source, f'"{of}" is {shown(node)}', mend)
+
+
+def takes(shape: Shape, node: Node) -> bool:
+    """Whether an alternative is the one that is meant; what is wrong inside it is then its own error."""
+    match shape, node:
+        case shapes.ChoiceShape(), Scalar():
+            return node.text in shape.words
+        case shapes.IntegerShape(), Scalar():
+            return node.plain and node.text[:1].isdigit()
+        case shapes.RecordShape(), Mapping():
+            return any(key.text in shape.by_name for key, _ in node.pairs)
+        case shapes.MapShape(), Mapping():
+            return True
+        case shapes.TextShape(), Scalar():
+            return not node.is_null
+        case _:
+            return False

@@ -1,0 +1,5 @@
+"""A MirrorMaker 2 configuration → the same flows, and a word on every key that has no counterpart."""
+
+from planner.config.mm2.read import ConvertedTopology, convert
+
+__all__ = ["ConvertedTopology", "convert"]

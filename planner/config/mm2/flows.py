@@ -1,0 +1,147 @@
+"""One `A->B.enabled = true` → one flow, with MirrorMaker 2's own defaults where they differ from ours."""
+
+import re
+from collections.abc import Mapping
+
+from planner.config.mm2.notes import FlowPropertyKeys, PropertyKeys
+from planner.model.topology import (
+    Configs,
+    ConfigSync,
+    Flow,
+    Groups,
+    OriginCommits,
+    Selection,
+    StartAt,
+)
+from runtime.contract.spec.regex import UnreadableRegex, regex
+from runtime.contract.spec.rename import SAME_NAME, Rename, Template
+from runtime.contract.spec.selection import GROUP_DENIALS, TOPIC_DENIALS, written_out
+
+_IDENTITY = "IdentityReplicationPolicy"
+_PREFIX = "DefaultReplicationPolicy"
+# What the product never mirrors anyway, so that it need not be excluded by name.
+_NEVER_MIRRORED = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.type",
+        "unclean.leader.election.enable",
+        "min.insync.replicas",
+    }
+)
+
+
+_POLICY = ("replication.policy.class",)
+_CONFIGS_OUT = ("config.properties.exclude", "config.properties.blacklist")
+
+
+def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKeys) -> Flow:
+    """`names`: MirrorMaker's alias → the name of the cluster here."""
+    name = f"{names[source]}-to-{names[target]}"
+    own = FlowPropertyKeys(keys, f"{source}->{target}.")
+    rename, back = _rename(source, target, names, own)
+    return Flow(
+        name=name,
+        source_cluster=names[source],
+        destination_cluster=names[target],
+        topics=_selection(own, ("topics",), ("topics.exclude", "topics.blacklist"), TOPIC_DENIALS, back),
+        job=names[target],
+        rename=rename,
+        start=StartAt("latest" if _starts_late(source, own) else "earliest"),
+        configs=_configs(own),
+        groups=_groups(own),
+        acls_sync=own.flag(True, "sync.topic.acls.enabled"),
+        follow_every_ms=_every(own, "refresh.topics", 5_000),
+        heartbeats_every_ms=_every(own, "emit.heartbeats", 1_000),
+        checkpoints_every_ms=_every(own, "emit.checkpoints", 60_000),
+        origin_commits=OriginCommits(f"repl.{name}"),
+    )
+
+
+def _rename(
+    source: str, target: str, names: Mapping[str, str], own: FlowPropertyKeys
+) -> tuple[Rename, tuple[str, ...]]:
+    """The rename, and the names that must not go back where they came from."""
+    policy = (own.text(*_POLICY) or _PREFIX).rpartition(".")[2]
+    separator = own.text("replication.policy.separator") or "."
+    if policy == _IDENTITY:
+        return SAME_NAME, ()
+    if policy != _PREFIX:
+        own.say(_POLICY, f"{policy} is code of its own: the prefix rule is written instead, look at rename")
+    origin = "{source}" if names[source] == source else source
+    # A mirror of the destination's own topic never travels home; its name says where it is from.
+    back = rf"(.*{re.escape(separator)})?{re.escape(target)}{re.escape(separator)}.*"
+    return Template(f"{origin}{separator}{{topic}}"), (back,)
+
+
+def _selection(
+    own: FlowPropertyKeys,
+    include_keys: tuple[str, ...],
+    exclude_keys: tuple[str, ...],
+    denials: tuple[str, ...],
+    more: tuple[str, ...] = (),
+) -> Selection:
+    """An exclude of the file replaces MirrorMaker's own defaults, which are the default denials here."""
+    include = own.listed(*include_keys) or (".*",)
+    exclude = own.listed(*exclude_keys)
+    for keys, regexes in ((include_keys, include), (exclude_keys, exclude or ())):
+        for one in regexes:
+            if (wrong := _unreadable(one)) is not None:
+                own.say(
+                    keys, f"the regex of Java {one} {wrong.what}: {wrong.hint}; repl validate shows where"
+                )
+    if exclude is None:
+        return Selection(include, more)
+    usual = all(one in exclude for one in denials)
+    chosen = tuple(one for one in exclude if not (usual and one in denials))
+    return Selection(include, (*chosen, *more), default_exclude=usual)
+
+
+def _unreadable(pattern: str) -> UnreadableRegex | None:
+    """Why a regex of Java is not read here."""
+    if written_out(pattern) is not None:
+        return None
+    try:
+        regex(pattern)
+    except UnreadableRegex as wrong:
+        return wrong
+    return None
+
+
+def _starts_late(source: str, own: FlowPropertyKeys) -> bool:
+    reset = "consumer.auto.offset.reset"
+    found = own.text(reset, f"source.{reset}", f"{source}.{reset}")
+    return (found or "earliest").lower() == "latest"
+
+
+def _configs(own: FlowPropertyKeys) -> Configs:
+    every = (own.text("use.defaults.from") or "target").lower() == "source"
+    exclude = []
+    for one in own.listed(*_CONFIGS_OUT) or ():
+        plain = re.sub(r"\\(.)", r"\1", one)
+        if plain in _NEVER_MIRRORED:
+            continue
+        exclude.append(plain)
+        if not re.fullmatch(r"[a-z.]+", plain):
+            own.say(_CONFIGS_OUT, f"{one} is a regex: name each setting in configs.exclude")
+    if not own.flag(True, "sync.topic.configs.enabled"):
+        return Configs(ConfigSync.OFF)
+    return Configs(ConfigSync.ALL if every else ConfigSync.SET, tuple(exclude))
+
+
+def _groups(own: FlowPropertyKeys) -> Groups:
+    select = _selection(own, ("groups",), ("groups.exclude", "groups.blacklist"), GROUP_DENIALS)
+    every = own.seconds("sync.group.offsets.interval.seconds")
+    sync = own.flag(False, "sync.group.offsets.enabled")
+    return Groups(select, sync, Groups().every_ms if every is None else every)
+
+
+def _every(own: FlowPropertyKeys, duty: str, usual: int) -> int | None:
+    """None where the duty is off. An interval that the file does not name is ours."""
+    every = own.seconds(f"{duty}.interval.seconds")
+    if not own.flag(True, f"{duty}.enabled") or every == 0:
+        return None
+    return usual if every is None else every

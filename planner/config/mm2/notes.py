@@ -1,0 +1,95 @@
+"""What has no counterpart, each key with its reason. None is dropped in silence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.config.mm2.properties import Property
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionNote:
+    """`key` as it stands in the file; `loss` where what the file wants is not done."""
+
+    key: str
+    line: int
+    reason: str
+    loss: bool = True
+
+
+@dataclass(slots=True)
+class PropertyKeys:
+    """The file's keys, and which of them somebody has understood."""
+
+    by_name: Mapping[str, Property]
+    notes: list[ConversionNote] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+
+    def text(self, *names: str) -> str | None:
+        """The first of these that is set; all of them count as understood."""
+        found = None
+        for name in names:
+            if name in self.by_name:
+                self.used.add(name)
+                found = self.by_name[name].value.strip() if found is None else found
+        return found
+
+    def name_of(self, *names: str) -> str | None:
+        return next((name for name in names if name in self.by_name), None)
+
+    def flag(self, default: bool, *names: str) -> bool:
+        value = self.text(*names)
+        return default if value is None else value.lower() == "true"
+
+    def seconds(self, *names: str) -> int | None:
+        """Milliseconds of the interval, where it is a number."""
+        value = self.text(*names)
+        if value is None:
+            return None
+        if not value.isdecimal():
+            self.say(self.name_of(*names) or names[0], f"{value!r} is no number of seconds")
+            return None
+        return int(value) * 1000
+
+    def listed(self, *names: str) -> tuple[str, ...] | None:
+        value = self.text(*names)
+        if value is None:
+            return None
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+
+    def say(self, key: str, reason: str, *, loss: bool = True) -> None:
+        self.used.add(key)
+        line = self.by_name[key].line if key in self.by_name else 0
+        one = ConversionNote(key, line, reason, loss)
+        if one not in self.notes:
+            self.notes.append(one)
+
+    def rest(self) -> list[Property]:
+        """What nobody has understood yet."""
+        return [one for name, one in self.by_name.items() if name not in self.used]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPropertyKeys:
+    """The keys as one flow sees them: its own first (`A->B.topics`), then everybody's (`topics`)."""
+
+    keys: PropertyKeys
+    prefix: str
+
+    def _names(self, settings: tuple[str, ...]) -> tuple[str, ...]:
+        return (*(f"{self.prefix}{one}" for one in settings), *settings)
+
+    def text(self, *settings: str) -> str | None:
+        return self.keys.text(*self._names(settings))
+
+    def flag(self, default: bool, *settings: str) -> bool:
+        return self.keys.flag(default, *self._names(settings))
+
+    def seconds(self, *settings: str) -> int | None:
+        return self.keys.seconds(*self._names(settings))
+
+    def listed(self, *settings: str) -> tuple[str, ...] | None:
+        return self.keys.listed(*self._names(settings))
+
+    def say(self, settings: tuple[str, ...], reason: str) -> None:
+        """About the key that the file has for this."""
+        self.keys.say(self.keys.name_of(*self._names(settings)) or settings[0], reason)

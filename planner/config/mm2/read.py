@@ -1,0 +1,133 @@
+"""The whole file → a topology and notes."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from planner.config.mm2.clients import CLIENT_KEYS, client_of
+from planner.config.mm2.flows import flow_of
+from planner.config.mm2.notes import ConversionNote, PropertyKeys
+from planner.config.mm2.properties import properties_of
+from planner.config.mm2.reasons import reason_for
+from planner.model.diagnostic import Failure, SourceLocation, error
+from planner.model.topology import Cluster, Flow, Internal, Job, Topology
+
+_INTERNAL = (
+    "offset-syncs.topic.replication.factor",
+    "heartbeats.topic.replication.factor",
+    "checkpoints.topic.replication.factor",
+    "offset.storage.replication.factor",
+    "config.storage.replication.factor",
+    "status.storage.replication.factor",
+)
+_CLIENT_ROLES = ("", "admin.", "consumer.", "producer.")
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedTopology:
+    topology: Topology
+    notes: tuple[ConversionNote, ...]
+
+
+def convert(text: str, file: str, name: str) -> ConvertedTopology:
+    """Failure where the file is no MirrorMaker 2 configuration or has nothing switched on."""
+    keys = PropertyKeys({one.key: one for one in properties_of(text)})
+    aliases = keys.listed("clusters") or ()
+    if not aliases:
+        raise Failure(
+            error(
+                f"{file} is no MirrorMaker 2 configuration: it names no clusters",
+                "give the file that connect-mirror-maker is started with (clusters = A, B)",
+            )
+        )
+    names = {alias: re.sub(r"[^A-Za-z0-9_-]", "_", alias) for alias in aliases}
+    clusters = {names[alias]: _cluster(alias, names[alias], keys, file) for alias in aliases}
+    flows = {flow.name: flow for flow in _flows(aliases, names, keys)}
+    if not flows:
+        raise Failure(
+            error(
+                f"no flow is enabled in {file}",
+                f"set {aliases[0]}->{aliases[-1]}.enabled = true for each that runs",
+                source=SourceLocation(file, keys.by_name["clusters"].line, 1),
+            )
+        )
+    topology = Topology(
+        name=name,
+        clusters=clusters,
+        flows=flows,
+        jobs=_jobs(aliases, names, flows.values(), keys),
+        internal=Internal(_internal_replication(aliases, keys)),
+    )
+    _explain_rest(aliases, keys)
+    return ConvertedTopology(topology, tuple(sorted(keys.notes, key=lambda one: (one.line, one.key))))
+
+
+def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:
+    bootstrap = keys.text(f"{alias}.bootstrap.servers")
+    if not bootstrap:
+        raise Failure(
+            error(
+                f"{file} does not say where cluster {alias} is",
+                f"set {alias}.bootstrap.servers",
+                source=SourceLocation(file, keys.by_name["clusters"].line, 1),
+            )
+        )
+    settings: dict[str, str] = {}
+    for key in CLIENT_KEYS:
+        candidates = [f"{alias}.{role}{key}" for role in _CLIENT_ROLES]
+        found = keys.name_of(*candidates, *(f"{role}{key}" for role in _CLIENT_ROLES))
+        if found is not None:
+            settings[key] = found
+            keys.used.update(one for one in candidates if one in keys.by_name)
+    addresses = ",".join(part.strip() for part in bootstrap.split(",") if part.strip())
+    return Cluster(name, addresses, client=client_of(name, keys, settings))
+
+
+def _flows(aliases: tuple[str, ...], names: Mapping[str, str], keys: PropertyKeys) -> Iterable[Flow]:
+    for source, target in product(aliases, aliases):
+        if keys.flag(False, f"{source}->{target}.enabled") and source != target:
+            yield flow_of(source, target, names, keys)
+
+
+def _jobs(
+    aliases: tuple[str, ...], names: Mapping[str, str], flows: Iterable[Flow], keys: PropertyKeys
+) -> dict[str, Job]:
+    """`tasks.max` is the number of slots of the job at the destination; of several the largest."""
+    jobs = {}
+    for target in aliases:
+        wanted = []
+        for flow in flows:
+            if flow.destination_cluster != names[target]:
+                continue
+            source = next(alias for alias in aliases if names[alias] == flow.source_cluster)
+            found = keys.text(f"{source}->{target}.tasks.max", f"{target}.tasks.max", "tasks.max")
+            if found is not None and found.isdecimal():
+                wanted.append(int(found))
+        if any(flow.destination_cluster == names[target] for flow in flows):
+            jobs[names[target]] = Job(names[target], slots=max(wanted) if wanted else "auto")
+    return jobs
+
+
+def _internal_replication(aliases: tuple[str, ...], keys: PropertyKeys) -> int | None:
+    """Of all of MirrorMaker's own topics the most copies. -1, the broker's default, is ours too."""
+    numbers = []
+    for key in _INTERNAL:
+        for name in (key, *(f"{alias}.{key}" for alias in aliases)):
+            value = keys.text(name)
+            if value is not None and value.isdecimal():
+                numbers.append(int(value))
+    return max(numbers, default=None)
+
+
+def _explain_rest(aliases: tuple[str, ...], keys: PropertyKeys) -> None:
+    pairs = [f"{source}->{target}" for source, target in product(aliases, aliases)]
+    for one in keys.rest():
+        prefix = next((name for name in (*pairs, *aliases) if one.key.startswith(f"{name}.")), None)
+        if "->" in one.key and prefix not in pairs:
+            keys.say(one.key, "a cluster of it is not among clusters, so MirrorMaker does not run it either")
+        elif prefix in pairs and not keys.flag(False, f"{prefix}.enabled"):
+            keys.say(one.key, "its flow is not enabled", loss=False)
+        else:
+            reason, loss = reason_for(one.key.removeprefix(f"{prefix}.") if prefix else one.key)
+            keys.say(one.key, reason, loss=loss)

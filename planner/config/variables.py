@@ -1,0 +1,252 @@
+"""Variables: `vars:` and --var-file in, a tree without expressions out, every place kept.
+
+Expressions are computed scalar by scalar, before values are interpreted: so a value that is one
+expression keeps its variable's type, and an error still points at what the user wrote. Statements
+({% … %}) would have to span lines, where places are lost: they are refused.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from planner.config.bounds import (
+    MOST_NODES,
+    MOST_RENDERED,
+    BoundExceeded,
+    RemainingBound,
+    TopologyBoundExceeded,
+    nodes,
+    refuse_longer,
+    refuse_more_mistakes,
+)
+from planner.config.hints import did_you_mean, prose
+from planner.config.language import scalars
+from planner.config.yaml_tree.nodes import Mapping, Node, Scalar, Sequence, kind_of
+from planner.model.diagnostic import Diagnostic, error, warning
+
+if TYPE_CHECKING:
+    from planner.config.expressions import Expressions
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME_ONLY = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+ONE_EXPRESSION = re.compile(r"\s*\{\{(?![-+])((?:(?!\}\}|\{\{).)*)(?<![-+])\}\}\s*", re.DOTALL)
+LONGEST_TEMPLATE = 2_000
+BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+# Words that an expression reads as something else than a variable.
+RESERVED = frozenset(
+    {"true", "false", "none", "True", "False", "None", "and", "or", "not", "in", "is", "if", "else"}
+)
+
+
+class Variables:
+    """Values by name, and what was said where. A later value of the same name wins."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.declared: set[str] = set()
+        self.given: dict[str, Scalar] = {}
+        self.used: set[str] = set()
+        self.diagnostics: list[Diagnostic] = []
+        self._expressions: Expressions | None = None
+        self._computed: dict[str, Any] = {}
+        self._nodes = RemainingBound(MOST_NODES, "all values that come out of variables are")
+        self._characters = RemainingBound(
+            MOST_RENDERED, "all texts that come out of variables have characters:"
+        )
+        self._weights: dict[str, int] = {}
+        self._exhausted = False
+
+    def declare(self, node: Node) -> None:
+        """The topology's `vars:`; a name without a value must come from a file of variables."""
+        for key, value in self._pairs(node, '"vars"'):
+            self.declared.add(key.text)
+            if not (isinstance(value, Scalar) and value.is_null):
+                self.values[key.text] = python_value(value)
+
+    def give(self, node: Node) -> None:
+        """One --var-file."""
+        for key, value in self._pairs(node, "a file of variables"):
+            self.given[key.text] = key
+            self.values[key.text] = python_value(value)
+
+    def _pairs(self, node: Node, what: str) -> Iterable[tuple[Scalar, Node]]:
+        if not isinstance(node, Mapping):
+            self._wrong(node, f"{what} is {kind_of(node)}", "it takes a map of variables, as name: value")
+            return
+        for key, value in node.pairs:
+            if IDENTIFIER.fullmatch(key.text) and key.text not in RESERVED:
+                yield key, value
+            else:
+                self._wrong(
+                    key,
+                    f'"{key.text}" can\'t be the name of a variable',
+                    "use letters, digits and _, no word of Jinja2",
+                )
+
+    def _wrong(self, node: Node, what: str, mend: str) -> None:
+        self.diagnostics.append(error(what, mend, source=node.source))
+        refuse_more_mistakes(self.diagnostics)
+
+    def rendered(self, node: Node) -> Node:
+        """The same tree with every expression replaced by what it comes to."""
+        match node:
+            case Scalar():
+                return self._scalar(node) if "{{" in node.text or "{%" in node.text else node
+            case Sequence():
+                items = tuple(self.rendered(item) for item in node.items)
+                return Sequence(items, node.file, node.line, node.column)
+            case Mapping():
+                for key, _ in node.pairs:
+                    if "{{" in key.text:
+                        self._wrong(
+                            key, "an expression as a key", "expressions are for values; write the key out"
+                        )
+                pairs = tuple((key, self.rendered(value)) for key, value in node.pairs)
+                return Mapping(pairs, node.file, node.line, node.column)
+
+    def unused(self) -> list[Diagnostic]:
+        """A variable that was given, and that nothing declares or uses, is likely misspelt."""
+        known = self.declared | self.used
+        return [
+            warning(
+                f'the variable "{name}" is neither under vars nor used',
+                did_you_mean(name, known) or "remove it, or declare it under vars",
+                source=key.source,
+                code="unused_variable",
+            )
+            for name, key in self.given.items()
+            if name not in known
+        ]
+
+    def _scalar(self, node: Scalar) -> Node:
+        names = NAME_ONLY.findall(node.text)
+        simple = len(names) == node.text.count("{{") and "{%" not in node.text and "{#" not in node.text
+        if simple and all(name in self.values for name in names):
+            # The common case, without Jinja2.
+            self.used.update(names)
+            whole = NAME_ONLY.fullmatch(node.text.strip())
+            if whole:
+                return self._placed(whole[1], self.values[whole[1]], node)
+            return self._replaced(node, names)
+        return self._computed_node(node)
+
+    def _placed(self, key: str, value: Any, node: Scalar) -> Node:
+        """A value at its place. Its nodes are counted before they are made; `key` says which value it is."""
+        if key not in self._weights:
+            self._weights[key] = nodes(value)
+        try:
+            self._nodes.take(self._weights[key])
+        except BoundExceeded as wrong:
+            return self._too_much(node, wrong)
+        return to_node(value, node)
+
+    def _replaced(self, node: Scalar, names: list[str]) -> Node:
+        """Text with names of variables in it. Its length is known before it is made."""
+        texts = {name: text_of(self.values[name]) for name in set(names)}
+        length = len(node.text) + sum(len(texts[name]) for name in names)
+        try:
+            refuse_longer(length)
+            self._characters.take(length)
+        except BoundExceeded as wrong:
+            return self._too_much(node, wrong)
+        return _scalar_of(NAME_ONLY.sub(lambda found: texts[found[1]], node.text), node)
+
+    def _too_much(self, node: Scalar, wrong: BoundExceeded) -> Scalar:
+        """Said once, at the first place that passes a bound; what comes behind it is not computed."""
+        if self._exhausted:
+            return dataclasses.replace(node, failed=True)
+        self._exhausted = True
+        return self._failed(
+            node, f"too much comes out of variables here: {wrong}", "split the topology, or repeat less"
+        )
+
+    def _computed_node(self, node: Scalar) -> Node:
+        from planner.config.expressions import Expressions, NotComputable
+
+        if self._exhausted:
+            return dataclasses.replace(node, failed=True)
+        if "{%" in node.text:
+            return self._failed(node, "a statement ({% … %})", "only expressions are read: {{ … }}")
+        if len(node.text) > LONGEST_TEMPLATE:
+            return self._failed(
+                node, f"an expression in more than {LONGEST_TEMPLATE:,} characters", "make it shorter"
+            )
+        if self._expressions is None:
+            self._expressions = Expressions(self.values)
+        self.used |= self._expressions.names(node.text)
+        one = ONE_EXPRESSION.fullmatch(node.text)
+        try:
+            if node.text not in self._computed:
+                self._computed[node.text] = (
+                    self._expressions.value(one[1].strip()) if one else self._expressions.text(node.text)
+                )
+            computed = self._computed[node.text]
+            self._characters.take(len(computed) if isinstance(computed, str) else 0)
+        except NotComputable as wrong:
+            return self._failed(node, *self._explained(wrong))
+        except TopologyBoundExceeded as wrong:
+            return self._too_much(node, wrong)
+        return self._placed(node.text, computed, node)
+
+    def _failed(self, node: Scalar, what: str, mend: str) -> Scalar:
+        self._wrong(node, what, mend)
+        return dataclasses.replace(node, failed=True)
+
+    def _explained(self, wrong: Any) -> tuple[str, str]:
+        if wrong.unknown is None:
+            return f"the expression has no value: {wrong.what}", "mend it, or the variables it uses"
+        if wrong.unknown in self.declared:
+            return f'the variable "{wrong.unknown}" has no value', "give it one under vars or with --var-file"
+        known = prose(sorted(self.values)[:10], "and") or "none"
+        mend = (
+            did_you_mean(wrong.unknown, self.values)
+            or f"give it under vars or with --var-file; known: {known}"
+        )
+        return f'the variable "{wrong.unknown}" is not defined', mend
+
+
+def python_value(node: Node) -> Any:
+    """A variable's value for expressions. `off` stays a word, and 1.10 stays as it was written."""
+    match node:
+        case Scalar():
+            return _scalar_value(node)
+        case Sequence():
+            return [python_value(item) for item in node.items]
+        case Mapping():
+            return {key.text: python_value(value) for key, value in node.pairs}
+
+
+def _scalar_value(node: Scalar) -> Any:
+    if not node.plain:
+        return node.text
+    if node.is_null:
+        return None
+    if node.text in BOOLEANS:
+        return BOOLEANS[node.text]
+    try:
+        return scalars.whole(node.text)
+    except scalars.NotReadable:
+        return node.text
+
+
+def to_node(value: Any, at: Scalar) -> Node:
+    """A computed value, at the place of its expression."""
+    if isinstance(value, list | tuple):
+        return Sequence(tuple(to_node(item, at) for item in value), at.file, at.line, at.column)
+    if isinstance(value, dict):
+        pairs = tuple((_scalar_of(text_of(key), at), to_node(item, at)) for key, item in value.items())
+        return Mapping(pairs, at.file, at.line, at.column)
+    return _scalar_of(text_of(value), at)
+
+
+def text_of(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _scalar_of(text: str, at: Scalar) -> Scalar:
+    return Scalar(text, True, at.file, at.line, at.column, at.written or at.text)

@@ -1,5 +1,0 @@
-"""A MirrorMaker 2 configuration → the same flows, and a word on every key that has no counterpart."""
-
-from planner.declare.mm2.read import ConvertedTopology, convert
-
-__all__ = ["ConvertedTopology", "convert"]

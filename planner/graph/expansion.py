@@ -1,0 +1,187 @@
+"""Topology × what the clusters hold → what they should hold. Pure; the order of the YAML means nothing."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from planner.graph.acls import acls_known, acls_of
+from planner.graph.flows import flows_of
+from planner.graph.jobs import jobs_of
+from planner.graph.lints import loops, names, selection, states, topics
+from planner.graph.lints.jobs import jobs
+from planner.graph.lints.security import security
+from planner.graph.merges import TopicMerges, merges_of
+from planner.graph.partitions import partitions_of
+from planner.graph.promoted import kept_acls
+from planner.graph.provenance import ReplicationLoop, provenance_of, rounds_of
+from planner.graph.replication_graph import ReplicationGraph, world_of
+from planner.graph.topics import DesiredTopics, topics_of
+from planner.model.address import Kind, flow_address, topic_address
+from planner.model.desired import Desired, DesiredAcl, MirroredBy
+from planner.model.diagnostic import Diagnostic
+from planner.model.observed import Observed, ObservedCluster
+from planner.model.owned import DECLARED
+from planner.model.topology import OnRemove, Provenance, Topology
+
+_HERE = PurePath()
+
+
+def expand(topology: Topology, observed: Observed, folder: PurePath = _HERE) -> Desired:
+    """All of it, with every lint. What hangs on a cluster that could not be read is in `unknown`.
+
+    `folder` is where relative paths of the topology begin.
+    """
+    live = {name: one for name in observed.clusters if (one := observed.reachable(name)) is not None}
+    world = world_of(
+        topology,
+        names={name: {*one.topics, *one.hidden} - leaving(topology, one) for name, one in live.items()},
+        dim={name: one.hidden for name, one in live.items()},
+    )
+    edges = world.every_edge
+    rounds = rounds_of(edges)
+    merges = merges_of(edges, rounds, _unfiltered(topology))
+    provenance = provenance_of(world)
+    wanted = topics_of(world, observed, provenance)
+    acls = acls_of(world, observed)
+    flows = flows_of(world, observed, provenance, merges.native_only, rounds)
+    return Desired(
+        topology=topology.name,
+        topics=wanted.desired,
+        acls=_with_held(acls.desired, world, observed),
+        flows=flows,
+        jobs=jobs_of(topology, observed, flows, folder),
+        unknown=_unknown(world, observed),
+        diagnostics=_in_order(
+            [
+                *_without_clusters(world, rounds, merges),
+                *_with_clusters(world, wanted, observed),
+                *acls.diagnostics,
+            ]
+        ),
+    )
+
+
+def leaving(topology: Topology, cluster: ObservedCluster) -> frozenset[str]:
+    """Topics that this plan deletes, because they were declared with on_remove: delete and no longer are.
+
+    Nothing is made out of them; one that a flow makes is wanted all the same.
+    """
+    declared = {topic.name for topic in topology.topics if topic.cluster == cluster.name}
+    return frozenset(
+        entry.address.name
+        for entry in cluster.owned
+        if entry.topology == topology.name
+        and entry.address.kind is Kind.TOPIC
+        and entry.origin == DECLARED
+        and entry.on_remove is OnRemove.DELETE
+        and entry.address.name not in declared
+        and (live := cluster.topics.get(entry.address.name)) is not None
+        and not entry.is_another(live.id)
+    )
+
+
+def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
+    """What can be known without any cluster: that of the topology's own words."""
+    world = world_of(topology, {}, offline=True)
+    nothing = Observed({})
+    edges = world.every_edge
+    rounds = rounds_of(edges)
+    merges = merges_of(edges, rounds, _unfiltered(topology))
+    return _in_order(
+        [
+            *_without_clusters(world, rounds, merges),
+            *topics.fewer_partitions(world, partitions_of(world, nothing)),
+            *topics.min_insync(topics_of(world, nothing, provenance_of(world)), world, nothing),
+        ]
+    )
+
+
+def _without_clusters(
+    world: ReplicationGraph, rounds: Sequence[ReplicationLoop], merges: TopicMerges
+) -> Iterable[Diagnostic]:
+    named = [*world.real.edges, *world.supposed.edges]
+    certain = {*world.real.nodes, *world.supposed.nodes}
+    yield from states.states(world.topology)
+    yield from jobs(world.topology)
+    yield from security(world.topology)
+    yield from selection.reserved_names(world)
+    yield from selection.flows_without_topics(world)
+    yield from names.illegal_names(world, named)
+    yield from names.collisions(world, [one for one in merges.collisions if one.node in certain])
+    yield from names.metric_collisions(world)
+    yield from loops.loops(world, rounds)
+    yield from loops.identity_merges(world, rounds)
+    yield from loops.two_ways(world, merges.two_ways)
+
+
+def _with_clusters(
+    world: ReplicationGraph, wanted: DesiredTopics, observed: Observed
+) -> Iterable[Diagnostic]:
+    yield from selection.selections(world)
+    yield from selection.groups_without_data(world, observed)
+    yield from selection.hidden_groups(world, observed)
+    yield from topics.fewer_partitions(world, wanted.partitions)
+    yield from topics.replication(wanted.desired, world, observed)
+    yield from topics.internal_replication(world, observed)
+    yield from topics.min_insync(wanted, world, observed)
+    yield from topics.declared_otherwise(wanted, world)
+    yield from topics.retention(wanted, world)
+
+
+def _unfiltered(topology: Topology) -> frozenset[str]:
+    return frozenset(flow.name for flow in topology.flows.values() if flow.provenance is Provenance.OFF)
+
+
+def _with_held(
+    acls: Sequence[DesiredAcl], world: ReplicationGraph, observed: Observed
+) -> tuple[DesiredAcl, ...]:
+    """What was mirrored before is held, not taken away, where the source's rules could not be read, and of
+    what was promoted or failed over.
+    """
+    wanted = {acl.rule: acl for acl in acls}
+    for kept in kept_acls(world, observed):
+        wanted.setdefault(kept.rule, kept)
+    for flow in world.flows:
+        there = observed.reachable(flow.destination_cluster)
+        if there is None or not world.carried.running(flow.name) or acls_known(flow, observed):
+            continue
+        made = {entry.address.name for entry in there.owned if entry.origin == f"flow.{flow.name}"}
+        for rule in there.acls or ():
+            if rule.name in made:
+                origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
+                wanted.setdefault(rule, DesiredAcl(rule, origin, flow.source))
+    return tuple(wanted[rule] for rule in sorted(wanted))
+
+
+def _unknown(world: ReplicationGraph, observed: Observed) -> dict[str, str]:
+    unknown: dict[str, str] = {}
+    readable = {flow.name for flow in world.flows}
+    for flow in world.topology.flows.values():
+        if not world.carried.running(flow.name):
+            continue
+        address = str(flow_address(flow.name))
+        if flow.name not in readable:
+            unknown[address] = f"{flow.source_cluster} unreachable"
+        elif flow.acls_sync or flow.protect.value != "off":
+            for cluster in (flow.source_cluster, flow.destination_cluster):
+                live = observed.reachable(cluster)
+                if live is not None and "acls" in live.unreadable and not acls_known(flow, observed):
+                    unknown[address] = f"the ACLs of {cluster} could not be read: {live.unreadable['acls']}"
+    for node in world.real.nodes:
+        if world.is_dim(node) and any(
+            flow.source_cluster == node.cluster and world.router.ways[flow.name].answer(node.topic).taken
+            for flow in world.flows
+            if world.carried.carries(flow.name, node.topic)
+        ):
+            unknown[str(topic_address(*node))] = f"not authorized to describe {node}"
+    return dict(sorted(unknown.items()))
+
+
+def _in_order(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Errors first, then by place; each once."""
+    rank = {"error": 0, "warning": 1, "note": 2}
+    return tuple(
+        sorted(
+            dict.fromkeys(found),
+            key=lambda one: (rank[one.severity.value], one.address or "", one.code, one.summary),
+        )
+    )

@@ -1,0 +1,87 @@
+"""Which flows are to come home to a cluster, and by which way. Pure."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from planner.graph.routes import opposite_of, router_of
+from planner.model.topology import RUNNING, Flow, FlowState, Topology
+from runtime.contract.spec.selection import NamePatterns
+
+
+@dataclass(frozen=True, slots=True)
+class Failback:
+    """A flow that ended, and its way home where it is declared. `exclude`: what other flows bring home
+    already, by its names at the flow's destination; `carried` where that is all of it. `job` is the one that
+    copies into the cluster already, where that is not the one called like it.
+    """
+
+    flow: Flow
+    back: Flow | None = None
+    exclude: tuple[str, ...] = ()
+    carried: bool = False
+    job: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.back.name if self.back is not None else f"{self.flow.name}-back"
+
+
+def homecomings(topology: Topology, cluster: str) -> list[Failback]:
+    """Of the flows out of a cluster that ended. What came home over a promoted way back is no news."""
+    jobs = {flow.job for flow in topology.flows.values() if flow.destination_cluster == cluster}
+    job = min(jobs) if jobs and cluster not in jobs else ""
+    return [
+        Failback(flow, opposite_of(flow, topology), job=job)
+        for _, flow in sorted(topology.flows.items())
+        if flow.source_cluster == cluster
+        and flow.state not in RUNNING
+        and not (flow.reverse_of is not None and flow.state is FlowState.PROMOTED)
+    ]
+
+
+def came_home(topology: Topology, cluster: str) -> list[Failback]:
+    """Flows out of a cluster that run again over their way back: a switch that may have been cut."""
+    return [
+        Failback(flow, back)
+        for _, flow in sorted(topology.flows.items())
+        if flow.source_cluster == cluster
+        and flow.state in RUNNING
+        and (back := opposite_of(flow, topology)) is not None
+        and back.reverse_of == flow.name
+    ]
+
+
+def without_carried(one: Failback, topology: Topology, here: Iterable[str], there: Iterable[str]) -> Failback:
+    """`here` and `there` are the topics at both sides of the flow. Two flows must not bring home the same:
+    what others do is left to them, with what they will find tomorrow where their rules can be said.
+    """
+    router = router_of(topology)
+    way = router.ways[one.flow.name]
+    others = list(_others(one.flow, topology))
+    topics = {*here, *(topic for name in there if (topic := way.topic_here(name)) is not None)}
+    named = {name: topic for topic in topics if (name := router.name_there(one.flow.name, topic)) is not None}
+    carried = {
+        name
+        for name, topic in named.items()
+        if any(router.name_there(other.name, name) == topic for other in others)
+    }
+    if not carried:
+        return one
+    rules = tuple(dict.fromkeys(rule for other in others for rule in other.topics.include))
+    left = named.keys() - carried
+    whole = carried <= _matched(rules, carried) and not _matched(rules, left)
+    exclude = rules if whole else tuple(re.escape(name) for name in sorted(carried))
+    return replace(one, exclude=exclude, carried=not left)
+
+
+def _matched(rules: Collection[str], names: Iterable[str]) -> set[str]:
+    selected = NamePatterns(rules)
+    return {name for name in names if selected.match(name)}
+
+
+def _others(flow: Flow, topology: Topology) -> Iterator[Flow]:
+    for other in topology.flows.values():
+        ends = (other.source_cluster, other.destination_cluster)
+        if ends == (flow.destination_cluster, flow.source_cluster) and other.reverse_of is None:
+            yield other

@@ -1,0 +1,264 @@
+"""The jobs that the flows name, each with the spec that it is to run by. Secrets stay references."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from planner.graph.routes import route_of
+from planner.model.change import SENSITIVE
+from planner.model.desired import DesiredFlow, DesiredJob
+from planner.model.observed import Observed
+from planner.model.topology import (
+    Cluster,
+    Flow,
+    Groups,
+    Internal,
+    Job,
+    OriginCommits,
+    SecretRef,
+    Start,
+    StartAt,
+    StartAtOffsets,
+    StartAtTimestamp,
+    Topology,
+    looks_secret,
+)
+from runtime.contract.client.secret_words import secret_settings
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import (
+    ClusterSpec,
+    ConfigsSpec,
+    FlowSpec,
+    GroupsSpec,
+    InternalSpec,
+    JobSpec,
+    LaunchSpec,
+    OriginCommitsSpec,
+    RouteSpec,
+    SelectionSpec,
+    Setting,
+    TimestampsSpec,
+)
+from runtime.contract.spec.route import Route, Router
+from runtime.contract.spec.selection import SelectionRules
+
+
+def jobs_of(
+    topology: Topology, observed: Observed, flows: Sequence[DesiredFlow], folder: PurePath
+) -> tuple[DesiredJob, ...]:
+    """Only those that a flow names; one that nobody wrote down has the defaults.
+
+    `folder` is where the paths in the topology's places begin: a job has another working folder.
+    """
+    named: dict[str, list[DesiredFlow]] = {}
+    for flow in sorted(flows, key=lambda one: one.flow.name):
+        named.setdefault(flow.flow.job, []).append(flow)
+    router = Router(route_of(flow, topology) for flow in topology.flows.values())
+    return tuple(
+        DesiredJob(
+            job=topology.jobs.get(name, Job(name)),
+            flows=tuple(one.flow.name for one in own),
+            spec=_spec(topology.jobs.get(name, Job(name)), own, topology, observed, router, folder),
+            source=own[0].flow.source,
+        )
+        for name, own in sorted(named.items())
+    )
+
+
+def _spec(
+    job: Job,
+    flows: Sequence[DesiredFlow],
+    topology: Topology,
+    observed: Observed,
+    router: Router,
+    folder: PurePath,
+) -> JobSpec | None:
+    destination = flows[0].flow.destination_cluster
+    names = sorted({destination, *(one.flow.source_cluster for one in flows)})
+    if any(one.flow.destination_cluster != destination for one in flows):
+        return None
+    before = _running(job.name, destination, observed)
+    return JobSpec(
+        job=job.name,
+        topology=topology.name,
+        destination=destination,
+        clusters={
+            name: _cluster(topology.clusters[name], observed, before, folder)
+            for name in names
+            if name in topology.clusters
+        },
+        flows=[_flow(one, topology, before) for one in flows],
+        slots=0 if job.slots == "auto" else job.slots,
+        launch=_launch(job),
+        internal=_internal(topology.internal),
+        routes=[_route(one, route_of(one, topology)) for _, one in sorted(topology.flows.items())],
+        declared=_declared(destination, flows, topology, router),
+        metrics_host=job.metrics_host,
+        metrics_port=job.metrics_port,
+        metrics_partitions=job.metrics_partitions,
+    )
+
+
+def _running(job: str, destination: str, observed: Observed) -> JobSpec | None:
+    cluster = observed.reachable(destination)
+    live = cluster.job(job) if cluster is not None else None
+    return live.spec if live is not None else None
+
+
+def _launch(job: Job) -> LaunchSpec:
+    """A secret among the settings goes no further than this; the plan refuses it."""
+    secrets = frozenset(secret_settings(job.conf))
+    return LaunchSpec(
+        launcher=job.launcher,  # type: ignore[arg-type]  # the language allows no other word
+        master=job.master,
+        memory=job.memory,
+        conf={key: SENSITIVE if key in secrets else value for key, value in sorted(job.conf.items())},
+        options=dict(sorted(job.options.items())),
+    )
+
+
+def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folder: PurePath) -> ClusterSpec:
+    """Pinned to the cluster that was seen; to the one seen before where it does not answer now."""
+    live = observed.reachable(cluster.name)
+    known = before.clusters.get(cluster.name) if before is not None else None
+    found = live.id if live is not None else cluster.id or (known.id if known is not None else None)
+    return ClusterSpec(
+        bootstrap=cluster.bootstrap,
+        id=found or None,
+        client={key: _setting(key, value, cluster, folder) for key, value in sorted(cluster.client.items())},
+    )
+
+
+def _setting(key: str, value: str | SecretRef, cluster: Cluster, folder: PurePath) -> Setting:
+    """A secret that is written out goes no further than this; the plan refuses it."""
+    match value:
+        case str():
+            return SENSITIVE if looks_secret(key) else value
+        case SecretRef(kind="env", name=name):
+            return {"env": name}
+        case SecretRef(name=name):
+            place = PurePath(cluster.source.file).parent if cluster.source is not None else PurePath()
+            if PurePath(name).is_absolute():
+                return {"file": name}
+            return {"file": f"{folder / place}{jobspec.FROM_HERE}{name}"}
+
+
+def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None) -> FlowSpec:
+    flow = desired.flow
+    known = next((one for one in before.flows if one.name == flow.name), None) if before is not None else None
+    found: DesiredFlow | FlowSpec = desired
+    if not desired.selection_known and known is not None:
+        found = known  # the source does not answer: what followed from its topics stays as it was
+    route = route_of(flow, topology)
+    return FlowSpec(
+        name=flow.name,
+        source=flow.source_cluster,
+        destination=flow.destination_cluster,
+        topics=_selection(route.rules),
+        rename=jobspec.rename_rule(route.rename),
+        provenance=found.provenance,  # type: ignore[arg-type]  # what `auto` came to is one of its words
+        native_only=found.native_only,
+        shared=found.shared,
+        start=_start(flow.start),
+        restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
+        state=flow.state.value,
+        reverse_of=flow.reverse_of,
+        promoted=list(flow.promoted),
+        configs=ConfigsSpec(sync=flow.configs.sync.value, exclude=list(flow.configs.exclude)),
+        groups=_groups(flow.groups),
+        acls_sync=flow.acls_sync,
+        rpo_ms=flow.rpo_ms,
+        rate_limit=flow.rate_limit,
+        follow_every_ms=flow.follow_every_ms,
+        heartbeats_every_ms=flow.heartbeats_every_ms,
+        checkpoints_every_ms=flow.checkpoints_every_ms,
+        origin_commits=_origin_commits(flow.origin_commits),
+        on_source_delete=flow.on_source_delete.value,
+        on_data_loss=flow.on_data_loss.value,
+    )
+
+
+def _selection(rules: SelectionRules) -> SelectionSpec:
+    return SelectionSpec(
+        include=list(rules.include), exclude=list(rules.exclude), default_exclude=rules.default_exclude
+    )
+
+
+def _start(start: Start) -> jobspec.Start:
+    match start:
+        case StartAt(at="earliest"):
+            return jobspec.Earliest()
+        case StartAt():
+            return jobspec.Latest()
+        case StartAtTimestamp(timestamp_ms):
+            return jobspec.AtTimestamp(timestamp_ms=timestamp_ms)
+        case StartAtOffsets(offsets):
+            return jobspec.AtOffsets(
+                offsets={
+                    topic: {str(partition): offset for partition, offset in sorted(found.items())}
+                    for topic, found in sorted(offsets.items())
+                }
+            )
+
+
+def _internal(internal: Internal) -> InternalSpec:
+    kept = internal.timestamps
+    return InternalSpec(
+        replication=internal.replication,
+        retention_ms=internal.retention_ms,
+        timestamps=TimestampsSpec(
+            replication=kept.replication,
+            retention_ms=kept.retention_ms,
+            partitions=kept.partitions,
+            max_per_partition=kept.max_per_partition,
+        ),
+    )
+
+
+def _groups(groups: Groups) -> GroupsSpec:
+    select = groups.select
+    return GroupsSpec(
+        selection=SelectionSpec(
+            include=list(select.include),
+            exclude=list(select.exclude),
+            default_exclude=select.default_exclude,
+        ),
+        sync=groups.sync,
+        every_ms=groups.every_ms,
+        mode=groups.mode.value,
+    )
+
+
+def _origin_commits(commits: OriginCommits | None) -> OriginCommitsSpec | None:
+    return None if commits is None else OriginCommitsSpec(group=commits.group, every_ms=commits.every_ms)
+
+
+def _route(flow: Flow, route: Route) -> RouteSpec:
+    return RouteSpec(
+        name=route.flow,
+        source=route.source,
+        destination=route.destination,
+        topics=_selection(route.rules),
+        rename=jobspec.rename_rule(route.rename),
+        undoes=_selection(route.undoes) if route.undoes is not None else None,
+        reverse_of=flow.reverse_of if route.undoes is not None else None,
+    )
+
+
+def _declared(
+    destination: str, flows: Iterable[DesiredFlow], topology: Topology, router: Router
+) -> dict[str, list[str]]:
+    """The settings that are the topology's own, of topics that one of the flows may fill."""
+    own: list[Flow] = [one.flow for one in flows]
+    found: dict[str, list[str]] = {}
+    for topic in topology.topics:
+        if topic.cluster == destination and topic.config and _may_fill(topic.name, own, router):
+            found[topic.name] = sorted(topic.config)
+    return dict(sorted(found.items()))
+
+
+def _may_fill(topic: str, flows: Iterable[Flow], router: Router) -> bool:
+    for flow in flows:
+        here = router.ways[flow.name].topic_here(topic)
+        if here is not None and router.ways[flow.name].answer(here).taken:
+            return True
+    return False

@@ -1,0 +1,157 @@
+"""What a flow includes, against what is there."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from planner.graph.messages import counted, listed, nearest, of_flow
+from planner.graph.replication_graph import ReplicationGraph
+from planner.graph.routes import group_selector
+from planner.graph.topic_graph import TopicNode
+from planner.model.diagnostic import Diagnostic, error, note, warning
+from planner.model.observed import Observed
+from planner.model.topology import Flow
+from runtime.contract.spec.route import RouteDecision, is_reserved
+from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
+
+
+def selections(world: ReplicationGraph) -> Iterator[Diagnostic]:
+    """For flows whose source could be read."""
+    at: dict[str, list[str]] = {}
+    for node in sorted(world.real.nodes):
+        at.setdefault(node.cluster, []).append(node.topic)
+    for flow in world.flows:
+        if world.carried.running(flow.name) and flow.reverse_of not in world.topology.flows:
+            yield from _unmatched(flow, world, at.get(flow.source_cluster, []))
+        yield from _left_out(flow, world)
+
+
+def reserved_names(world: ReplicationGraph) -> Iterator[Diagnostic]:
+    for flow in world.topology.flows.values():
+        named = [name for entry in flow.topics.include if (name := written_out(entry)) is not None]
+        found = [name for name in named if is_reserved(name)]
+        if found:
+            yield of_flow(
+                error,
+                flow,
+                f"no flow copies {counted(found)}: no client may write there",
+                "take that out of include; groups and heartbeats cross by themselves",
+                "reserved-topic",
+            )
+
+
+def _unmatched(flow: Flow, world: ReplicationGraph, topics: Sequence[str]) -> Iterator[Diagnostic]:
+    for entry in flow.topics.include:
+        name = written_out(entry)
+        if name is not None and is_reserved(name):
+            continue
+        if name is not None and TopicNode(flow.source_cluster, name) in world.real.nodes:
+            continue
+        only = NamePatterns((entry,))
+        if any(only.match(topic) for topic in topics):
+            continue
+        close = nearest(entry, topics)
+        meant = f"did you mean {close}? " if close is not None else ""
+        found = "is found as soon as it appears" if flow.follow_every_ms else "is found by the next apply"
+        if name is not None:
+            yield of_flow(
+                warning,
+                flow,
+                f"there is no topic {name} at {flow.source_cluster}",
+                f"{meant}it {found}; until then nothing of it is copied",
+                "absent-topic",
+            )
+        else:
+            yield of_flow(
+                warning,
+                flow,
+                f"{entry!r} matches no topic of {flow.source_cluster}",
+                f"{meant}a regex matches whole names; a topic that fits {found}",
+                "include-matches-nothing",
+            )
+
+
+def _left_out(flow: Flow, world: ReplicationGraph) -> Iterator[Diagnostic]:
+    hidden = world.real.left_out.get((flow.name, RouteDecision.DENIED))
+    if hidden:
+        yield of_flow(
+            warning,
+            flow,
+            f"include matches {counted(hidden)} of {flow.source_cluster}, and the default denials keep that"
+            " out",
+            "to copy a topic, write its name out under include, or set default_exclude: false;"
+            " to leave it out in silence, name it under exclude",
+            "hidden-by-default",
+        )
+    returning = world.real.left_out.get((flow.name, RouteDecision.RETURNS))
+    if returning:
+        yield of_flow(
+            note,
+            flow,
+            f"not copied back: {counted(returning)} of {flow.source_cluster}, made out of topics of"
+            f" {flow.destination_cluster}",
+            "to copy a topic all the same, write its name out under include",
+            "comes-back",
+        )
+
+
+def groups_without_data(world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+    """A group that is named, and reads only what the flow does not copy, would never get an offset."""
+    for flow, copied, read in _syncing(world, observed):
+        named = group_selector(flow).written_out
+        lost = [group for group in named if read.get(group) and not copied & read[group]]
+        if lost:
+            topics = sorted({topic for group in lost for topic in read[group]})
+            yield of_flow(
+                error,
+                flow,
+                f"group sync without data: the flow copies nothing that {counted(lost, 'group')} committed"
+                f" to, namely {listed(topics)}",
+                "include that under topics, or take the group out of groups",
+                "group-without-data",
+            )
+
+
+def hidden_groups(world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+    """That read what the flow copies."""
+    for flow, copied, read in _syncing(world, observed):
+        selector = group_selector(flow)
+        hidden = [
+            group
+            for group, topics in read.items()
+            if topics & copied and selector.answer(group) is SelectionResult.DENIED
+        ]
+        if hidden:
+            yield of_flow(
+                note,
+                flow,
+                f"groups include {counted(hidden, 'group')}, and the default denials keep that out: no offset"
+                " of it follows",
+                "to sync a group, write its name out under groups, or set default_exclude: false there;"
+                " to leave it out in silence, name it under exclude",
+                "group-hidden-by-default",
+            )
+
+
+def _syncing(
+    world: ReplicationGraph, observed: Observed
+) -> Iterator[tuple[Flow, frozenset[str], Mapping[str, frozenset[str]]]]:
+    """Flows that sync groups: what they copy, and what groups read at their source, where that was asked."""
+    edges = world.real.by_flow()
+    for flow in world.flows:
+        cluster = observed.reachable(flow.source_cluster)
+        if cluster is not None and flow.groups.sync and world.carried.running(flow.name):
+            copied = frozenset(edge.source.topic for edge in edges.get(flow.name, ()))
+            yield flow, copied, cluster.group_topics or {}
+
+
+def flows_without_topics(world: ReplicationGraph) -> Iterator[Diagnostic]:
+    """A flow that can never take a topic, and is to sync groups."""
+    for flow in world.topology.flows.values():
+        way = world.router.ways[flow.name]
+        if flow.groups.sync and not way.open_ended and not way.written_out:
+            yield of_flow(
+                error,
+                flow,
+                "group sync without data: everything that is included is excluded again, or reserved",
+                "include the topics that the groups read, or set groups: {sync: false}",
+                "group-without-data",
+            )

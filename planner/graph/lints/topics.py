@@ -1,0 +1,194 @@
+"""Partitions, replicas and settings that cannot work, or lose what the source keeps."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from planner.graph.configs import PlannedTopicSettings
+from planner.graph.messages import counted, of_flow, readable
+from planner.graph.replication_graph import ReplicationGraph
+from planner.graph.topic_graph import TopicNode
+from planner.graph.topics import DesiredTopics
+from planner.model.address import topic_address
+from planner.model.desired import Declared, DesiredTopic, MirroredBy
+from planner.model.diagnostic import Diagnostic, error, warning
+from planner.model.observed import Observed
+from planner.model.topology import RUNNING, Topology
+from runtime.contract.spec import naming
+
+MIN_ISR = "min.insync.replicas"
+TIMESTAMP_TYPE = "message.timestamp.type"
+
+
+def fewer_partitions(
+    world: ReplicationGraph, partitions: Mapping[TopicNode, int | None]
+) -> Iterator[Diagnostic]:
+    """A record keeps its partition, so a mirror needs as many. It is never shrunk, and may have more."""
+    for node, edges in sorted(world.real.incoming().items()):
+        topic = world.declared.get(node)
+        if topic is None or topic.partitions is None:
+            continue
+        most = max(edges, key=lambda edge: (partitions.get(edge.source) or 0, edge))
+        needed = partitions.get(most.source) or 0
+        if needed > topic.partitions:
+            yield error(
+                f"{node} is declared with {topic.partitions} partitions, and its source {most.source} has"
+                f" {needed}: records keep their partition",
+                f"declare partitions: {needed} or more, or leave the number to flow.{most.flow}",
+                address=str(topic_address(*node)),
+                source=topic.source,
+                code="fewer-partitions",
+            )
+
+
+def replication(
+    topics: Iterable[DesiredTopic], world: ReplicationGraph, observed: Observed
+) -> Iterator[Diagnostic]:
+    """More replicas than brokers, where any would be made: what is there already may miss a broker for a
+    while, and nobody's failover waits until it is back.
+    """
+    for topic in topics:
+        cluster = observed.reachable(topic.cluster)
+        if cluster is None or topic.replication is None or topic.replication <= len(cluster.brokers):
+            continue
+        live = cluster.topics.get(topic.name)
+        if live is not None and live.replication_told == topic.replication:
+            continue
+        brokers = len(cluster.brokers)
+        yield error(
+            f"replication {topic.replication} needs as many brokers, and {topic.cluster} has {brokers}",
+            f"declare replication: {brokers} or less, or add brokers",
+            address=str(topic.address),
+            source=topic.source,
+            code="replication-above-brokers",
+        )
+
+
+def internal_replication(world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+    """The same of the product's own topics, wherever it needs any."""
+    wanted = world.topology.internal.replication
+    if wanted is None:
+        return
+    for name, topics in sorted(_internal(world.topology).items()):
+        cluster = observed.reachable(name)
+        if cluster is None or wanted <= len(cluster.brokers) or topics <= cluster.internal_topics.keys():
+            continue
+        yield error(
+            f"internal.replication is {wanted}, and {name} has {len(cluster.brokers)} brokers",
+            f"set internal: {{replication: {len(cluster.brokers)}}}, or leave it out: then it is what the"
+            " cluster can",
+            source=world.topology.clusters[name].source,
+            code="replication-above-brokers",
+        )
+
+
+def _internal(topology: Topology) -> dict[str, set[str]]:
+    """By cluster: what is written when things are applied, by the jobs into it, and by those out of it."""
+    needed: defaultdict[str, set[str]] = defaultdict(set)
+    for flow in topology.flows.values():
+        needed[flow.destination_cluster] |= {naming.REGISTRY, naming.LEDGER}
+        if flow.heartbeats_every_ms is not None and flow.state in RUNNING:
+            needed[flow.source_cluster].add(naming.HEARTBEATS)
+    for topic in topology.topics:
+        needed[topic.cluster].add(naming.REGISTRY)
+    for acl in topology.acls:
+        needed[acl.rule.cluster].add(naming.REGISTRY)
+    return needed
+
+
+def min_insync(topics: DesiredTopics, world: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+    """A topic that wants more replicas in sync than it has takes no record that waits for them."""
+    for topic in topics.desired:
+        node = TopicNode(topic.cluster, topic.name)
+        settings = topics.settings.get(node, PlannedTopicSettings(topic.config))
+        least = settings.effective(MIN_ISR) or ""
+        replicas = topic.replication or _replicas(node, observed)
+        if replicas is None or not least.isdecimal() or int(least) <= replicas:
+            continue
+        declared = topic.replication is not None or MIN_ISR in topic.config
+        ours = declared or isinstance(topic.origin, MirroredBy)
+        if not ours and world.exists(node):
+            continue  # it was so before, and nothing here asks for it
+        yield error(
+            f"min.insync.replicas is {least} and there are {replicas} replicas: no record could be written"
+            " with acks=all, as jobs write",
+            f"declare replication: {least} or more, or min.insync.replicas: {replicas} or less",
+            address=str(topic.address),
+            source=topic.source,
+            code="min-insync-above-replication",
+        )
+
+
+def _replicas(node: TopicNode, observed: Observed) -> int | None:
+    cluster = observed.reachable(node.cluster)
+    if cluster is None:
+        return None
+    live = cluster.topics.get(node.topic)
+    return live.replication if live is not None else cluster.default_replication
+
+
+def declared_otherwise(topics: DesiredTopics, world: ReplicationGraph) -> Iterator[Diagnostic]:
+    """What is declared at the destination stands, also where a flow would set something else."""
+    mirrors = world.real.incoming()
+    for topic in topics.desired:
+        node = TopicNode(topic.cluster, topic.name)
+        declared = world.declared.get(node)
+        if not isinstance(topic.origin, Declared) or declared is None:
+            continue
+        asked = topics.mirrored.get(node, {})
+        other = [key for key, value in declared.config.items() if asked.get(key, value) != value]
+        if other:
+            shown = ", ".join(f"{key}={declared.config[key]} (source: {asked[key]})" for key in sorted(other))
+            yield warning(
+                f"{node} is a mirror and is declared differently from its source: {shown}",
+                "what is declared stands; remove it from the topic to mirror the source's value",
+                address=str(topic.address),
+                source=topic.source,
+                code="declared-differently",
+            )
+        if node in mirrors and declared.config.get(TIMESTAMP_TYPE, "CreateTime") != "CreateTime":
+            yield warning(
+                f"{node} is a mirror and is declared with {TIMESTAMP_TYPE}: {declared.config[TIMESTAMP_TYPE]}"
+                ": copied records would get the time of the copy",
+                f"remove {TIMESTAMP_TYPE} from the topic",
+                address=str(topic.address),
+                source=topic.source,
+                code="mirror-timestamps",
+            )
+
+
+def retention(topics: DesiredTopics, world: ReplicationGraph) -> Iterator[Diagnostic]:
+    """A destination that forgets earlier: what is only there after a failover is less than one thinks."""
+    shorter: defaultdict[tuple[str, str], list[tuple[TopicNode, int, int]]] = defaultdict(list)
+    for edge in world.real.edges:
+        here, there = topics.settings.get(edge.source), topics.settings.get(edge.destination)
+        if here is None or there is None or there.effective("cleanup.policy") == "compact":
+            continue
+        for key in ("retention.ms", "retention.bytes"):
+            kept, left = _limit(here, key), _limit(there, key)
+            if kept is not None and left is not None and _below(left, kept):
+                shorter[edge.flow, key].append((edge.destination, kept, left))
+    for (name, key), found in sorted(shorter.items()):
+        node, kept, left = found[0]
+        like = "" if len(found) == 1 else f" (of {node.topic})"
+        which = counted(node.topic for node, _, _ in found)
+        yield of_flow(
+            warning,
+            world.flow(name),
+            f"{node.cluster} keeps less than the source of {which}: {key} {readable(key, left)} there,"
+            f" {readable(key, kept)} here{like}; older records are gone there first, and are not there after"
+            " a failover",
+            f"declare {key} of the topic at {node.cluster}, or mirror every value: configs: {{sync: all}}",
+            "shorter-retention",
+        )
+
+
+def _limit(settings: PlannedTopicSettings, key: str) -> int | None:
+    try:
+        return int(settings.effective(key) or "")
+    except ValueError:
+        return None
+
+
+def _below(left: int, kept: int) -> bool:
+    """-1 is without limit."""
+    return left >= 0 and (kept < 0 or left < kept)

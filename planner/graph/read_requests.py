@@ -1,0 +1,89 @@
+"""What must be read of the clusters: their names first, then in detail what this topology is about."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from planner.graph.replication_graph import ReplicationGraph, world_of
+from planner.graph.routes import group_selector
+from planner.model.topology import ConfigSync, Protect, Topology
+from runtime.contract.spec.mirror import ALWAYS
+from runtime.contract.spec.route import is_reserved
+
+# Effective values that are mirrored, or that the lints compare, whatever set them.
+EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.replicas"})
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReadRequest:
+    """`topics`: to be described, asked for by name where no listing shows them (we may lack the right).
+
+    Of these, what is set explicitly is always read, of `keys` also what is inherited, and of the topics in
+    `every_key` all values. `groups`: whose committed topics are asked for, with `denied_groups` also of those
+    that the default denials keep out.
+    """
+
+    topics: frozenset[str] = frozenset()
+    keys: frozenset[str] = EFFECTIVE
+    every_key: frozenset[str] = frozenset()
+    acls: bool = False
+    groups: frozenset[str] = frozenset()
+    denied_groups: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """`clusters`: all whose names, registry and brokers are read first; `details` then tells the rest."""
+
+    topology: Topology
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        return tuple(sorted(self.topology.clusters))
+
+    def details(self, names: Mapping[str, Collection[str]]) -> dict[str, ClusterReadRequest]:
+        """`names`: the topics of each cluster that could be read."""
+        world = world_of(self.topology, names)
+        return {name: _cluster(name, world) for name in sorted(names) if name in self.topology.clusters}
+
+
+def wants(topology: Topology) -> ReadRequest:
+    return ReadRequest(topology)
+
+
+def _cluster(name: str, world: ReplicationGraph) -> ClusterReadRequest:
+    flows = world.topology.flows.values()
+    topics = {topic.name for topic in world.topology.topics if topic.cluster == name}
+    every_key = set()
+    for edge in (*world.real.edges, *world.supposed.edges):
+        for node in (edge.source, edge.destination):
+            if node.cluster == name:
+                topics.add(node.topic)
+        if edge.source.cluster == name and world.flow(edge.flow).configs.sync is ConfigSync.ALL:
+            every_key.add(edge.source.topic)
+    acls = any(acl.rule.cluster == name for acl in world.topology.acls) or any(
+        (flow.acls_sync and name in (flow.source_cluster, flow.destination_cluster))
+        or (flow.protect is Protect.ACL and flow.destination_cluster == name)
+        for flow in flows
+    )
+    declared = {key for topic in world.topology.topics if topic.cluster == name for key in topic.config}
+    return ClusterReadRequest(
+        topics=frozenset(topic for topic in topics if not is_reserved(topic)),
+        keys=EFFECTIVE | declared,
+        every_key=frozenset(every_key),
+        acls=acls,
+        groups=frozenset(_groups(name, world)),
+        denied_groups=any(
+            flow.source_cluster == name and flow.groups.sync and flow.groups.select.default_exclude
+            for flow in world.flows
+            if world.carried.running(flow.name)
+        ),
+    )
+
+
+def _groups(name: str, world: ReplicationGraph) -> set[str]:
+    """Groups that a flow from here names: whether they read what it copies is a lint."""
+    groups: set[str] = set()
+    for flow in world.flows:
+        if flow.source_cluster == name and flow.groups.sync:
+            groups |= group_selector(flow).written_out
+    return groups

@@ -1,0 +1,426 @@
+"""Whether the steps of a plan are exactly what its changes show.
+
+People approve changes; apply executes steps. A saved plan may have been altered between the two, so apply
+takes no step that its change does not show, and no change that has no step. Each kind of step is handled in
+one `match` that ends in `assert_never`: a kind that is added later does not type-check until it is handled
+here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from planner.diff.record import acl_rule, is_announced
+from planner.diff.topics import RESTORED
+from planner.diff.values import normal
+from planner.model.address import Address, Kind
+from planner.model.change import SENSITIVE, Action, Change, FieldChange
+from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.owned import ID, RegistryEntry
+from planner.model.plan import Fingerprint, Mode, Plan
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    LaunchJob,
+    Own,
+    Reassign,
+    ReconfigureJob,
+    Step,
+    StopJob,
+    describe,
+)
+from planner.plan.agreement.jobs import job_problems, recorded_problems
+from planner.plan.steps.steps import in_order
+
+MANAGED = (Action.CREATE, Action.UPDATE, Action.REPLACE)
+IDLE = (Action.NO_OP, Action.UNKNOWN)
+PARTITIONS, REPLICATION = ("partitions",), ("replication",)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    """What a plan shows of one object, beside the step that is compared with it."""
+
+    plan: Plan
+    change: Change
+    fingerprint: Fingerprint
+
+    def field(self, *path: str) -> FieldChange | None:
+        return next((one for one in self.change.fields if one.path == path), None)
+
+    @property
+    def configs(self) -> dict[str, FieldChange]:
+        return {one.key: one for one in self.change.fields if one.path[0] == "config"}
+
+
+def disagreements(plan: Plan) -> tuple[Diagnostic, ...]:
+    """Return an error, exit code 3, for each step and change that do not match; nothing where all do."""
+    changes = {change.address: change for change in plan.changes}
+    seen = {(one.address, one.cluster): one for one in plan.fingerprints}
+    problems: list[tuple[str, str]] = list(_as_a_whole(plan))
+    for step in plan.steps:
+        problems += (
+            (str(step.address), f"{describe(step)}: {why}") for why in _of(step, plan, changes, seen)
+        )
+    problems += _without_steps(plan)
+    return tuple(_refused(where, what) for where, what in dict.fromkeys(problems))
+
+
+def _refused(where: str, what: str) -> Diagnostic:
+    return error(
+        f"the steps of this plan are not what it shows: {what}",
+        "do not apply this file; make the plan again: repl plan --out FILE",
+        address=where or None,
+        code="steps-differ",
+        exit=ExitCode.REFUSED,
+    )
+
+
+def _as_a_whole(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Each object once, each step once, in the order that follows from them."""
+    for address, count in Counter(change.address for change in plan.changes).items():
+        if count > 1:
+            yield str(address), f"{count} changes are shown for it"
+    for step_id, count in Counter(step.id for step in plan.steps).items():
+        if count > 1:
+            yield "", f"the step {step_id} stands there {count} times"
+    kinds = Counter((type(step), step.address, step.cluster, _announces(step)) for step in plan.steps)
+    for (_, address, *_rest), count in kinds.items():
+        if count > 1:
+            yield str(address), "one kind of step stands there more than once"
+    known = {step.id for step in plan.steps}
+    for step in plan.steps:
+        for need in step.needs:
+            if need not in known or need == step.id:
+                yield str(step.address), f"{step.id} waits for {need}, which is no other step of the plan"
+    if len(known) == len(plan.steps) and in_order(plan.steps) != plan.steps:
+        yield "", "the steps are in another order than the one they are executed in"
+    yield from _in_turn(plan.steps)
+
+
+def _in_turn(steps: Iterable[Step]) -> Iterator[tuple[str, str]]:
+    """What is remembered of an object waits for what is done to it, or is waited for; a start waits for the
+    end before it.
+    """
+    by_address: dict[Address, list[Step]] = {}
+    for step in steps:
+        by_address.setdefault(step.address, []).append(step)
+    for address, some in by_address.items():
+        remembered = [one for one in some if isinstance(one, Own | Disown)]
+        for record in remembered:
+            for work in some:
+                alike = work in remembered or work.cluster != record.cluster
+                if not alike and work.id not in record.needs and record.id not in work.needs:
+                    yield str(address), f"{record.id} and {work.id} do not wait for each other"
+        for launch in (one for one in some if isinstance(one, LaunchJob)):
+            for stop in (one for one in some if isinstance(one, StopJob)):
+                if stop.id not in launch.needs and launch.id not in stop.needs:
+                    yield str(address), f"{launch.id} and {stop.id} do not wait for each other"
+
+
+def _announces(step: Step) -> bool:
+    return isinstance(step, Own) and is_announced(step.entry)
+
+
+def _of(
+    step: Step,
+    plan: Plan,
+    changes: Mapping[Address, Change],
+    seen: Mapping[tuple[Address, str | None], Fingerprint],
+) -> Iterator[str]:
+    """Why this step is not what the plan shows; nothing where it is."""
+    in_a_cluster = step.address.cluster is not None
+    if in_a_cluster and step.cluster != step.address.cluster:
+        yield f"it would be done at {step.cluster}"
+        return
+    if step.cluster not in plan.clusters or step.cluster not in plan.connections:
+        yield f"the plan does not say which cluster {step.cluster} is, and how it is reached"
+        return
+    change = changes.get(step.address)
+    fingerprint = seen.get((step.address, None if in_a_cluster else step.cluster))
+    if change is None or change.action is Action.UNKNOWN:
+        yield "no change is shown for it"
+        return
+    if fingerprint is None:
+        yield "no fingerprint tells what the plan saw of it"
+        return
+    if fingerprint.owner not in (None, plan.topology):
+        yield f"the topology {fingerprint.owner!r} owns it"
+    shown = ShownChange(plan, change, fingerprint)
+    if not _belongs(step, shown):
+        yield f"the change that is shown is {change.action.value}{', adopted' if change.adopted else ''}"
+        return
+    yield from _content(step, shown)
+
+
+def _belongs(step: Step, shown: ShownChange) -> bool:
+    """Whether a change of this action has a step of this kind."""
+    action, kind = shown.change.action, step.address.kind
+    match step:
+        case CreateTopic():
+            return kind is Kind.TOPIC and action is Action.CREATE
+        case GrowPartitions() | AlterConfigs() | Reassign():
+            return kind is Kind.TOPIC and action is Action.UPDATE
+        case DeleteTopic():
+            return kind is Kind.TOPIC and action is Action.DELETE
+        case CreateAcl():
+            return kind is Kind.ACL and action is Action.CREATE
+        case DeleteAcl():
+            return kind is Kind.ACL and action is Action.DELETE
+        case Own():
+            return action in MANAGED or (action is Action.NO_OP and shown.change.adopted)
+        case Disown():
+            moved = shown.field("recorded", "destination") is not None
+            leaves = action in (Action.DELETE, Action.FORGET) or moved
+            return leaves or (action is Action.REPLACE and kind in (Kind.FLOW, Kind.JOB))
+        case LaunchJob():
+            return kind is Kind.JOB and action in (Action.CREATE, Action.REPLACE, Action.DELETE)
+        case ReconfigureJob():
+            return kind is Kind.JOB and action in (Action.UPDATE, Action.DELETE)
+        case StopJob():
+            return kind is Kind.JOB and action in (Action.REPLACE, Action.DELETE)
+        case _:
+            assert_never(step)
+
+
+def _content(step: Step, shown: ShownChange) -> Iterator[str]:
+    """What the step does beside what the fields and the fingerprint say."""
+    match step:
+        case CreateTopic():
+            yield from _created(step, shown)
+        case GrowPartitions():
+            yield from _grown(step, shown)
+        case AlterConfigs():
+            yield from _altered(step, shown)
+        case Reassign():
+            yield from _reassigned(step, shown)
+        case DeleteTopic():
+            yield from _named(step.topic, step)
+            yield from _existed(shown)
+            if step.topic_id != shown.fingerprint.topic_id:
+                yield "it names another topic id than the one that was seen"
+            if shown.fingerprint.removal == "protected":
+                yield "the topic was protected when the plan was made"
+        case CreateAcl() | DeleteAcl():
+            yield from _rule(step, shown)
+        case Own():
+            yield from _recorded(step, shown)
+        case Disown():
+            if step.topology != shown.plan.topology:
+                yield f"it removes what the topology {step.topology!r} is remembered by"
+        case LaunchJob() | ReconfigureJob() | StopJob():
+            yield from job_problems(step, shown.plan, shown.change)
+        case _:
+            assert_never(step)
+
+
+def _named(topic: str, step: Step) -> Iterator[str]:
+    if topic != step.address.name:
+        yield f"it names the topic {topic!r}"
+
+
+def _existed(shown: ShownChange) -> Iterator[str]:
+    if not shown.fingerprint.exists:
+        yield "the plan saw that it is not there"
+
+
+def _created(step: CreateTopic, shown: ShownChange) -> Iterator[str]:
+    yield from _named(step.topic, step)
+    if shown.fingerprint.exists:
+        yield "the plan saw that it is there already"
+    fields = {one.path: one.new for one in shown.change.fields}
+    made: dict[tuple[str, ...], object] = {PARTITIONS: step.partitions, REPLICATION: step.replication}
+    made |= {("config", key): value for key, value in step.config.items()}
+    after = shown.change.after or {}
+    whole = {"partitions": step.partitions, "replication": step.replication, "config": dict(step.config)}
+    if fields != made or any(after.get(key) != value for key, value in whole.items()):
+        yield f"its {_first_difference(fields, made) or 'settings'} is not what is shown"
+
+
+def _first_difference(one: Mapping[Any, object], other: Mapping[Any, object]) -> str:
+    keys = (key for key in dict.fromkeys((*one, *other)) if one.get(key) != other.get(key))
+    return next((str(key[-1]) for key in keys), "")
+
+
+def _grown(step: GrowPartitions, shown: ShownChange) -> Iterator[str]:
+    yield from _named(step.topic, step)
+    field = shown.field(*PARTITIONS)
+    if field is None or (field.old, field.new) != (step.old, step.new) or step.new <= step.old:
+        yield f"{step.old} -> {step.new} partitions is not what is shown"
+    if shown.fingerprint.partitions != step.old:
+        yield "the plan saw another number of partitions"
+
+
+def _altered(step: AlterConfigs, shown: ShownChange) -> Iterator[str]:
+    yield from _named(step.topic, step)
+    yield from _existed(shown)
+    keys = [*step.set, *step.unset]
+    if sorted(keys) != sorted(shown.configs):
+        shown_keys = ", ".join(sorted(shown.configs)) or "nothing"
+        yield f"it changes {', '.join(sorted(keys))}, and {shown_keys} is shown"
+        return
+    for key, field in shown.configs.items():
+        hidden = field.sensitive and key in step.set and field.new is not None
+        if not hidden and step.set.get(key) != field.new:
+            yield f"{key} is not set as it is shown"
+        if key not in shown.fingerprint.config:
+            yield f"no fingerprint tells what {key} was"
+        elif not field.sensitive and not _same(key, shown.fingerprint.config[key], field.old):
+            yield f"{key} was not what is shown when the plan was made"
+
+
+def _same(key: str, one: object, other: object) -> bool:
+    return normal(key, None if one is None else str(one)) == normal(
+        key, None if other is None else str(other)
+    )
+
+
+def _reassigned(step: Reassign, shown: ShownChange) -> Iterator[str]:
+    yield from _named(step.topic, step)
+    yield from _existed(shown)
+    field, seen = shown.field(*REPLICATION), shown.fingerprint
+    counts = {len(one) for one in step.replicas}
+    if shown.plan.mode is Mode.ROLLBACK:
+        counts = (
+            {len(step.replicas[0])} if step.replicas else set()
+        )  # as it was before, partition by partition
+    if field is None or counts != {field.new}:
+        yield "its number of replicas is not what is shown"
+    if any(len(set(one)) != len(one) for one in step.replicas):
+        yield "it names a broker twice for one partition"
+    if len(step.replicas) != seen.partitions or _replicas(step.old) != seen.replicas:
+        yield "the plan saw other replicas"
+
+
+def _replicas(replicas: Iterable[Iterable[int]]) -> str:
+    return ";".join(",".join(str(broker) for broker in partition) for partition in replicas)
+
+
+def _rule(step: CreateAcl | DeleteAcl, shown: ShownChange) -> Iterator[str]:
+    if step.rule.cluster != step.cluster or step.rule.name != step.address.name:
+        yield f"its rule is {step.rule.name} at {step.rule.cluster}"
+    makes = isinstance(step, CreateAcl)
+    state = (shown.change.after if makes else shown.change.before) or {}
+    told = {key: str(value) for key, value in state.items()}
+    if told != {"rule": step.rule.name} and acl_rule(step.cluster, told) != step.rule:
+        yield "its rule is not the one that is shown"
+    if not makes and not shown.fingerprint.exists:
+        yield "the plan saw that it is not there"
+    if makes and shown.fingerprint.exists:
+        yield "the plan saw that it is there already"
+
+
+def _recorded(step: Own, shown: ShownChange) -> Iterator[str]:
+    """What is remembered decides what later plans may delete."""
+    entry = step.entry
+    if entry.address != step.address or entry.topology != shown.plan.topology:
+        yield f"it remembers {entry.address} for the topology {entry.topology!r}"
+        return
+    match step.address.kind:
+        case Kind.TOPIC:
+            yield from _topic_entry(entry, shown)
+        case Kind.ACL:
+            rule = acl_rule(step.cluster, entry.spec)
+            if rule is None or rule.name != step.address.name:
+                yield "it remembers another rule"
+        case _:
+            yield from recorded_problems(step, shown.plan, shown.change)
+
+
+def _topic_entry(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
+    then, after = shown.fingerprint, shown.change.after or {}
+    if then.exists and entry.spec.get(ID, then.topic_id) != then.topic_id:
+        yield "it remembers another topic id than the one that was seen"
+    for key, field in shown.configs.items():
+        restored = field.note == RESTORED and key not in entry.config  # such a value is set and not owned
+        if not field.sensitive and not restored and not _same(key, entry.config.get(key), field.new):
+            yield f"it remembers {key} otherwise than it is shown"
+    values = after.get("config")
+    for key, value in values.items() if isinstance(values, Mapping) else ():
+        if key in entry.config and value != SENSITIVE and not _same(key, entry.config[key], value):
+            yield f"it remembers {key} otherwise than it is shown"
+    for path, key in ((PARTITIONS, "partitions"), (REPLICATION, "replication")):
+        size = shown.field(*path)
+        if size is not None and entry.spec.get(key) not in (None, str(size.new)):
+            yield f"it remembers {key} otherwise than it is shown"
+    yield from _guarded(entry, shown)
+
+
+def _guarded(entry: RegistryEntry, shown: ShownChange) -> Iterator[str]:
+    """Protection and on_remove change only where that is shown."""
+    told = {key: shown.field("recorded", key) for key in ("protect", "on_remove")}
+    now = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
+    for key, field in told.items():
+        if field is not None and field.new != now[key]:
+            yield f"it remembers {key}: {now[key]}, which is not what is shown"
+    removal = "protected" if entry.protect else entry.on_remove.value
+    before = shown.fingerprint.removal
+    if before is not None and shown.change.action is not Action.CREATE:
+        if removal != before and not any(told.values()):
+            yield f"removing it would mean {removal} from now on, and {before} when the plan was made"
+        return
+    after = shown.change.after or {}
+    for key, usual in (("protect", "false"), ("on_remove", "keep")):
+        if now[key] != str(after.get(key, usual)).lower():
+            yield f"it remembers {key}: {now[key]}, which is not what is shown"
+
+
+def _without_steps(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Changes that would not be carried out, or not wholly."""
+    kinds: dict[Address, set[type[Step]]] = {}
+    for step in plan.steps:
+        kinds.setdefault(step.address, set()).add(type(step))
+    for change in plan.changes:
+        found = kinds.get(change.address, set())
+        missing = [kind.__name__ for kind in _needed(change, plan.mode) if kind not in found]
+        idle = change.action in IDLE and not change.adopted
+        if missing or (not idle and not found):
+            what = ", ".join(missing) or "any"
+            yield (
+                str(change.address),
+                f"{change.action.value} is shown, and the step for it is missing ({what})",
+            )
+
+
+def _needed(change: Change, mode: Mode) -> Iterator[type[Step]]:
+    kind, action = change.address.kind, change.action
+    remembered = mode is not Mode.ROLLBACK and (
+        action in MANAGED or (action is Action.NO_OP and change.adopted)
+    )
+    if remembered:
+        yield Own
+    match kind, action:
+        case Kind.TOPIC, Action.CREATE:
+            yield CreateTopic
+        case Kind.TOPIC, Action.UPDATE:
+            moved = {one.path[0] for one in change.fields}
+            yield from (_OF_A_FIELD[one] for one in sorted(moved) if one in _OF_A_FIELD)
+        case Kind.TOPIC, Action.DELETE:
+            yield from (DeleteTopic, Disown)
+        case Kind.ACL, Action.CREATE:
+            yield CreateAcl
+        case Kind.ACL, Action.DELETE:
+            yield from (DeleteAcl, Disown)
+        case Kind.FLOW, Action.DELETE:
+            yield Disown
+        case Kind.JOB, Action.CREATE | Action.REPLACE:
+            yield LaunchJob
+        case Kind.JOB, Action.UPDATE if any(one.path[0] != "recorded" for one in change.fields):
+            yield ReconfigureJob
+        case _, Action.FORGET:
+            yield Disown
+        case _:
+            pass
+
+
+_OF_A_FIELD: Mapping[str, type[Step]] = {
+    "config": AlterConfigs,
+    "partitions": GrowPartitions,
+    "replication": Reassign,
+}

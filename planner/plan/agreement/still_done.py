@@ -1,0 +1,172 @@
+"""Whether what an earlier apply of a plan did is still so: then its steps are not done again."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.diff.differ import owned_by_address
+from planner.diff.running import DestinationJobs
+from planner.diff.scope import explicit
+from planner.diff.values import readable, same_value
+from planner.model.address import Address
+from planner.model.diagnostic import Diagnostic
+from planner.model.live import LiveJob
+from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.owned import RegistryEntry
+from planner.model.step import (
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    LaunchJob,
+    Own,
+    Reassign,
+    ReconfigureJob,
+    Step,
+    StopJob,
+)
+from planner.plan.agreement.fingerprint import outdated
+from runtime.contract.spec import jobspec
+
+
+def undone(steps: Sequence[Step], done: Collection[str], observed: Observed) -> tuple[Diagnostic, ...]:
+    """For each object the first difference from what the steps of `done` left: the plan is stale by it.
+
+    Of several steps about one entry or one job only the last tells how it is now, and only once it is done.
+    """
+    entries = owned_by_address(observed)
+    final = {_subject(step): step.id for step in steps}
+    found: dict[Address, str] = {}
+    for step in steps:
+        if step.id not in done or final[_subject(step)] != step.id or step.address in found:
+            continue
+        cluster = observed.reachable(step.cluster)
+        if cluster is None:
+            continue
+        look = _Look(cluster, DestinationJobs.at(cluster), entries)
+        if (difference := next(look.differences(step), "")) != "":
+            found[step.address] = difference
+    return tuple(outdated(str(address), difference) for address, difference in sorted(found.items()))
+
+
+def keys_of(step: Step) -> frozenset[str]:
+    """The settings of a topic that tell whether the step is still done."""
+    match step:
+        case CreateTopic(config=config):
+            return frozenset(config)
+        case AlterConfigs():
+            return frozenset({*step.set, *step.unset})
+        case _:
+            return frozenset()
+
+
+def _subject(step: Step) -> tuple[str, str, Address]:
+    match step:
+        case Own() | Disown():
+            return ("entry", step.cluster, step.address)
+        case LaunchJob() | ReconfigureJob() | StopJob():
+            return ("job", step.cluster, step.address)
+        case _:
+            return (type(step).__name__, step.cluster, step.address)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One cluster as it is now."""
+
+    cluster: ObservedCluster
+    standing: DestinationJobs
+    entries: Mapping[Address, RegistryEntry]
+
+    def differences(self, step: Step) -> Iterator[str]:
+        match step:
+            case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign():
+                yield from _of_a_topic(step, self.cluster.topics.get(step.topic))
+            case DeleteTopic():
+                yield from ("was made again since",) if step.topic in self.cluster.topics else ()
+            case CreateAcl():
+                gone = self.cluster.acls is not None and step.rule not in self.cluster.acls
+                yield from ("was deleted since",) if gone else ()
+            case DeleteAcl():
+                again = self.cluster.acls is not None and step.rule in self.cluster.acls
+                yield from ("was made again since",) if again else ()
+            case Own() | Disown():
+                yield from _of_an_entry(step, self._entry(step.address))
+            case LaunchJob() | ReconfigureJob() | StopJob():
+                yield from _of_a_job(step, self.standing.job(step.job))
+
+    def _entry(self, address: Address) -> RegistryEntry | None:
+        """Flows and jobs are entries of their destination alone."""
+        known = self.entries if address.cluster is not None else self.standing.entries
+        return known.get(address)
+
+
+def _of_a_topic(
+    step: CreateTopic | GrowPartitions | AlterConfigs | Reassign, live: ObservedTopic | None
+) -> Iterator[str]:
+    if live is None:
+        yield "was deleted since"
+        return
+    match step:
+        case CreateTopic(partitions=int(wanted)) | GrowPartitions(new=wanted) if live.partitions != wanted:
+            yield f"has {live.partitions} partitions now, the plan gave it {wanted}"
+        case CreateTopic(replication=int(factor)) if live.replication_told != factor:
+            yield f"its replication is {live.replication_told} now, the plan gave it {factor}"
+        case Reassign() if any(
+            set(now) != set(planned) for now, planned in zip(live.replicas, step.replicas, strict=False)
+        ):  # partitions that were added meanwhile are not among those that were moved
+            yield "its replicas moved since"
+        case _:
+            pass
+    wanted_values: Mapping[str, str | None] = {}
+    match step:
+        case CreateTopic():
+            wanted_values = step.config
+        case AlterConfigs():
+            wanted_values = {**step.set, **dict.fromkeys(step.unset)}
+        case _:
+            pass
+    for key, value in sorted(wanted_values.items()):
+        found = explicit(live, key)
+        now = found.value if found is not None else None
+        if (found is None or not found.sensitive) and not same_value(key, value, now):
+            yield f"{key} is {_shown(key, now)} now, the plan made it {_shown(key, value)}"
+
+
+def _shown(key: str, value: str | None) -> str:
+    return "not set" if value is None else readable(key, value)
+
+
+def _of_an_entry(step: Own | Disown, entry: RegistryEntry | None) -> Iterator[str]:
+    match step:
+        case Disown() if entry is not None and entry.topology == step.topology:
+            yield "is managed again since"
+        case Own() if entry is None:
+            yield "is not managed any more"
+        case Own() if entry is not None and entry.topology != step.entry.topology:
+            yield f"owned by topology {entry.topology!r} now"
+        case Own() if entry is not None and _applied(entry) != _applied(step.entry):
+            yield "was applied otherwise since"
+        case Own() if entry is not None and not step.entry.spec.items() <= entry.spec.items():
+            yield "was applied otherwise since"
+        case _:
+            pass
+
+
+def _applied(entry: RegistryEntry) -> tuple[object, ...]:
+    return (entry.protect, entry.on_remove, entry.origin)
+
+
+def _of_a_job(step: LaunchJob | ReconfigureJob | StopJob, live: LiveJob | None) -> Iterator[str]:
+    runs = live is not None and live.live
+    match step:
+        case StopJob():
+            yield from ("runs again since",) if runs else ()
+        case _ if not runs:
+            yield "does not run any more"
+        case _ if live is not None and live.spec != jobspec.decode(step.spec):
+            yield "was reconfigured since"
+        case _:
+            pass

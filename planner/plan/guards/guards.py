@@ -1,0 +1,192 @@
+"""What a plan must not do, whoever asks: each refusal names its guard and the way out."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from planner.diff.differ import owned_by_address
+from planner.diff.record import flow_of
+from planner.graph.messages import few
+from planner.model.address import Address, Kind, topic_address
+from planner.model.change import Action, Change
+from planner.model.desired import Desired, DesiredTopic
+from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.observed import FEATURE_REASSIGN, Observed
+from planner.model.topology import ENDED, Cluster, Topology
+from planner.plan.guards.jobs import job_guards
+from planner.plan.guards.policies import unmet_requirements
+from planner.plan.guards.transitions import transitions
+from planner.plan.promoted import promotions
+from planner.plan.unseen import unseen
+
+DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
+
+
+def check(
+    desired: Desired, observed: Observed, changes: Sequence[Change], topology: Topology
+) -> tuple[Diagnostic, ...]:
+    """Every guard, over the changes that are planned; a pinned id outranks them all."""
+    pinned = tuple(pinned_ids(topology.clusters, observed))
+    if pinned:
+        return pinned
+    addresses = {change.address for change in changes}
+    topics = tuple(one for one in desired.topics if one.address in addresses)
+    flows = (*changes, *unseen(desired, observed, changes))
+    complained = frozenset(one.address for one in desired.diagnostics if one.address is not None)
+    return (
+        *ownership(desired.topology, observed, changes),
+        *partition_decreases(topics, changes),
+        *impossible_replication(topics, observed, changes, complained),
+        *protection(observed, changes, topology),
+        *max_deletes(topology.policies.max_deletes, _ended(topology), observed, changes),
+        *transitions(flows, topology, observed),
+        *promotions(flows, desired),
+        *job_guards(desired, observed, changes),
+        *unmet_requirements(topology.policies.require, topics, observed),
+    )
+
+
+def pinned_ids(clusters: Mapping[str, Cluster], observed: Observed) -> Iterator[Diagnostic]:
+    for name, cluster in sorted(clusters.items()):
+        live = observed.reachable(name)
+        if live is not None and cluster.id is not None and cluster.id != live.id:
+            yield error(
+                f"cluster {name} is {live.id}, but its id is pinned as {cluster.id}",
+                f"mend clusters.{name}.bootstrap, or clusters.{name}.id if the cluster was replaced",
+                source=cluster.source,
+                code="pinned-id",
+                exit=ExitCode.REFUSED,
+            )
+
+
+def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    owned = owned_by_address(observed)
+    for change in changes:
+        entry = owned.get(change.address)
+        if entry is not None and entry.topology != topology:
+            yield error(
+                f"owned by the topology {entry.topology!r}",
+                f"take it out of this topology, or let {entry.topology!r} forget it first: "
+                "remove it there with on_remove: keep and apply",
+                address=str(change.address),
+                code="owned",
+                exit=ExitCode.REFUSED,
+            )
+
+
+def partition_decreases(topics: Iterable[DesiredTopic], changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    sources = {one.address: one.source for one in topics}
+    for change in changes:
+        for one in change.fields:
+            if one.path != ("partitions",) or change.action is not Action.UPDATE:
+                continue
+            if isinstance(one.old, int) and isinstance(one.new, int) and one.new < one.old:
+                yield error(
+                    f"partitions only grow: there are {one.old}, {one.new} are declared",
+                    f"declare {one.old} or more; for fewer, make a topic of another name and copy into it",
+                    address=str(change.address),
+                    source=sources.get(change.address),
+                    code="partition-decrease",
+                )
+
+
+def impossible_replication(
+    topics: Iterable[DesiredTopic],
+    observed: Observed,
+    changes: Iterable[Change],
+    complained: frozenset[str],
+) -> Iterator[Diagnostic]:
+    """More replicas than brokers, unless the lints said so already."""
+    wanted = {one.address: one for one in topics}
+    for change in changes:
+        topic = wanted.get(change.address)
+        if topic is None or topic.replication is None or str(change.address) in complained:
+            continue
+        cluster = observed.reachable(topic.cluster)
+        moves = change.action is Action.CREATE or any(one.path == ("replication",) for one in change.fields)
+        if cluster is None or not moves:
+            continue
+        brokers = len(cluster.brokers)
+        if change.action is Action.UPDATE and FEATURE_REASSIGN not in cluster.features:
+            yield error(
+                f"the brokers of {topic.cluster} can't reassign replicas, so the replication stays as it is",
+                "declare the replication that the topic has, or upgrade the brokers to Kafka 2.4 or newer",
+                address=str(change.address),
+                source=topic.source,
+                code="reassign",
+            )
+        elif topic.replication > brokers:
+            yield error(
+                f"replication {topic.replication} needs as many brokers; {topic.cluster} has {brokers}",
+                f"declare replication: {brokers} or less, or add brokers",
+                address=str(change.address),
+                source=topic.source,
+                code="replication",
+            )
+
+
+def protection(
+    observed: Observed, changes: Iterable[Change], topology: Topology | None = None
+) -> Iterator[Diagnostic]:
+    """As declared, and as last applied: taking the block out of the YAML does not take the guard away."""
+    owned = owned_by_address(observed)
+    topics = topology.topics if topology is not None else ()
+    declared = {topic_address(one.cluster, one.name) for one in topics if one.protect}
+    for change in changes:
+        entry = owned.get(change.address)
+        applied = entry is not None and entry.protect
+        if change.action in DESTROYING and (applied or change.address in declared):
+            since = "protected when it was applied last" if applied else "declared with protect: true"
+            yield error(
+                f"{since}, so it is not deleted",
+                "declare it with protect: false and apply that first; then remove it",
+                address=str(change.address),
+                code="protect",
+                exit=ExitCode.REFUSED,
+            )
+
+
+def _ended(topology: Topology) -> frozenset[str]:
+    return frozenset(name for name, flow in topology.flows.items() if flow.state in ENDED)
+
+
+def max_deletes(
+    allowed: int, ended: Collection[str], observed: Observed, changes: Sequence[Change]
+) -> Iterator[Diagnostic]:
+    """`ended` are the flows that are promoted or failed over."""
+    lifted = set(_lifted(ended, observed, changes))
+    doomed = [
+        change.address
+        for change in changes
+        if change.action in DESTROYING and _holds(change) and change.address not in lifted
+    ]
+    if len(doomed) > allowed:
+        yield error(
+            f"the plan destroys {len(doomed)} objects, policies.max_deletes is {allowed}: {few(doomed, 5)}",
+            f"if all of them are meant to go, set policies.max_deletes: {len(doomed)}",
+            code="max-deletes",
+            exit=ExitCode.REFUSED,
+        )
+
+
+def _holds(change: Change) -> bool:
+    """A job or a flow that ends takes nothing with it: its ledger stays."""
+    return change.address.kind not in (Kind.FLOW, Kind.JOB)
+
+
+def _lifted(ended: Iterable[str], observed: Observed, changes: Iterable[Change]) -> Iterator[Address]:
+    """Rules that a flow made, and that go because it ends, or a part of it, or because it comes back: at a
+    failover nobody is to be asked how many topics were protected.
+    """
+    turning = {
+        change.address.name
+        for change in changes
+        if change.address.kind is Kind.FLOW
+        and any(one.path in (("state",), ("promoted",)) for one in change.fields)
+    }
+    turning |= set(ended)
+    for address, entry in owned_by_address(observed).items():
+        if address.kind is Kind.ACL and flow_of(entry) in turning:
+            yield address
+
+
+def destroyed_topics(changes: Iterable[Change]) -> list[Change]:
+    return [one for one in changes if one.action in DESTROYING and one.address.kind is Kind.TOPIC]

@@ -1,0 +1,108 @@
+"""Which states of a flow may follow which. A failover is never undone by a file that is out of date."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from planner.graph.routes import opposite_of
+from planner.model.address import Kind
+from planner.model.change import Action, Change
+from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.observed import Observed
+from planner.model.topology import RUNNING, Flow, FlowState, Topology
+from runtime.contract.records.failback import may_come_back
+from runtime.contract.records.ledger import Generation
+
+NEXT = {
+    FlowState.ACTIVE: "paused, promoted or failed_over",
+    FlowState.PAUSED: "active, promoted or failed_over",
+}
+
+
+def transitions(changes: Sequence[Change], topology: Topology, observed: Observed) -> Iterator[Diagnostic]:
+    states = dict(_states(changes))
+    for change in changes:
+        flow = topology.flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
+        before = _before(change)
+        if flow is None or before is None:
+            continue
+        if change.action is Action.REPLACE:
+            if before not in RUNNING or flow.state not in RUNNING:
+                yield _ends_and_moves(change, before, flow)
+            continue
+        if before in RUNNING:
+            continue
+        told = flow.restart_from is not None and any(one.path == ("restart_from",) for one in change.fields)
+        comes_back = told or _turned_round(flow, topology, states, observed)
+        if flow.state is not FlowState.ACTIVE or not comes_back:
+            yield error(
+                f"was {before.value}, and can't become {flow.state.value}",
+                _way_out(before, flow),
+                address=str(change.address),
+                source=flow.source,
+                code="transition",
+                exit=ExitCode.REFUSED,
+            )
+
+
+def _before(change: Change) -> FlowState | None:
+    if change.action not in (Action.UPDATE, Action.REPLACE):
+        return None
+    return next((FlowState(str(one.old)) for one in change.fields if one.path == ("state",)), None)
+
+
+def _ends_and_moves(change: Change, before: FlowState, flow: Flow) -> Diagnostic:
+    """The ledger that tells how it ended is not where it goes."""
+    old = next((str(one.old) for one in change.fields if one.path == ("to",)), "")
+    return error(
+        f"was {before.value} at {old}, and can't become {flow.state.value} at {flow.destination_cluster}",
+        f"give the flow to {flow.destination_cluster} a name of its own"
+        if before not in RUNNING
+        else f"let it end at {old} first: with to: {old} and state: {flow.state.value}",
+        address=str(change.address),
+        source=flow.source,
+        code="transition",
+        exit=ExitCode.REFUSED,
+    )
+
+
+def _states(changes: Iterable[Change]) -> Iterator[tuple[str, FlowState]]:
+    """Of the flows as they are now."""
+    for change in changes:
+        if change.address.kind is Kind.FLOW and change.before is not None:
+            yield change.address.name, FlowState(str(change.before["state"]))
+
+
+def _turned_round(
+    flow: Flow, topology: Topology, states: Mapping[str, FlowState], observed: Observed
+) -> bool:
+    """Its opposite ended, or is promoted home with this plan, after it had begun where this flow ended. That
+    it did so is told by the ledgers alone: a file that knows an older end of it looks the same.
+    """
+    opposite = opposite_of(flow, topology)
+    before = states.get(opposite.name) if opposite is not None else None
+    if opposite is None or before is None or opposite.state in RUNNING:
+        return False
+    if before in RUNNING:
+        return flow.reverse_of is None
+    mine, theirs = _generation(flow, observed), _generation(opposite, observed)
+    return mine is not None and theirs is not None and may_come_back(mine, theirs)
+
+
+def _generation(flow: Flow, observed: Observed) -> Generation | None:
+    cluster = observed.reachable(flow.destination_cluster)
+    return cluster.generations.get(flow.name) if cluster is not None else None
+
+
+def may_follow(state: FlowState) -> str:
+    """The legal ways on from a state, for people."""
+    legal = NEXT.get(state, "active, over a promoted way back (repl failback) or with restart_from")
+    return f"from {state.value} a flow becomes {legal}"
+
+
+def _way_out(before: FlowState, flow: Flow) -> str:
+    """From a running state everything is legal, so this speaks of flows that ended."""
+    stay = f"write state: {before.value} (if somebody did that and this file is older, bring it up to date)"
+    back = (
+        "from there a flow becomes active again over a promoted way back"
+        f" (repl failback {flow.source_cluster}, then --switch) or with a new restart_from"
+    )
+    return f"{stay}; {back}" if flow.state in RUNNING else f"{stay}; {back} only"

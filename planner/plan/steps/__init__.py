@@ -1,0 +1,1 @@
+"""Pure: changes become ordered steps, the whole instruction for apply."""

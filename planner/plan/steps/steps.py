@@ -1,0 +1,231 @@
+"""Changes → steps, in the order in which they must happen. A step's `needs` are steps that go before it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from planner.diff.record import acl_entry, acl_rule, announced, topic_entry
+from planner.diff.scope import given_back_after
+from planner.model.address import Address, Kind
+from planner.model.change import Action, Change, FieldChange
+from planner.model.desired import Desired, DesiredAcl, DesiredTopic
+from planner.model.observed import Observed, ObservedCluster, ObservedTopic
+from planner.model.owned import ID, RegistryEntry
+from planner.model.step import (
+    RESTORE,
+    AlterConfigs,
+    CreateAcl,
+    CreateTopic,
+    DeleteAcl,
+    DeleteTopic,
+    Disown,
+    GrowPartitions,
+    LaunchJob,
+    Own,
+    Reassign,
+    ReconfigureJob,
+    Step,
+    StopJob,
+)
+from planner.plan.promoted import lifted_last, restored_last
+from planner.plan.steps.jobs import job_steps
+from planner.plan.steps.replicas import wanted_replicas
+
+# What is added comes first and what is taken away last, so that a plan cut in the middle has lost nothing.
+RANK: Mapping[type, int] = {
+    kind: rank
+    for rank, kind in enumerate(
+        (
+            CreateTopic,
+            Reassign,
+            GrowPartitions,
+            AlterConfigs,
+            CreateAcl,
+            Own,
+            StopJob,
+            ReconfigureJob,
+            LaunchJob,
+            DeleteAcl,
+            DeleteTopic,
+            Disown,
+        )
+    )
+}
+
+
+def make_steps(
+    changes: Sequence[Change], desired: Desired, observed: Observed, owned: Mapping[Address, RegistryEntry]
+) -> tuple[Step, ...]:
+    topics = {one.address: one for one in desired.topics}
+    acls = {one.address: one for one in desired.acls}
+    steps: list[Step] = []
+    for change in changes:
+        if change.action is Action.UNKNOWN or (change.action is Action.NO_OP and not change.adopted):
+            continue
+        cluster = observed.reachable(change.address.cluster or "")
+        if cluster is None:
+            continue
+        entry = owned.get(change.address)
+        match change.address.kind:
+            case Kind.TOPIC if change.address in topics:
+                steps += _topic_steps(change, topics[change.address], cluster, entry, desired.topology)
+            case Kind.ACL if change.address in acls:
+                steps += _acl_steps(change, acls[change.address], entry, desired.topology)
+            case _ if entry is not None:
+                steps += _removal_steps(change, entry, cluster)
+            case _:
+                pass
+    every = [*steps, *job_steps(changes, desired, observed, steps)]
+    return in_order(restored_last(lifted_last(every, owned)))
+
+
+def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """By kind and address, each after all that it needs."""
+    ranked = sorted(steps, key=lambda step: (RANK[type(step)], step.id))
+    placed: dict[str, None] = {}
+    by_id = {step.id: step for step in ranked}
+
+    def place(step: Step) -> None:
+        for need in step.needs:
+            if need not in placed and need in by_id:
+                place(by_id[need])
+        placed.setdefault(step.id)
+
+    for step in ranked:
+        place(step)
+    return tuple(by_id[step_id] for step_id in placed)
+
+
+def _topic_steps(
+    change: Change, topic: DesiredTopic, cluster: ObservedCluster, entry: RegistryEntry | None, topology: str
+) -> list[Step]:
+    live = cluster.topics.get(topic.name)
+    created = live is None or (entry is not None and entry.created)
+    steps: list[Step] = [_create(topic)] if live is None else _update(change, topic, live, cluster, entry)
+    topic_id = None if live is None else live.id
+    steps.append(
+        Own(
+            id=f"own:{topic.address}",
+            address=topic.address,
+            cluster=topic.cluster,
+            entry=topic_entry(topic, topology, topic_id, created=created),
+            needs=tuple(step.id for step in steps),
+        )
+    )
+    return steps
+
+
+def _create(topic: DesiredTopic) -> CreateTopic:
+    return CreateTopic(
+        id=f"create:{topic.address}",
+        address=topic.address,
+        cluster=topic.cluster,
+        topic=topic.name,
+        partitions=topic.partitions,
+        replication=topic.replication,
+        config=dict(sorted(topic.config.items())),
+    )
+
+
+def _update(
+    change: Change,
+    topic: DesiredTopic,
+    live: ObservedTopic,
+    cluster: ObservedCluster,
+    entry: RegistryEntry | None,
+) -> list[Step]:
+    moving = {one.path for one in change.fields}
+    alter = _alter(change, topic, entry)
+    reassign = _reassign(topic, live, cluster) if ("replication",) in moving else []
+    grow = _grow(topic, live) if ("partitions",) in moving else []
+    if alter and reassign:
+        if _replicas_first(topic, live):
+            alter = [replace(alter[0], needs=(reassign[0].id,))]
+        else:
+            reassign = [replace(reassign[0], needs=(alter[0].id,))]
+    if grow and reassign:
+        # New partitions take the replication of those there are, and a reassignment names only those.
+        grow = [replace(grow[0], needs=(reassign[0].id,))]
+    return [*alter, *reassign, *grow]
+
+
+def _replicas_first(topic: DesiredTopic, live: ObservedTopic) -> bool:
+    """min.insync.replicas never stands above the replicas of any partition: those come first, and go last."""
+    wanted = topic.replication or 0
+    if all(len(one) <= wanted for one in live.replicas):
+        return True
+    least = topic.config.get("min.insync.replicas", "")
+    return least.isdecimal() and int(least) > live.replication
+
+
+def _grow(topic: DesiredTopic, live: ObservedTopic) -> list[Step]:
+    if topic.partitions is None or topic.partitions <= live.partitions:
+        return []
+    step_id = f"grow:{topic.address}"
+    return [
+        GrowPartitions(step_id, topic.address, topic.cluster, topic.name, live.partitions, topic.partitions)
+    ]
+
+
+def _reassign(topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster) -> list[Step]:
+    wanted = wanted_replicas(live.replicas, topic.replication or 0, cluster.brokers)
+    if wanted is None:
+        return []
+    step_id = f"reassign:{topic.address}"
+    return [Reassign(step_id, topic.address, topic.cluster, topic.name, wanted, live.replicas)]
+
+
+def _alter(change: Change, topic: DesiredTopic, entry: RegistryEntry | None) -> list[AlterConfigs]:
+    """One step for all settings. Where it restores what a failback had lifted, its id says so."""
+    configs = [one for one in change.fields if one.path[0] == "config"]
+    if not configs:
+        return []
+    values = {**topic.restored, **topic.config}
+    restores = given_back_after(topic, entry) & {one.key for one in configs}
+    return [
+        AlterConfigs(
+            id=f"{RESTORE if restores else 'alter:'}{topic.address}",
+            address=topic.address,
+            cluster=topic.cluster,
+            topic=topic.name,
+            set={one.key: values[one.key] for one in configs if one.new is not None},
+            unset=tuple(one.key for one in configs if one.new is None),
+            old={one.key: _readable_old(one) for one in configs},
+        )
+    ]
+
+
+def _readable_old(one: FieldChange) -> str | None:
+    return None if one.old is None or one.sensitive else str(one.old)
+
+
+def _acl_steps(change: Change, acl: DesiredAcl, entry: RegistryEntry | None, topology: str) -> list[Step]:
+    cluster, address = acl.rule.cluster, acl.address
+    makes = change.action is Action.CREATE
+    ours = entry is not None and entry.created
+    own = acl_entry(acl, topology, created=makes or ours)
+    steps: list[Step] = []
+    if makes and not ours:
+        # Only who made a rule takes it away again, and a rule does not tell who made it.
+        steps.append(Own(f"announce:{address}", address, cluster, announced(own)))
+    if makes:
+        needs = tuple(one.id for one in steps)
+        steps.append(CreateAcl(f"create:{address}", address, cluster, acl.rule, needs))
+    return [*steps, Own(f"own:{address}", address, cluster, own, tuple(one.id for one in steps[-1:]))]
+
+
+def _removal_steps(change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
+    address = entry.address
+    steps: list[Step] = []
+    live = cluster.topics.get(address.name)
+    rule = acl_rule(cluster.name, entry.spec)
+    if change.action is Action.DELETE:
+        match address.kind:
+            case Kind.TOPIC if live is not None:
+                topic_id = entry.spec.get(ID, live.id)
+                steps.append(DeleteTopic(f"delete:{address}", address, cluster.name, address.name, topic_id))
+            case Kind.ACL if rule is not None:
+                steps.append(DeleteAcl(f"delete:{address}", address, cluster.name, rule))
+            case _:
+                return []
+    needs = tuple(one.id for one in steps)
+    return [*steps, Disown(f"disown:{address}", address, cluster.name, entry.topology, needs)]

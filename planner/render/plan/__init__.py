@@ -1,0 +1,1 @@
+"""Pure: a plan as text, JSON, Markdown and HTML."""

@@ -1,0 +1,120 @@
+"""The plan in Terraform's vocabulary: stable, versioned, for machines."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from planner.model.change import SENSITIVE, Action, Change
+from planner.model.diagnostic import Diagnostic
+from planner.model.owned import CONFIG
+from planner.model.plan import Mode, Plan
+from planner.model.step import Step
+from planner.plan.digest import digest
+from planner.plan.plain import plain
+from planner.render.plan.words import ChangeSummary
+
+FORMAT_VERSION = "1.0"
+
+ACTIONS: Mapping[Action, tuple[str, ...]] = {
+    Action.NO_OP: ("no-op",),
+    Action.CREATE: ("create",),
+    Action.UPDATE: ("update",),
+    Action.DELETE: ("delete",),
+    Action.REPLACE: ("delete", "create"),
+    Action.FORGET: ("forget",),
+    Action.UNKNOWN: ("unknown",),
+}
+
+
+def json_text(plan: Plan, signature: str | None = None) -> str:
+    """`signature`: what is known of the signature of a saved plan."""
+    tree = json_tree(plan)
+    return as_json(tree if signature is None else {**tree, "signature": signature})
+
+
+def as_json(tree: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode()
+
+
+def json_tree(plan: Plan) -> dict[str, Any]:
+    """`resource_changes` of a plan; of a drift they are `resource_drift`, for nothing will change."""
+    changes = [_change(one) for one in plan.changes]
+    drift = plan.mode is Mode.DRIFT
+    by_address = {one.address: one for one in plan.changes}
+    return {
+        "format_version": FORMAT_VERSION,
+        "topology": plan.topology,
+        "mode": plan.mode.value,
+        "created_at": plan.created_at,
+        "topology_digest": plan.topology_digest,
+        "digest": None if drift else digest(plan),
+        "complete": plan.complete,
+        "errored": plan.errored,
+        "applyable": plan.applyable,
+        "changed": plan.changed,
+        "clusters": dict(plan.clusters),
+        "targets": list(plan.targets),
+        "resource_changes": [] if drift else changes,
+        "resource_drift": changes if drift else [],
+        "steps": [_step(step, by_address.get(step.address)) for step in plan.steps],
+        "unknown": dict(plan.unknown),
+        "diagnostics": [diagnostic_tree(one) for one in plan.diagnostics],
+        "summary": asdict(ChangeSummary.of(plan.changes)),
+    }
+
+
+def _step(step: Step, change: Change | None) -> dict[str, Any]:
+    """With the reason of its change; a value that the broker keeps to itself is not shown here either."""
+    tree: dict[str, Any] = plain(step)
+    if change is None:
+        return tree
+    hidden = {one.key for one in change.fields if one.sensitive}
+    for values, prefix in ((tree.get("set", {}), ""), (tree.get("entry", {}).get("spec", {}), CONFIG)):
+        values.update({prefix + key: SENSITIVE for key in hidden if prefix + key in values})
+    return {**tree, "reason": change.reason}
+
+
+def failure_tree(diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:
+    """What stands in the place of a plan that could not be made."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "complete": False,
+        "errored": True,
+        "applyable": False,
+        "changed": False,
+        "resource_changes": [],
+        "diagnostics": [diagnostic_tree(one) for one in diagnostics],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    address = change.address
+    return {
+        "address": str(address),
+        "type": address.kind.value,
+        "cluster": address.cluster,
+        "name": address.name,
+        "change": {
+            "actions": list(ACTIONS[change.action]),
+            "before": plain(change.before),
+            "after": plain(change.after),
+            "fields": [asdict(one) for one in change.fields],
+        },
+        "reason": change.reason,
+        "adopted": change.adopted,
+        "unchanged": change.unchanged,
+        "notes": list(change.notes),
+    }
+
+
+def diagnostic_tree(one: Diagnostic) -> dict[str, Any]:
+    return {
+        "severity": one.severity.value,
+        "code": one.code,
+        "summary": one.summary,
+        "way_out": one.way_out,
+        "address": one.address,
+        "source": None if one.source is None else plain(one.source),
+    }

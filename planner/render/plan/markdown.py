@@ -1,0 +1,176 @@
+"""The plan as a comment on a pull request: destruction first, identical changes together, never too long."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from planner.model.change import Action
+from planner.model.diagnostic import Diagnostic, Severity
+from planner.model.plan import Mode, Plan
+from planner.plan.digest import digest
+from planner.render.escape import one_line
+from planner.render.plan.groups import ChangeGroup, grouped
+from planner.render.plan.words import SYMBOL, has, plural, shown_changes, summary_line, will
+
+LIMIT = 65_000  # a comment on GitHub holds 65,536 characters
+HEAD_SHARE = 15_000  # of the limit, for diagnostics
+NAMES_SHARE = 2_000  # for the names of one group
+TEXT_SHARE = 1_000  # for one value, reason or message
+_MARKUP = re.compile(r"([\\`*_|~<>\[\]#@&!$])")
+# What GitHub links by itself: addresses, mail, mentions, issues and commits.
+_LINKED = re.compile(r"://|www\.|@|#\d|\bGH-\d|\b(?:mailto|xmpp):|\b[0-9a-f]{7,}\b", re.IGNORECASE)
+
+TITLES = {
+    Action.DELETE: "Destroyed",
+    Action.REPLACE: "Replaced",
+    Action.UPDATE: "Updated in place",
+    Action.CREATE: "Created",
+    Action.NO_OP: "Adopted: they exist, and will be managed",
+    Action.FORGET: "Forgotten: they stay as they are",
+    Action.UNKNOWN: "Unknown",
+}
+DRIFT_TITLES = {
+    Action.DELETE: "Deleted outside",
+    Action.REPLACE: "Made again outside",
+    Action.UPDATE: "Changed outside",
+}
+
+
+def markdown(plan: Plan, limit: int = LIMIT) -> str:
+    """At most `limit` characters: the middle is cut, the summary never."""
+    head, blocks = _head(plan), _blocks(plan)
+    tail = f"\n<sub>{_tail(plan)}</sub>\n"
+    room = limit - len(head) - len(tail)
+    return head + _cut(blocks, room) + tail
+
+
+def failed(diagnostics: Sequence[Diagnostic]) -> str:
+    """Where no plan could be made: what is wrong, as much of it as a comment holds."""
+    errors = sum(one.severity is Severity.ERROR for one in diagnostics)
+    head = f"### No plan could be made: {plural(errors, 'error')}\n\n"
+    return head + _cut(_diagnostics(diagnostics), LIMIT - len(head), "repl plan")
+
+
+def _head(plan: Plan) -> str:
+    lines = [f"### {_text(plan.topology)}: {_text(summary_line(plan))}", ""]
+    errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
+    if errors:
+        lines += [f"**This plan can't be applied: {plural(len(errors), 'error')}.**", ""]
+    if plan.unknown:
+        missing = _cut_text(", ".join(code(one) for one in plan.unknown))
+        lines += [f"**This plan is not complete:** {missing} could not be read.", ""]
+    return "\n".join(lines) + "\n" + _cut(_diagnostics(plan.diagnostics), HEAD_SHARE)
+
+
+def _diagnostics(diagnostics: Iterable[Diagnostic]) -> list[str]:
+    """Errors, warnings, notes, in that order."""
+    rank = list(Severity)
+    mark = {Severity.ERROR: "❌", Severity.WARNING: "⚠️", Severity.NOTE: "ℹ️"}
+    blocks = []
+    for one in sorted(diagnostics, key=lambda one: rank.index(one.severity)):
+        where = one.source or one.address
+        place = f"{code(str(where))}: " if where else ""
+        way_out = f" — {_text(one.way_out)}" if one.way_out else ""
+        blocks.append(f"- {mark[one.severity]} {place}{_text(one.summary)}{way_out}\n")
+    return [*blocks, "\n"] if blocks else []
+
+
+def _blocks(plan: Plan) -> list[str]:
+    """Each can stand or go as a whole."""
+    blocks: list[str] = []
+    last: Action | None = None
+    titles = TITLES | DRIFT_TITLES if plan.mode is Mode.DRIFT else TITLES
+    for group in grouped(shown_changes(plan)):
+        if group.action is not last:
+            blocks.append(f"\n#### {titles[group.action]}\n")
+            last = group.action
+        blocks.append(_block(group, plan.mode))
+    return blocks
+
+
+def _block(group: ChangeGroup, mode: Mode) -> str:
+    moved = ", ".join(f"{code(name)} {_text(value)}" for name, value in group.moved())
+    title = code(group.title) if len(group.changes) == 1 else f"**{_text(group.title)}**"
+    about = f": {_cut_text(moved)}" if moved else ""
+    verb = has(group.action) if mode is Mode.DRIFT else will(group.action)
+    why = f" — {_text(group.reason)}" if group.reason and group.reason != verb else ""
+    lines = [f"- `{SYMBOL[group.action].strip() or '='}` {title}{about}{why}"]
+    lines += [f"  - ⚠️ {_text(note)}" for note in group.notes]
+    if len(group.changes) > 1:
+        lines.append(f"  <details><summary>which</summary>\n\n  {_names(group)}\n  </details>")
+    return "\n".join(lines) + "\n"
+
+
+def _names(group: ChangeGroup) -> str:
+    """As many as there is room for; the rest is counted."""
+    shown: list[str] = []
+    length = 0
+    for change in group.changes:
+        name = code(change.address.name)
+        length += len(name) + 2
+        if length > NAMES_SHARE:
+            break
+        shown.append(name)
+    left = len(group.changes) - len(shown)
+    return ", ".join(shown) + (f" and {left:,} more" if left else "")
+
+
+def _tail(plan: Plan) -> str:
+    clusters = ", ".join(f"{_text(name)} {code(cluster_id)}" for name, cluster_id in plan.clusters.items())
+    planned = f"planned {_text(plan.created_at)}" + (f" against {clusters}" if clusters else "")
+    return planned if plan.mode is Mode.DRIFT else f"{planned} · Plan digest: {code(digest(plan))}"
+
+
+def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") -> str:
+    """All of them, or those of the beginning and of the end with a line that says how many are missing, and
+    which command has the `whole`.
+    """
+    if sum(map(len, blocks)) <= room:
+        return "".join(blocks)
+    marker = f"\n… {{}} left out here; `{whole}` has them all …\n\n"
+    left = room - len(marker) - 20
+    first: list[str] = []
+    last: list[str] = []
+    front, back = 0, len(blocks) - 1
+    while True:  # they are larger than the room, so one does not fit
+        at_front = sum(map(len, first)) <= 2 * sum(map(len, last))  # what comes first matters more
+        block = blocks[front] if at_front else blocks[back]
+        if len(block) > left:
+            break
+        left -= len(block)
+        if at_front:
+            first.append(block)
+            front += 1
+        else:
+            last.append(block)
+            back -= 1
+    return "".join(first) + marker.format(plural(back - front + 1, "entry")) + "".join(reversed(last))
+
+
+def code(text: str) -> str:
+    """A code span that holds any text: its fence is longer than any run of backticks inside."""
+    flat = _flat(text)
+    longest = max((len(run) for run in re.findall(r"`+", flat)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if flat.startswith("`") or flat.endswith("`") else ""
+    return f"{fence}{pad}{flat}{pad}{fence}"
+
+
+def _text(text: str) -> str:
+    """Plain words, whatever is in them: nothing of it is markup or a link, and it stays on its line.
+
+    A backslash keeps a sign from being markup. It does not keep GitHub from linking what looks like an
+    address, a mention, an issue or a commit: such a word becomes a code span, in which nothing is linked.
+    """
+    return " ".join(code(word) if _LINKED.search(word) else _plain(word) for word in _flat(text).split(" "))
+
+
+def _plain(word: str) -> str:
+    return _MARKUP.sub(r"\\\1", word)
+
+
+def _flat(text: str) -> str:
+    return _cut_text(one_line(" ".join(text.split())))
+
+
+def _cut_text(text: str) -> str:
+    return text if len(text) <= TEXT_SHARE else f"{text[: TEXT_SHARE // 2]} … {text[-TEXT_SHARE // 3 :]}"

@@ -1,0 +1,155 @@
+"""The plan as a Terraform user expects it, line by line, so that a pager or `head` may stop it anywhere."""
+
+import re
+from collections.abc import Iterator
+from textwrap import wrap
+
+from planner.model.change import Action, Change, FieldChange
+from planner.model.diagnostic import Diagnostic, Severity
+from planner.model.plan import Mode, Plan
+from planner.render.escape import one_line
+from planner.render.plan.words import (
+    LEGEND,
+    SYMBOL,
+    created_text,
+    field_name,
+    has,
+    moves,
+    plural,
+    shown_changes,
+    summary_line,
+    value_text,
+    will,
+)
+
+NO_BREAK = "\x00"  # holds a symbol and the word after it together while a line is broken
+MARKED = re.compile(r"(?:^|(?<= ))(-/\+|[-+~.#!?]) ")
+UNKNOWN_SHOWN = 10  # of one reason; the rest is counted
+
+GREEN, YELLOW, RED, CYAN, BOLD, DIM = "32", "33", "31", "36", "1", "2"
+COLOUR = {
+    Action.CREATE: GREEN,
+    Action.UPDATE: YELLOW,
+    Action.DELETE: RED,
+    Action.REPLACE: RED,
+    Action.UNKNOWN: CYAN,
+}
+
+
+def text(plan: Plan, *, width: int | None = None, colour: bool = False) -> Iterator[str]:
+    """Lines without their ends. `width` breaks long ones where a terminal is narrow; None leaves them."""
+    for line, style in _lines(plan):
+        for broken in _broken(one_line(line), width):
+            yield f"\x1b[{style}m{broken}\x1b[0m" if colour and style and broken else broken
+
+
+Line = tuple[str, str]
+
+
+def _lines(plan: Plan) -> Iterator[Line]:
+    changes = shown_changes(plan)
+    if changes:
+        yield _heading(plan), BOLD
+        legend = [f"{SYMBOL[one]} {LEGEND[one]}" for one in LEGEND if any(one is c.action for c in changes)]
+        if legend and plan.mode is not Mode.DRIFT:
+            yield f"({', '.join(legend)})", DIM
+        yield "", ""
+    for change in (one for one in changes if one.action is not Action.UNKNOWN):
+        yield from _change(change, plan.mode)
+        yield "", ""
+    yield from _unknown([one for one in changes if one.action is Action.UNKNOWN])
+    for one in plan.diagnostics:
+        if one.severity is not Severity.ERROR:
+            yield from _diagnostic(one)
+    yield summary_line(plan), BOLD
+    yield from _state(plan)
+
+
+def _heading(plan: Plan) -> str:
+    match plan.mode:
+        case Mode.DRIFT:
+            return f"{plan.topology}: what changed outside the topology since it was applied:"
+        case Mode.DESTROY:
+            return f"{plan.topology}: everything that it owns leaves it:"
+        case Mode.ROLLBACK:
+            return f"{plan.topology}: to take back what was applied, repl will do this:"
+        case _:
+            return f"{plan.topology}: to make the clusters match the topology, repl will do this:"
+
+
+def _change(change: Change, mode: Mode) -> Iterator[Line]:
+    verb = has(change.action) if mode is Mode.DRIFT else will(change.action)
+    why = f" ({change.reason})" if change.reason not in ("", verb) and mode is not Mode.DRIFT else ""
+    yield f"  # {change.address} {verb}{why}", BOLD
+    if change.action is Action.NO_OP:
+        return
+    style = COLOUR.get(change.action, "")
+    symbol = SYMBOL[change.action]
+    yield f"{symbol:>3} {change.address}", style
+    for field in change.fields:
+        yield _field(field, change.action)
+    if change.unchanged and change.fields:
+        settings = plural(change.unchanged, "unchanged setting")
+        yield f"      # ({settings} hidden)", DIM
+    for note in change.notes:
+        yield f"      ! {note}", YELLOW
+
+
+def _field(field: FieldChange, action: Action) -> Line:
+    name = field_name(field)
+    note = f"  # {field.note}" if field.note else ""
+    if action is Action.CREATE:
+        return f"      + {name}: {created_text(field)}{note}", GREEN
+    if not moves(field):
+        value = value_text(field, field.new if field.new is not None else field.old)
+        return f"        {name}: {value}{note}", ""
+    return f"      ~ {name}: {value_text(field, field.old)} -> {value_text(field, field.new)}{note}", YELLOW
+
+
+def _unknown(changes: list[Change]) -> Iterator[Line]:
+    by_reason: dict[str, list[Change]] = {}
+    for one in changes:
+        by_reason.setdefault(one.reason, []).append(one)
+    for reason, alike in by_reason.items():
+        for one in alike[:UNKNOWN_SHOWN]:
+            yield f"  ? {one.address} {reason}", CYAN
+        if len(alike) > UNKNOWN_SHOWN:
+            yield f"  ? {len(alike) - UNKNOWN_SHOWN:,} more {reason}", CYAN
+        yield "", ""
+
+
+def _diagnostic(one: Diagnostic) -> Iterator[Line]:
+    style = YELLOW if one.severity is Severity.WARNING else CYAN
+    where = f"{one.source}: " if one.source else f"{one.address}: " if one.address else ""
+    yield f"{one.severity.value.capitalize()}: {where}{one.summary}", style
+    if one.way_out:
+        yield f"  {one.way_out}", ""
+    yield "", ""
+
+
+def _state(plan: Plan) -> Iterator[Line]:
+    """What keeps the plan from being all there is, or from being applied."""
+    if plan.unknown:
+        yield f"This plan is not complete: {', '.join(plan.unknown)} could not be read.", YELLOW
+    errors = sum(1 for one in plan.diagnostics if one.severity is Severity.ERROR)
+    if errors:
+        yield f"This plan can't be applied: {plural(errors, 'error')}.", RED
+
+
+def _broken(line: str, width: int | None) -> list[str]:
+    """At spaces, with what follows under the beginning of the words; a name longer than that stays whole."""
+    if width is None or len(line) <= width:
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    lead = line[:indent]
+    marker = line[indent : indent + 2] if line[indent : indent + 2] in ("# ", "! ") else ""
+    hanging = lead + (marker if marker == "# " else " " * (len(marker) or 2))
+    wrapped = wrap(
+        MARKED.sub(r"\1" + NO_BREAK, line.strip()),
+        width=max(width, 20),
+        initial_indent=lead,
+        subsequent_indent=hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [one.replace(NO_BREAK, " ") for one in wrapped]

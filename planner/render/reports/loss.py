@@ -1,0 +1,103 @@
+"""What a failover costs, as text: a line a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from planner.graph.messages import few
+from planner.render.status.numbers import count, moment, plural, span
+from planner.render.table import Cell, Column, table
+from runtime.contract.views.loss_view import FlowLoss, GroupLoss, GroupTopics
+
+
+def flow_lines(losses: Sequence[FlowLoss], now_ms: int) -> Iterator[Text]:
+    longest = max((len(one.flow) for one in losses), default=0)
+    for one in losses:
+        style = "" if one.records == 0 else "yellow"
+        yield Text.assemble(
+            ("  flow.", ""), (f"{one.flow:<{longest}}", "bold"), ("  ", ""), (_cost(one, now_ms), style)
+        )
+
+
+def _cost(one: FlowLoss, now_ms: int) -> str:
+    if not one.destination_answers:
+        return f"not known: {one.destination} does not answer, and nothing can be done there"
+    if one.records is None or one.as_of_ms is None:
+        return f"not known: where {one.source} ended was never told"
+    behind = f"{plural(one.records, 'record')}, {span(one.ms) if one.ms is not None else 'some time'}"
+    if one.source_answers and not one.unheard:
+        return f"{behind} behind now: {one.source} answers"
+    since = f" ({span(max(now_ms - one.as_of_ms, 0))} ago)"
+    return f"at least {behind}, as of {moment(one.as_of_ms)}{since}{_unheard(one)}{_older(one)}"
+
+
+def _unheard(one: FlowLoss) -> str:
+    if not one.unheard:
+        return ""
+    of = f"of {count(one.unheard)} of {plural(one.partitions, 'partition')} nothing is known"
+    named = few([f"{each.topic}-{each.partition} ({each.why})" for each in one.unheard_partitions])
+    return f"; {of}: {named}" if named else f"; {of}"
+
+
+def _older(one: FlowLoss) -> str:
+    """Partitions that had stopped before: what came there since is not counted."""
+    told = [
+        f"{each.topic}-{each.partition} as of {moment(each.as_of_ms)} ({each.why})"
+        for each in one.older_partitions
+        if each.as_of_ms is not None
+    ]
+    return f"; {few(told)}" if told else ""
+
+
+_GROUPS = (
+    Column("GROUP"),
+    Column("FLOW", spare=3),
+    Column("GOES ON", right=True),
+    Column("READS AGAIN", right=True, spare=1),
+    Column("WAS FURTHER", right=True, spare=2),
+    Column("LEFT ALONE", right=True),
+    Column("WHY", spare=4),
+)
+
+
+def group_lines(groups: Sequence[GroupLoss], width: int | None) -> Iterator[Text]:
+    """By partitions."""
+    if not groups:
+        yield Text("  No group committed anything on their topics.")
+        return
+    yield from table(_GROUPS, [_group(one) for one in groups], width)
+
+
+def _group(one: GroupLoss) -> list[Cell | str]:
+    further = f"{one.lost} ({plural(one.records_lost, 'record')})" if one.lost else "0"
+    return [
+        one.group,
+        one.flow,
+        Cell(str(one.exact), "green"),
+        Cell(str(one.again), "yellow" if one.again else ""),
+        Cell(further, "yellow" if one.lost else ""),
+        Cell(str(one.kept), "yellow" if one.kept else ""),
+        one.why,
+    ]
+
+
+def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
+    """A line for each group and cluster: the names are ready to copy, over all flows into that cluster."""
+    topics: dict[tuple[str, str], set[str]] = {}
+    for one in groups:
+        topics.setdefault((one.cluster, one.group), set()).update(one.topics)
+    longest = max((len(group) for _, group in topics), default=0)
+    for (cluster, group), names in sorted(topics.items()):
+        yield Text.assemble(
+            ("  ", ""), (f"{group:<{longest}}", "bold"), (f"  at {cluster}: ", ""), ",".join(sorted(names))
+        )
+
+
+def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:
+    """`jobs` with whether they run: one that does not is started first."""
+    started = [name for name, up in jobs if not up]
+    if not started:
+        return "It takes about 15 s: its jobs run, and are told."
+    return f"It takes about 30 s: {', '.join(started)} must be started to end the flows."

@@ -1,0 +1,195 @@
+"""Pure text of an apply under way and of its end: a line a step for people, an event a line for programs."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from planner.graph.messages import few
+from planner.model.address import Address, flow_address
+from planner.model.change import Action, Change
+from planner.model.outcome import ApplySummary, Result, StepOutcome
+from planner.model.plan import Plan
+from planner.model.step import Disown, LaunchJob, Own, Reassign, Step, StopJob, verb
+from planner.plan.waiting import by_step
+from runtime.contract.views.status_view import PartitionWaits
+
+EVENT_VERSION = 1
+
+_PAST = {
+    "create": "created",
+    "grow": "grown",
+    "configure": "configured",
+    "reassign": "reassigned",
+    "delete": "deleted",
+    "register": "recorded",
+    "forget": "forgotten",
+    "launch": "launched",
+    "reconfigure": "reconfigured",
+    "stop": "stopped",
+}
+
+
+def shown(plan: Plan) -> frozenset[str]:
+    """The steps worth a line. Bookkeeping has one only where it is all that happens to an object."""
+    worked_on = {step.address for step in plan.steps if not isinstance(step, Own | Disown)}
+    return frozenset(
+        step.id for step in plan.steps if not isinstance(step, Own | Disown) or step.address not in worked_on
+    )
+
+
+def begun(step: Step) -> str:
+    """`job.dc2: launching ...`."""
+    match step:
+        case LaunchJob():
+            return f"{step.address}: launching ..."
+        case StopJob():
+            return f"{step.address}: stopping ..."
+        case Reassign():
+            return f"{step.address}: moving replicas ..."
+        case _:
+            return f"{step.address}: being told ..."
+
+
+def line(outcome: StepOutcome) -> str:
+    """`topic.dc2.orders: created (0.4 s)`."""
+    word = verb(outcome.step)
+    match outcome.result:
+        case Result.DONE:
+            return f"{outcome.step.address}: {_PAST[word]} ({outcome.seconds:.1f} s)"
+        case Result.FAILED:
+            return f"{outcome.step.address}: {word} failed after {outcome.seconds:.1f} s: {outcome.why}"
+        case Result.SKIPPED:
+            return f"{outcome.step.address}: {word} skipped {outcome.why}"
+        case Result.NOT_STARTED:
+            return f"{outcome.step.address}: {word} not started: {outcome.why}"
+
+
+def event(outcome: StepOutcome) -> dict[str, Any]:
+    return {
+        "version": EVENT_VERSION,
+        "event": "step",
+        "step": outcome.step.id,
+        "address": str(outcome.step.address),
+        "action": verb(outcome.step),
+        "result": outcome.result.value.replace(" ", "_"),
+        "why": outcome.why,
+        "seconds": round(outcome.seconds, 3),
+    }
+
+
+def complete(plan: Plan, summary: ApplySummary, waits: Sequence[PartitionWaits] = ()) -> bool:
+    """Every step is done, none is missing because something could not be read, and no partition waits."""
+    return summary.complete and plan.complete and not waits
+
+
+def finished_event(
+    plan: Plan, summary: ApplySummary, apply_id: str | None, waits: Sequence[PartitionWaits] = ()
+) -> dict[str, Any]:
+    counts = counted(plan, summary)
+    results = Counter(outcome.result.value.replace(" ", "_") for outcome in summary.outcomes.values())
+    return {
+        "version": EVENT_VERSION,
+        "event": "finished",
+        "id": apply_id,
+        "complete": complete(plan, summary, waits),
+        "interrupted": summary.interrupted,
+        "resources": {
+            "added": counts["added"],
+            "changed": counts["changed"],
+            "destroyed": counts["destroyed"],
+        },
+        "steps": dict(sorted(results.items())),
+        "requests": summary.requests,
+        "seconds": round(summary.seconds, 3),
+        "waiting": [msgspec.to_builtins(one) for one in waits],
+    }
+
+
+_COUNTED_AS = {
+    Action.CREATE: "added",
+    Action.UPDATE: "changed",
+    Action.DELETE: "destroyed",
+    Action.FORGET: "forgotten",
+}
+
+
+def counted(plan: Plan, summary: ApplySummary) -> Mapping[str, int]:
+    """Objects whose every step is done, by what happened to them."""
+    done = _done(summary.outcomes.values())
+    counts: Counter[str] = Counter()
+    for change in plan.changes:
+        if not done.get(change.address, False):
+            continue
+        counts.update(_words(change))
+    return counts
+
+
+def _words(change: Change) -> tuple[str, ...]:
+    if change.action is Action.REPLACE:
+        return ("added", "destroyed")
+    if change.action in _COUNTED_AS:
+        return (_COUNTED_AS[change.action],)
+    return ("adopted",) if change.adopted else ()
+
+
+def _done(outcomes: Iterable[StepOutcome]) -> dict[Address, bool]:
+    done: dict[Address, bool] = {}
+    for outcome in outcomes:
+        address = outcome.step.address
+        done[address] = done.get(address, True) and outcome.result is Result.DONE
+    return done
+
+
+def closing(plan: Plan, summary: ApplySummary, command: str, waits: Sequence[PartitionWaits] = ()) -> str:
+    """The last screen: what was done, and otherwise what was not, why, and the command that finishes it."""
+    counts = counted(plan, summary)
+    resources = (
+        f"Resources: {counts['added']} added, {counts['changed']} changed, {counts['destroyed']} destroyed."
+    )
+    more = "".join(
+        f" {counts[word]} {text}."
+        for word, text in (("adopted", "managed from now on"), ("forgotten", "forgotten"))
+        if counts[word]
+    )
+    if complete(plan, summary, waits):
+        return f"Apply complete! {resources}{more}"
+    lines = [
+        "Apply interrupted." if summary.interrupted else "Apply not complete.",
+        "",
+        f"Done: {resources}{more}",
+    ]
+    for title, result in (
+        ("Failed", Result.FAILED),
+        ("Skipped", Result.SKIPPED),
+        ("Not started", Result.NOT_STARTED),
+    ):
+        lines += _listed(title, summary.of(result))
+    lines += _waiting(waits)
+    if not complete(plan, summary):
+        lines += ["", f"What is done stays done. To finish the rest: {command}"]
+    return "\n".join(lines)
+
+
+def _waiting(waits: Sequence[PartitionWaits]) -> list[str]:
+    """What no apply goes on with by itself, and the next step for it."""
+    lines = ["", f"Partitions that wait for a decision ({len(waits)}):"] if waits else []
+    for (flow, state, step), found in by_step(waits):
+        named = few([f"{one.topic}-{one.partition}" for one in found])
+        why = f": {found[0].why}" if found[0].why else ""
+        lines += [f"  {flow_address(flow)}: {named} {state}{why}", f"    Next: {step}"]
+    return lines
+
+
+def _listed(title: str, outcomes: Iterable[StepOutcome], most: int = 20) -> list[str]:
+    found = list(outcomes)
+    if not found:
+        return []
+    lines = ["", f"{title} ({len(found)}):"]
+    lines += [
+        f"  {verb(one.step)} {one.step.address}" + (f": {one.why}" if one.why else "") for one in found[:most]
+    ]
+    if len(found) > most:
+        lines.append(f"  … and {len(found) - most} more (repl history --id shows all)")
+    return lines

@@ -1,0 +1,193 @@
+"""`repl read` as people read it: bytes are shown safely, whatever they hold. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from rich.text import Text
+
+from planner.render.status.numbers import UNKNOWN, count, plural
+from planner.render.table import Cell, Column, Row, table
+from runtime.contract.records.provenance import HEADER
+from runtime.contract.views.records_view import (
+    ClusterContentView,
+    CopiedPartitionView,
+    ProvenanceHopView,
+    RecordsView,
+    RecordView,
+)
+
+SHORT = 500  # characters of a value; all of them with --full
+_HEX = 64  # bytes of what is no text
+_DIM, _NAME, _NATIVE = "dim", "bold", "green"
+TEXTUAL = frozenset("\t")
+
+
+def text_of(value: bytes) -> str | None:
+    """As text, where it is text that a terminal may be given: no control characters."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(sign.isprintable() or sign in "\n\r\t" for sign in text) else None
+
+
+def shown(value: bytes | None, limit: int | None = SHORT) -> str:
+    """One line: `"text"` as it is, `0x…` where it is none, `null`."""
+    if value is None:
+        return "null"
+    text = text_of(value)
+    if text is None:
+        most = len(value) if limit is None else _HEX
+        more = f"… ({len(value):,} bytes)" if len(value) > most else ""
+        return f"0x{value[:most].hex()}{more}"
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    if limit is not None and len(escaped) > limit:
+        return f"{escaped[:limit]}… ({len(value):,} bytes)"
+    return escaped or '""'
+
+
+def moment(ms: int | None) -> str:
+    """With milliseconds: records are compared by them."""
+    from datetime import UTC, datetime
+
+    if ms is None:
+        return UNKNOWN
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+
+
+def records_screen(seen: RecordsView, *, full: bool = False) -> Iterator[Text]:
+    limit = None if full else SHORT
+    for record in seen.records:
+        yield Text.assemble(
+            (f"{seen.topic}-{record.partition} @ {record.offset}", _NAME),
+            f"  {moment(record.timestamp_ms)}  ",
+            (provenance(record), _NATIVE if record.provenance == "native" else ""),
+        )
+        yield Text.assemble(("  key    ", _DIM), shown(record.key, limit))
+        yield Text.assemble(("  value  ", _DIM), shown(record.value, limit))
+        for name, value in record.headers:
+            if name != HEADER:
+                yield Text.assemble(("  header ", _DIM), f"{shown(name.encode())}: {shown(value, limit)}")
+    how_many = plural(len(seen.records), "record") if seen.records else "No record"
+    yield Text(f"{how_many} of {seen.topic} at {seen.cluster} (cluster id {seen.cluster_id})", _DIM)
+    for note in seen.notes:
+        yield Text.assemble(("note: ", "yellow"), note)
+
+
+def provenance(record: RecordView) -> str:
+    """`dc1 orders-0 @ 41 → here by dc1-to-dc2 (batch)`; a chain names each place on the way."""
+    if record.provenance == "native":
+        if record.flow:
+            return f"copied by {record.flow}"
+        claims = " → ".join(_place(hop) for hop in record.claimed)
+        return (
+            f"born here (its header {HEADER} names {claims}, but no flow wrote it)" if claims else "born here"
+        )
+    way = " → ".join(_place(hop) for hop in record.hops)
+    by = f" by {record.flow}" if record.flow else ""
+    return f"from {way}{by} ({record.provenance})"
+
+
+def _place(hop: ProvenanceHopView) -> str:
+    partition = f"-{hop.partition}" if hop.partition is not None else ""
+    offset = f" @ {hop.offset}" if hop.offset is not None else ""
+    return f"{hop.cluster or hop.cluster_id} {hop.topic}{partition}{offset}"
+
+
+def records_json(seen: RecordsView) -> dict[str, Any]:
+    """Bytes as `{"text": …}` or `{"base64": …}`; null stays null."""
+    return {
+        "cluster": seen.cluster,
+        "cluster_id": seen.cluster_id,
+        "topic": seen.topic,
+        "partitions": seen.partitions,
+        "records": [_record_json(one) for one in seen.records],
+        "notes": seen.notes,
+    }
+
+
+def _record_json(record: RecordView) -> dict[str, Any]:
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _bytes_json(record.key),
+        "value": _bytes_json(record.value),
+        "headers": [{"name": name, "value": _bytes_json(value)} for name, value in record.headers],
+        "provenance": record.provenance,
+        "flow": record.flow,
+        "hops": msgspec.to_builtins(record.hops),
+        "claimed": msgspec.to_builtins(record.claimed),
+    }
+
+
+def _bytes_json(value: bytes | None) -> dict[str, str] | None:
+    if value is None:
+        return None
+    try:
+        return {"text": value.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+_TOPICS = (
+    Column("TOPIC"),
+    Column("PARTITIONS", right=True, spare=2),
+    Column("OFFSETS", right=True, spare=1),
+    Column("WRITTEN BY"),
+)
+_COPIED = (
+    Column("PARTITION"),
+    Column("FLOW", spare=1),
+    Column("FROM", spare=4),
+    Column("RECORDS", right=True, spare=3),
+    Column("LAST COPIED"),
+    Column("COMMITTED", spare=2),
+)
+
+
+def cluster_screen(held: ClusterContentView, width: int | None) -> Iterator[Text]:
+    yield Text.assemble(
+        (held.cluster, _NAME), f": cluster id {held.cluster_id}, {plural(held.brokers, 'broker')}"
+    )
+    yield Text()
+    rows: list[Row] = [
+        (
+            Cell(one.topic, _NAME),
+            count(one.partitions),
+            count(one.offsets),
+            ", ".join(one.flows) or "clients here",
+        )
+        for one in held.topics
+    ]
+    yield from table(_TOPICS, rows, width)
+    if held.hidden:
+        yield Text(f"({plural(held.hidden, 'internal topic')} not shown)", _DIM)
+    if held.copied:
+        yield Text()
+        yield from table(_COPIED, [_copied(one) for one in held.copied], width)
+    for note in held.notes:
+        yield Text.assemble(("note: ", "yellow"), note)
+
+
+def _copied(one: CopiedPartitionView) -> Row:
+    return (
+        Cell(f"{one.destination_topic}-{one.partition}", _NAME),
+        one.flow,
+        f"{one.source} {one.topic}",
+        count(one.records),
+        moment(one.last_timestamp_ms),
+        moment(one.last_commit_ms),
+    )
+
+
+def cluster_json(held: ClusterContentView) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(held)
+    return found

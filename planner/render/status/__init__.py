@@ -1,0 +1,1 @@
+"""Pure: the screens of `repl status`."""

@@ -1,0 +1,1 @@
+"""Pure: a topology as YAML text that loads as the same topology."""

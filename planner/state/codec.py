@@ -1,0 +1,125 @@
+"""Pure: the records of the registry, the lease and the history as bytes: versioned, readable JSON.
+
+Anything that may write these topics decides what a record holds, so what is read is held to its shape.
+"""
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from planner.model.address import Address
+from planner.model.diagnostic import Failure, error
+from planner.model.owned import RegistryEntry
+from planner.model.topology import OnRemove
+from planner.state.lease_log import LeaseEntry, LeaseHolder, LeaseVerb
+from runtime.contract.records import record_values
+from runtime.contract.records.record_values import UnreadableValue
+
+VERSION = 1
+_LONGEST_TTL_MS = 3_600_000  # a lease that nothing renews ends by then, whatever a record says
+_T = TypeVar("_T")
+
+
+class UnknownVersion(Failure):
+    """A record of a newer repl: never guessed at."""
+
+    def __init__(self, what: str, version: object) -> None:
+        super().__init__(
+            error(
+                f"{what} was written by a newer repl (format {version}, this one knows {VERSION})",
+                "upgrade repl",
+            )
+        )
+
+
+def encode(body: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({"v": VERSION, **body})
+
+
+class _OwnedBody(msgspec.Struct, frozen=True):
+    topology: str
+    spec: dict[str, str]
+    protect: bool
+    on_remove: OnRemove
+    origin: str
+    created: bool
+    plan: str
+    at: int
+
+
+class _LeaseBody(msgspec.Struct, frozen=True):
+    verb: LeaseVerb
+    holder: LeaseHolder
+    ttl: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST_TTL_MS)]
+
+
+_body = msgspec.json.Decoder(dict[str, Any])
+
+
+def decode(what: str, data: bytes) -> dict[str, Any]:
+    """Raises UnknownVersion for a newer format, UnreadableValue for what no release writes."""
+    body = record_values.decode(_body, data)
+    version = body.get("v")
+    if isinstance(version, int) and version > VERSION:
+        raise UnknownVersion(what, version)
+    if version != VERSION:
+        raise UnreadableValue(f"{what} has the format {version!r}, which no release of repl writes")
+    return body
+
+
+def shaped(body: object, shape: type[_T]) -> _T:
+    """Raises UnreadableValue where a field is missing or of another type."""
+    try:
+        return msgspec.convert(body, shape)
+    except (msgspec.ValidationError, RecursionError) as wrong:
+        raise UnreadableValue(str(wrong)) from None
+
+
+def registry_key(address: Address) -> bytes:
+    """An object has one owner at most, so the key is its address alone."""
+    return str(address).encode()
+
+
+def encode_owned(entry: RegistryEntry) -> bytes:
+    return encode(
+        {
+            "topology": entry.topology,
+            "spec": dict(entry.spec),
+            "protect": entry.protect,
+            "on_remove": entry.on_remove.value,
+            "origin": entry.origin,
+            "created": entry.created,
+            "plan": entry.plan,
+            "at": entry.at_ms,
+        }
+    )
+
+
+def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
+    """Raises UnknownVersion, UnreadableValue."""
+    try:
+        address = Address.parse(key.decode())
+    except ValueError as wrong:
+        raise UnreadableValue(str(wrong)) from None
+    body = shaped(decode(f"the registry entry of {address}", data), _OwnedBody)
+    return RegistryEntry(
+        address=address,
+        topology=body.topology,
+        spec=body.spec,
+        protect=body.protect,
+        on_remove=body.on_remove,
+        origin=body.origin,
+        created=body.created,
+        plan=body.plan,
+        at_ms=body.at,
+    )
+
+
+def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
+    return encode({"verb": verb.value, "ttl": ttl_ms, "holder": msgspec.to_builtins(holder)})
+
+
+def decode_lease(data: bytes, at_ms: int) -> LeaseEntry:
+    """Raises UnknownVersion, UnreadableValue."""
+    body = shaped(decode("the lease", data), _LeaseBody)
+    return LeaseEntry(body.verb, body.holder, at_ms, body.ttl)

@@ -1,0 +1,166 @@
+"""Pure: the history of a cluster, folded from the journal's events.
+
+An apply writes `started`, then its steps in chunks (`planned`), `sent` before and `ended` after each
+batch, and `finished`. An apply that was killed simply has no more events.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from planner.model.applied import ApplyRecord, StepResult
+from planner.model.step import Step
+from planner.state.codec import decode, encode, shaped
+from runtime.contract.records.record_values import UnreadableValue
+
+# Well below the 1 MB that a client sends in one record by default.
+RECORD_BYTES = 256 * 1024
+
+DecodeStep = Callable[[Mapping[str, Any]], Step]
+Unreadable = Callable[[UnreadableValue], None]  # hears of each record that is passed over
+
+
+class _Started(msgspec.Struct, frozen=True):
+    topology: str
+    mode: str
+    plan: str
+    user: str
+    host: str
+    pid: int
+    git: str | None
+    clusters: dict[str, str]
+    total: int
+    at: int
+
+
+class _Planned(msgspec.Struct, frozen=True):
+    steps: list[dict[str, Any]]
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    steps: list[str]
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    steps: dict[str, tuple[str, str, float]]
+
+
+class _Finished(msgspec.Struct, frozen=True):
+    result: str
+    at: int
+
+
+def started(applied: ApplyRecord) -> bytes:
+    return encode(
+        {
+            "event": "started",
+            "topology": applied.topology,
+            "mode": applied.mode,
+            "plan": applied.plan,
+            "user": applied.user,
+            "host": applied.host,
+            "pid": applied.pid,
+            "git": applied.git,
+            "clusters": dict(applied.clusters),
+            "total": applied.total,
+            "at": applied.started_ms,
+        }
+    )
+
+
+def planned(steps: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
+    return (encode({"event": "planned", "steps": some}) for some in _pieces(steps))
+
+
+def sent(step_ids: Iterable[str]) -> Iterable[bytes]:
+    return (encode({"event": "sent", "steps": some}) for some in _pieces(step_ids))
+
+
+def ended(results: Mapping[str, StepResult]) -> Iterable[bytes]:
+    told = ((step_id, [one.result, one.why, round(one.seconds, 3)]) for step_id, one in results.items())
+    return (encode({"event": "ended", "steps": dict(some)}) for some in _pieces(told))
+
+
+def _pieces(items: Iterable[Any]) -> Iterable[list[Any]]:
+    """As many together as one record holds."""
+    piece: list[Any] = []
+    size = 0
+    for item in items:
+        weight = len(msgspec.json.encode(item))
+        if piece and size + weight > RECORD_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(item)
+        size += weight
+    if piece:
+        yield piece
+
+
+def finished(result: str, at_ms: int) -> bytes:
+    return encode({"event": "finished", "result": result, "at": at_ms})
+
+
+def fold(
+    records: Iterable[tuple[bytes, bytes]], decode_step: DecodeStep, unreadable: Unreadable
+) -> tuple[ApplyRecord, ...]:
+    """Every apply in the log, oldest first. Events of an apply whose beginning is gone are passed over."""
+    applies: dict[str, ApplyRecord] = {}
+    for key, value in records:
+        apply_id = key.decode(errors="backslashreplace")
+        try:
+            event = decode("the history", value)
+            if event.get("event") == "started":
+                applies[apply_id] = _begun(apply_id, shaped(event, _Started))
+            elif apply_id in applies:
+                applies[apply_id] = _after(applies[apply_id], event, decode_step)
+        except UnreadableValue as wrong:
+            unreadable(wrong)
+    return tuple(applies.values())
+
+
+def _begun(apply_id: str, event: _Started) -> ApplyRecord:
+    return ApplyRecord(
+        id=apply_id,
+        topology=event.topology,
+        mode=event.mode,
+        plan=event.plan,
+        user=event.user,
+        host=event.host,
+        pid=event.pid,
+        git=event.git,
+        clusters=event.clusters,
+        total=event.total,
+        started_ms=event.at,
+    )
+
+
+def _after(applied: ApplyRecord, event: Mapping[str, Any], decode_step: DecodeStep) -> ApplyRecord:
+    """Raises UnreadableValue."""
+    match event.get("event"):
+        case "planned":
+            steps = _steps(shaped(event, _Planned).steps, decode_step)
+            return replace(applied, steps=(*applied.steps, *steps))
+        case "sent":
+            unanswered = dict.fromkeys(
+                shaped(event, _Sent).steps, StepResult("sent", "the answer was not noted")
+            )
+            return replace(applied, outcomes={**applied.outcomes, **unanswered})
+        case "ended":
+            told = shaped(event, _Ended).steps
+            results = {step_id: StepResult(*one) for step_id, one in told.items()}
+            return replace(applied, outcomes={**applied.outcomes, **results})
+        case "finished":
+            finished = shaped(event, _Finished)
+            return replace(applied, result=finished.result, finished_ms=finished.at)
+        case _:
+            return applied
+
+
+def _steps(bodies: Iterable[Mapping[str, Any]], decode_step: DecodeStep) -> list[Step]:
+    """Raises UnreadableValue where a body is no step."""
+    try:
+        return [decode_step(body) for body in bodies]
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as wrong:
+        raise UnreadableValue(f"no step: {wrong}") from wrong

@@ -1,0 +1,224 @@
+"""The saved plan: readable JSON, versioned, named by its digest, signed where the operator has a key.
+
+A plan file may come from an untrusted place. It is bounded in size and in depth, every field has its type,
+and nothing in it is compressed or executed. It holds no secret.
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+
+from planner.model.address import Address
+from planner.model.change import Change
+from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.plan import FORMAT_VERSION, Fingerprint, Mode, Plan, PlannedFlow
+from planner.model.step import Step
+from planner.model.topology import Cluster, Internal, Policies
+from planner.plan.agreement.agreement import disagreements
+from planner.plan.digest import body_of, canonical, digest, digest_of
+from planner.plan.plain import STEP_KINDS, literal_secrets
+from planner.state.signature import Signature, check, sign
+
+__all__ = ["MARK", "SavedPlan", "digest", "is_plan_file", "load", "read", "step_of", "write"]
+
+MARK = "repl_plan"  # the first key of the file; its value is the format's version
+AGAIN = "make the plan again: repl plan --out FILE"
+LARGEST = 256 << 20  # bytes; a plan that creates 10,000 topics has less than 30 MB
+DEEPEST = 32  # levels; a plan has 10
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """A plan as its file holds it. `digest` was computed from the content; `signature` is as written."""
+
+    path: Path
+    plan: Plan
+    digest: str
+    signature: str | None
+    content: bytes  # what digest and signature are made over
+
+    def checked_with(self, key: bytes | None) -> Signature:
+        return check(self.signature, self.content, key)
+
+    def agreed(self) -> Plan:
+        """Return the plan; Failure where a step does more or less than the change that is shown for it.
+
+        A plan with errors is never applied: it can only be shown.
+        """
+        found = disagreements(self.plan)
+        if found and not self.plan.errored:
+            raise Failure(found)
+        return self.plan
+
+
+def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
+    """Write the plan whole or not at all, signed where there is a key; return its digest."""
+    if literals := literal_secrets(plan):
+        raise Failure(
+            error(
+                f"a plan file holds no secrets, the topology writes these out: {', '.join(literals)}",
+                "write each as {env: VARIABLE} or {file: PATH}",
+                code="planfile-secret",
+            )
+        )
+    body = body_of(plan)
+    seal = digest_of(body)
+    envelope: dict[str, Any] = {MARK: FORMAT_VERSION, "digest": seal}
+    if key is not None:
+        envelope["signature"] = sign(key, canonical(body))
+    text = msgspec.json.format(msgspec.json.encode({**envelope, "plan": body}), indent=1)
+    beside = path.with_name(f"{path.name}.part")
+    try:
+        beside.write_bytes(text + b"\n")
+        beside.replace(path)
+    except OSError as wrong:
+        why = wrong.strerror or str(wrong)
+        raise Failure(error(f"{path}: the plan can't be written: {why}", "name another --out")) from None
+    return seal
+
+
+def is_plan_file(path: Path) -> bool:
+    """By its first key, whatever its name."""
+    try:
+        with _opened(path) as opened:
+            start = opened.read(256)
+    except OSError:
+        return False
+    return start.lstrip().startswith(b"{") and f'"{MARK}"'.encode() in start
+
+
+def read(path: Path) -> Plan:
+    """Return the plan of a file whose steps are what its changes show; Failure where they are not."""
+    return load(path).agreed()
+
+
+def load(path: Path) -> SavedPlan:
+    """Return what a plan file holds; Failure where it is none, is newer, or was changed since."""
+    envelope = _envelope(path)
+    version = envelope.get(MARK)
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise _failure(
+            f"{path} was made by a newer repl (plan format {version}, this one reads {FORMAT_VERSION})",
+            "install that version, or make the plan again with this one",
+        )
+    body, signature = envelope.get("plan"), envelope.get("signature")
+    if not isinstance(body, dict) or envelope.get("digest") != digest_of(body):
+        raise _failure(f"{path} is not as it was written: its digest does not fit", AGAIN)
+    if not isinstance(signature, str | None):
+        raise _failure(f"{path} is no plan that can be read: its signature is no text", AGAIN)
+    try:
+        plan = _plan(body)
+    except (msgspec.ValidationError, KeyError, ValueError, TypeError) as wrong:
+        what = f"it lacks {wrong}" if isinstance(wrong, KeyError) else str(wrong)
+        raise _failure(f"{path} is no plan that can be read: {what}", AGAIN) from None
+    return SavedPlan(path, plan, digest_of(body), signature, canonical(body))
+
+
+def _envelope(path: Path) -> dict[str, Any]:
+    try:
+        envelope = msgspec.json.decode(_content(path))
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        raise _failure(f"{path} is not whole, or no plan file: {wrong}", AGAIN) from None
+    except RecursionError:
+        raise _too_deep(path) from None
+    if not isinstance(envelope, dict) or MARK not in envelope:
+        raise _failure(f"{path} is no plan file", "name a file that repl plan --out wrote")
+    if not _is_shallow(envelope):
+        raise _too_deep(path)
+    return envelope
+
+
+def _content(path: Path) -> bytes:
+    """Read a regular file only, and no more of it than a plan has."""
+    way_out = "name a file that repl plan --out wrote"
+    try:
+        with _opened(path) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise _failure(f"{path} can't be read: it is not a regular file", way_out)
+            content = opened.read(LARGEST + 1)
+    except OSError as wrong:
+        raise _failure(f"{path} can't be read: {wrong.strerror}", way_out) from None
+    if len(content) > LARGEST:
+        raise _failure(f"{path} can't be read: it is larger than {LARGEST >> 20} MiB", way_out)
+    return content
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open without waiting for the writer of a pipe."""
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+
+
+def _is_shallow(tree: object) -> bool:
+    level = [tree]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return True
+    return False
+
+
+def _too_deep(path: Path) -> Failure:
+    return _failure(f"{path} is no plan that can be read: it is nested too deeply", AGAIN)
+
+
+def _failure(summary: str, way_out: str) -> Failure:
+    return Failure(error(summary, way_out, code="planfile"))
+
+
+def _plan(body: dict[str, Any]) -> Plan:
+    def field(name: str, kind: Any, default: Any = None) -> Any:
+        return msgspec.convert(body[name] if default is None else body.get(name, default), kind)
+
+    return Plan(
+        topology=field("topology", str),
+        mode=field("mode", Mode),
+        topology_digest=field("topology_digest", str),
+        created_at=field("created_at", str),
+        clusters=field("clusters", dict[str, str]),
+        changes=tuple(_addressed(one, Change) for one in field("changes", list[dict[str, Any]])),
+        steps=tuple(step_of(one) for one in field("steps", list[dict[str, Any]])),
+        fingerprints=tuple(
+            _addressed(one, Fingerprint) for one in field("fingerprints", list[dict[str, Any]], ())
+        ),
+        diagnostics=field("diagnostics", tuple[Diagnostic, ...], ()),
+        unknown=field("unknown", dict[str, str], {}),
+        targets=field("targets", tuple[str, ...], ()),
+        connections=field("connections", dict[str, Cluster], {}),
+        flows=field("flows", tuple[PlannedFlow, ...], ()),
+        internal=field("internal", Internal, {}),
+        policies=field("policies", Policies, {}),
+    )
+
+
+def step_of(body: Mapping[str, Any]) -> Step:
+    """A step from its plain form."""
+    name = body.get("step")
+    if not isinstance(name, str) or name not in STEP_KINDS:
+        raise ValueError(f"it has a step of the kind {name!r}, which this release does not know")
+    if "entry" in body:
+        body = {**body, "entry": _spelled(body["entry"])}
+    kind = STEP_KINDS[name]
+    step = _addressed(body, kind)
+    assert isinstance(step, kind)
+    return step
+
+
+def _addressed(body: Mapping[str, Any], kind: type[T]) -> T:
+    return msgspec.convert(_spelled(body), kind)
+
+
+def _spelled(body: Any) -> dict[str, Any]:
+    given = msgspec.convert(body, dict[str, Any])
+    address = Address.parse(msgspec.convert(given["address"], str))
+    return {**given, "address": {"kind": address.kind, "cluster": address.cluster, "name": address.name}}

@@ -1,0 +1,238 @@
+"""MirrorMaker 2's keys → flows; what has no counterpart is told, and no secret is copied."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.config import load
+from planner.config.mm2 import ConvertedTopology, convert
+from planner.config.mm2.properties import properties_of
+from planner.model.diagnostic import Failure
+from planner.model.topology import Configs, ConfigSync, Flow, SecretRef, StartAt
+from planner.render.yaml.topology import topology_yaml
+from runtime.contract.spec.rename import Template
+
+EXAMPLE = Path(__file__).with_name("example.properties")
+PACKAGE = "org.apache.kafka.connect.mirror"
+BASE = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
+
+
+def converted(more: str = "") -> ConvertedTopology:
+    return convert(BASE + more, "mm2.properties", "mm2")
+
+
+def flow(more: str = "") -> Flow:
+    return converted(more).topology.flows["A-to-B"]
+
+
+def reasons(more: str) -> dict[str, str]:
+    return {one.key: one.reason for one in converted(more).notes}
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("a=1", {"a": "1"}),
+        ("a : 1\nb 2\n", {"a": "1", "b": "2"}),
+        ("# no\n! no\n\n  a = 1", {"a": "1"}),
+        ("a = x, \\\n    y", {"a": "x, y"}),
+        ("a = x\\\\\nb = 1", {"a": "x\\", "b": "1"}),
+        ("a\\=b = \\u0041\\tz", {"a=b": "A\tz"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a", {"a": ""}),
+        ("a = x \\", {"a": "x "}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text: str, pairs: dict[str, str]) -> None:
+    assert {one.key: one.value for one in properties_of(text)} == pairs
+
+
+def test_mirror_makers_own_defaults_become_explicit() -> None:
+    found = flow()
+    assert found.topics.include == (".*",)
+    assert found.topics.default_exclude
+    assert found.rename == Template("{source}.{topic}")
+    assert found.topics.exclude == (r"(.*\.)?B\..*",)  # B's own topics never travel home
+    assert found.configs == Configs(ConfigSync.SET)
+    assert found.acls_sync
+    assert not found.groups.sync
+    assert found.start == StartAt("earliest")
+    assert converted().notes == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("A->B.topics = x, y.*", "topics.include", ("x", "y.*")),
+        ("topics = z\nA->B.topics = x", "topics.include", ("x",)),
+        (f"replication.policy.class = {PACKAGE}.IdentityReplicationPolicy", "rename.text", "{topic}"),
+        ("replication.policy.separator = _", "rename.text", "{source}_{topic}"),
+        ("sync.topic.configs.enabled = false", "configs.sync", ConfigSync.OFF),
+        ("use.defaults.from = source", "configs.sync", ConfigSync.ALL),
+        (r"config.properties.blacklist = a\\.ms, min\\.insync\\.replicas", "configs.exclude", ("a.ms",)),
+        ("sync.topic.acls.enabled = false", "acls_sync", False),
+        ("sync.group.offsets.enabled = true", "groups.sync", True),
+        ("sync.group.offsets.interval.seconds = 30", "groups.every_ms", 30_000),
+        ("groups = g.*", "groups.select.include", ("g.*",)),
+        ("groups.blacklist = tmp", "groups.select.default_exclude", False),
+        ("emit.heartbeats.enabled = false", "heartbeats_every_ms", None),
+        ("emit.heartbeats.interval.seconds = 5", "heartbeats_every_ms", 5_000),
+        ("emit.checkpoints.interval.seconds = 10", "checkpoints_every_ms", 10_000),
+        ("refresh.topics.enabled = false", "follow_every_ms", None),
+        ("consumer.auto.offset.reset = latest", "start.at", "latest"),
+        ("A.consumer.auto.offset.reset = latest", "start.at", "latest"),
+        ("B.consumer.auto.offset.reset = latest", "start.at", "earliest"),
+    ],
+)  # fmt: skip
+def test_a_key_and_what_becomes_of_it(line: str, field: str, value: object) -> None:
+    found: object = flow(line)
+    for name in field.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+def test_an_exclude_takes_the_place_of_the_default_denials() -> None:
+    found = flow("topics.exclude = tmp.*").topics
+    assert not found.default_exclude
+    assert "tmp.*" in found.exclude
+    same = flow("topics.exclude = .*[\\\\-\\\\.]internal, .*\\\\.replica, __.*, tmp.*").topics
+    assert same.default_exclude
+    assert same.exclude[0] == "tmp.*"
+
+
+def test_slots_and_internal_replication() -> None:
+    topology = converted(
+        "tasks.max = 4\nA->B.tasks.max = 8\noffset-syncs.topic.replication.factor = 2\n"
+        "checkpoints.topic.replication.factor = 3\nheartbeats.topic.replication.factor = -1"
+    ).topology
+    assert topology.jobs["B"].slots == 8
+    assert topology.internal.replication == 3
+
+
+def test_a_dot_in_an_alias_changes_the_cluster_and_never_the_topics_names() -> None:
+    text = (
+        "clusters = eu.west, B\neu.west.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\n"
+        "eu.west->B.enabled = true"
+    )
+    topology = convert(text, "f", "t").topology
+    assert topology.flows["eu_west-to-B"].rename == Template("eu.west.{topic}")
+
+
+SECRETS = (
+    "A.sasl.jaas.config = org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="u" password="hunter2";\n'
+    "A.ssl.key.password = hunter2\nA.ssl.keystore.password = hunter2\nA.ssl.truststore.password = hunter2\n"
+    "A.ssl.keystore.key = hunter2\n"
+)
+
+
+def test_no_secret_is_copied_anywhere() -> None:
+    found = converted(SECRETS)
+    client = found.topology.clusters["A"].client
+    assert client["sasl.username"] == "u"
+    assert client["sasl.password"] == SecretRef("env", "A_SASL_PASSWORD")
+    assert client["ssl.key.password"] == SecretRef("env", "A_SSL_KEY_PASSWORD")
+    assert "hunter2" not in repr(found) + topology_yaml(found.topology)
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "value"),
+    [
+        ("security.protocol = SASL_SSL", "security.protocol", "SASL_SSL"),
+        ("security.protocol = SSL\nA.security.protocol = SASL_SSL", "security.protocol", "SASL_SSL"),
+        ("A.admin.sasl.mechanism = PLAIN", "sasl.mechanism", "PLAIN"),
+        ("A.ssl.truststore.location = /x/trust.pem", "ssl.ca.location", "/x/trust.pem"),
+        ("A.ssl.truststore.location = /x/t\nA.ssl.truststore.type = PEM", "ssl.ca.location", "/x/t"),
+        ("A.ssl.truststore.location = /x/trust.jks", "ssl.ca.location", "/x/trust.pem"),
+        ("A.ssl.keystore.location = /x/me.p12", "ssl.key.location", "/x/me.pem"),
+        ("A.ssl.endpoint.identification.algorithm =", "ssl.endpoint.identification.algorithm", "none"),
+        ("A.ssl.key.password = ${env:KEY_PASSWORD}", "ssl.key.password", SecretRef("env", "KEY_PASSWORD")),
+        (
+            "A.ssl.key.password = ${file:/etc/secrets:pw}",
+            "ssl.key.password",
+            SecretRef("env", "A_SSL_KEY_PASSWORD"),
+        ),
+    ],
+)
+def test_java_names_become_librdkafkas(lines: str, key: str, value: object) -> None:
+    assert converted(lines).topology.clusters["A"].client[key] == value
+
+
+def test_a_java_store_is_warned_of() -> None:
+    assert (
+        "export its certificates as PEM"
+        in reasons("A.ssl.truststore.location = /x/trust.jks")["A.ssl.truststore.location"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("replication.factor = 3", "the destination's default"),
+        ("exactly.once.source.support = enabled", "exactly once"),
+        ("offset-syncs.topic.location = target", "offset map"),
+        ("B.producer.compression.type = zstd", "whole record batches"),
+        ("A->B.offset.lag.max = 10", "exact"),
+        ("B->A.topics = .*", "not enabled"),
+        ("A->C.enabled = true", "not among clusters"),
+        ("who.knows = 1", "no counterpart"),
+        ("replication.policy.class = com.example.Mine", "code of its own"),
+        ("topic.filter.class = com.example.Mine", "include and exclude"),
+        ("topics = \\\\p{Alpha}+", "regex of Java"),
+        ("emit.heartbeats.interval.seconds = soon", "no number of seconds"),
+        ("A.security.protocol = ${env:SECRET}", "write it out"),
+        ("A.sasl.kerberos.service.name = kafka", "Kerberos"),
+        ("A.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required;", "Krb5LoginModule"),
+    ],
+)
+def test_a_key_without_counterpart_is_told_with_its_reason(line: str, reason: str) -> None:
+    key = line.partition(" =")[0]
+    assert reason in reasons(line)[key]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a = b", "names no clusters"),
+        ("clusters = A\nA.enabled = true", "does not say where cluster A is"),
+        (BASE.replace("A->B.enabled = true", ""), "no flow is enabled"),
+    ],
+)
+def test_what_is_no_configuration_is_an_error(text: str, why: str) -> None:
+    with pytest.raises(Failure, match=why):
+        convert(text, "mm2.properties", "mm2")
+
+
+def test_the_example_is_a_topology_that_loads(tmp_path: Path) -> None:
+    found = convert(EXAMPLE.read_text(), EXAMPLE.name, "example")
+    file = tmp_path / "topology.yaml"
+    file.write_text(topology_yaml(found.topology, ["header"], [one.reason for one in found.notes]))
+    loaded = load(file)
+    assert list(loaded.flows) == ["primary-to-backup"]
+    assert loaded.flows["primary-to-backup"].topics == found.topology.flows["primary-to-backup"].topics
+    assert loaded.clusters["primary"].bootstrap == "a1:9092,a2:9092"
+    assert "pa" + '"ss=w:ord' not in file.read_text()
+
+
+def test_an_oauth_login() -> None:
+    client = (
+        converted(
+            "A.sasl.jaas.config = a.b.OAuthBearerLoginModule required clientId='me' "
+            'clientSecret="hunter2" scope=kafka;\nA.sasl.oauthbearer.token.endpoint.url = https://idp/token'
+        )
+        .topology.clusters["A"]
+        .client
+    )
+    assert client == {
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": SecretRef("env", "A_SASL_OAUTHBEARER_CLIENT_SECRET"),
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+    }
+
+
+def test_a_login_that_makes_no_sense_is_told_and_not_repeated() -> None:
+    found = converted("A.sasl.jaas.config = hunter2")
+    assert "no login configuration" in found.notes[0].reason
+    assert "hunter2" not in repr(found)

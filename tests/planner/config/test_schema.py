@@ -1,0 +1,145 @@
+"""The loader, the JSON Schema and the reference say the same: they come from one set of definitions."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from planner.config import load
+from planner.config.inherit import default_value, plain_node
+from planner.config.language.reader import ShapeReader
+from planner.config.language.root import TOPOLOGY
+from planner.config.language.shapes import ABSENT, RecordKeyShape, RecordShape
+from planner.config.schema import json_schema, reference, starter
+from planner.config.schema.json_schema import example_value
+from planner.config.schema.reference import _records
+from planner.config.variables import python_value
+from planner.config.yaml_tree.parse import documents
+
+HERE = Path("planner/config/schema")
+FILES = [HERE / "example.yaml", HERE / "starter.yaml", *Path("plans/examples").glob("*.yaml")]
+TOPOLOGIES = {path.name: path for path in FILES}
+RECORDS = {record.name: record for record in _records(TOPOLOGY)}
+KEYS = {f"{record.name}.{key.name}": (record, key) for record in RECORDS.values() for key in record.keys}
+
+
+@cache
+def schema() -> dict[str, Any]:
+    return json_schema()
+
+
+def refusals(value: object) -> list[str]:
+    return [one.message for one in Draft202012Validator(schema()).iter_errors(value)]
+
+
+def refusals_of(record: RecordShape, key: RecordKeyShape, value: object) -> list[str]:
+    home = schema() if record is TOPOLOGY else schema()["$defs"][record.name]
+    part = {**home["properties"][key.name], "$defs": schema()["$defs"]}
+    return [one.message for one in Draft202012Validator(part).iter_errors(value)]
+
+
+def as_editors_see(text: str, version: str) -> Any:
+    """A document as readers of YAML 1.2 and of 1.1 give it to a schema."""
+    if version == "1.2":
+        return python_value(documents(text, "t.yaml")[0][0])
+    return json.loads(json.dumps(yaml.safe_load(text), default=lambda when: when.isoformat()))
+
+
+def test_it_is_a_schema() -> None:
+    Draft202012Validator.check_schema(schema())
+    assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_what_the_loader_takes_the_schema_takes(name: str, version: str) -> None:
+    path = TOPOLOGIES[name]
+    load(path)
+    assert refusals(as_editors_see(path.read_text(encoding="utf-8"), version)) == []
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_example_and_default_is_right_in_all_three(name: str) -> None:
+    record, key = KEYS[name]
+    assert key.doc.endswith(".")
+    assert key.example
+    assert refusals_of(record, key, example_value(key.example)) == []
+    reader = ShapeReader()
+    (node,), _ = documents(key.example, "example")
+    reader.read(key.shape, node, key.name)
+    assert reader.diagnostics == []
+    if key.default is not ABSENT:
+        default_value(key)
+        default = python_value(plain_node(key.default))
+        assert refusals_of(record, key, default) == []
+    assert f"| `{key.name}`" in reference()
+
+
+def test_the_documented_page_is_the_generated_one() -> None:
+    written = Path("docs/topology.md").read_text(encoding="utf-8")
+    assert written == reference(), "run: repl schema --markdown > docs/topology.md"
+
+
+def test_the_example_holds_every_key_of_a_flow_but_the_ones_for_failing_back() -> None:
+    example = as_editors_see((HERE / "example.yaml").read_text(encoding="utf-8"), "1.2")
+    assert set(RECORDS["flow"].by_name) - set(example["flows"][0]) == {"reverse_of", "restart_from"}
+    assert set(TOPOLOGY.by_name) == set(example)
+
+
+def test_the_starter_is_a_topology() -> None:
+    assert documents(starter(), "starter")[1] == []
+
+
+WRONG: dict[str, list[Any]] = {
+    "topic.partitions": [0, "six", "6", 1.5, [3]],
+    "topic.name": ["a b", "", "..", "__repl.x", "x" * 250],
+    "topic.on_remove": ["drop", False],
+    "topic.protect": ["'yes'", 3],
+    "topic.config": [["a"], "retention.ms", {"a": {"b": "c"}}, {"a b": 1}],
+    "flow.rpo": ["5", 5, "5x", "5 days"],
+    "flow.rate_limit": ["50MB", "50mb/s", 50],
+    "flow.provenance": ["on", True, "header"],
+    "flow.follow": ["5s", {"evry": "5s"}, {"every": 5}, True],
+    "flow.start": ["first", {"timestamp": "2026-01-01"}, {"offset": {}}, {"offsets": {"a": {"x": 1}}}],
+    "flow.rename": [{"a": "b/c"}, ["a"]],
+    "flow.topics": [["a"], {}, {"include": []}, {"include": "a", "exclud": "b"}],
+    "flow.name": ["a b", "-a", ""],
+    "job.launcher": ["spark"],
+    "job.slots": [0, "many"],
+    "job.memory": ["lots", 1],
+    "job.metrics": [9404, {"port": 0}, {"port": 70_000}, {"partitions": -1}],
+    "job.conf": [{"executor": 1}],
+    "cluster.bootstrap": ["kafka", "kafka:", [], {}],
+    "cluster.client": [{"sasl.password": {"var": "P"}}, {"sasl.password": {"env": "P", "file": "f"}}],
+    "acl.principal": ["app", "User:"],
+    "acl.allow": ["REED", []],
+    "policies.max_deletes": [-1, "none"],
+    "policies.require": [{"replication": "=>3"}],
+    "topology.clusters": [{}, {"dc.1": {"bootstrap": "a:1"}}, {"dc1": {}}, []],
+    "topology.flows": [{}, [{"name": "f"}]],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_the_schema_refuses_the_loader_refuses(name: str) -> None:
+    record, key = KEYS[name]
+    for value in WRONG[name]:
+        assert refusals_of(record, key, value), value
+        reader = ShapeReader()
+        (node,), _ = documents(json.dumps(value), "t.yaml")
+        reader.read(key.shape, node, key.name)
+        assert reader.diagnostics, value
+
+
+def test_a_misspelt_key_is_refused_by_the_schema() -> None:
+    assert refusals({"apiVersion": "repl/v1", "topcs": []}) == [
+        "Additional properties are not allowed ('topcs' was unexpected)"
+    ]
+
+
+def test_a_file_of_a_folder_need_not_have_everything() -> None:
+    assert refusals({"topics": [{"name": "a", "cluster": "dc1"}]}) == []

@@ -1,0 +1,203 @@
+"""The spec of each job: what the topology says, what it came to, and references instead of secrets."""
+
+from dataclasses import replace
+from pathlib import PurePath
+
+import pytest
+
+from planner.graph import expand
+from planner.model.desired import DesiredJob
+from planner.model.diagnostic import SourceLocation
+from planner.model.observed import Observed, ObservedCluster, Unreachable
+from planner.model.topology import (
+    Cluster,
+    FlowState,
+    Internal,
+    Job,
+    OriginCommits,
+    SecretRef,
+    Start,
+    StartAt,
+    StartAtOffsets,
+    StartAtTimestamp,
+    Timestamps,
+    Topology,
+)
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec, RouteSpec, SelectionSpec
+from runtime.contract.spec.rename import Template
+from tests.fakes.simulated import running
+from tests.planner.graph.build import flow, live, topic, topology
+
+
+def at(name: str, *topics: str) -> ObservedCluster:
+    return ObservedCluster(name, f"id-{name}", (), {one: live(one) for one in topics})
+
+
+TWO = Observed({"dc1": at("dc1", "a"), "dc2": at("dc2")})
+
+
+def jobs(shop: Topology, seen: Observed = TWO) -> tuple[DesiredJob, ...]:
+    return expand(shop, seen, PurePath("/home")).jobs
+
+
+def spec(shop: Topology, seen: Observed = TWO) -> JobSpec:
+    (job,) = jobs(shop, seen)
+    assert job.spec is not None
+    return job.spec
+
+
+def test_a_job_for_each_name_that_flows_give() -> None:
+    shop = topology(flow("x=dc1>dc2"), flow("y=dc1>dc2", job="own"), flow("z=dc2>dc1"))
+
+    assert [(job.job.name, job.flows) for job in jobs(shop)] == [
+        ("dc1", ("z",)),
+        ("dc2", ("x",)),
+        ("own", ("y",)),
+    ]
+
+
+def test_no_flow_no_job_even_where_one_is_written_down() -> None:
+    assert jobs(replace(topology(topic("dc1/a")), jobs={"dc2": Job("dc2")})) == ()
+
+
+def test_clusters_are_pinned_to_what_was_seen() -> None:
+    found = spec(topology(flow("dc1>dc2")))
+
+    assert (found.topology, found.destination) == ("t", "dc2")
+    assert {name: (one.bootstrap, one.id) for name, one in found.clusters.items()} == {
+        "dc1": ("dc1:9092", "id-dc1"),
+        "dc2": ("dc2:9092", "id-dc2"),
+    }
+
+
+def test_a_silent_cluster_keeps_the_id_that_the_running_job_knows() -> None:
+    shop = topology(flow("dc1>dc2"))
+    before = spec(shop)
+    seen = Observed({"dc1": Unreachable("dc1", "gone"), "dc2": replace(at("dc2"), jobs=(running(before),))})
+
+    assert spec(shop, seen) == before
+
+
+def test_secrets_stay_references_and_files_are_found_from_anywhere() -> None:
+    client: dict[str, str | SecretRef] = {
+        "security.protocol": "SASL_SSL",
+        "sasl.password": SecretRef("env", "DC1_PASSWORD"),
+        "ssl.key.pem": SecretRef("file", "keys/dc1.pem"),
+    }
+    secured = Cluster("dc1", "dc1:9092", client=client, source=SourceLocation("shop/clusters.yaml", 1, 1))
+    shop = topology(flow("dc1>dc2"), clusters={"dc1": secured, "dc2": Cluster("dc2", "dc2:9092")})
+
+    assert spec(shop).clusters["dc1"].client == {
+        "sasl.password": {"env": "DC1_PASSWORD"},
+        "security.protocol": "SASL_SSL",
+        "ssl.key.pem": {"file": "/home/shop/./keys/dc1.pem"},
+    }
+
+
+def test_what_auto_came_to_is_in_the_flow() -> None:
+    shop = topology(flow("x=dc1>dc2", "a", job="j"), flow("y=dc2>dc1", "a", job="k"))
+
+    assert {job.job.name: job.spec.flows[0].provenance for job in jobs(shop) if job.spec} == {
+        "j": "batch",
+        "k": "batch",
+    }
+    assert all(job.spec.flows[0].shared for job in jobs(shop) if job.spec)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (StartAt("earliest"), jobspec.Earliest()),
+        (StartAt("latest"), jobspec.Latest()),
+        (StartAtTimestamp(5), jobspec.AtTimestamp(timestamp_ms=5)),
+        (StartAtOffsets({"a": {0: 42}}), jobspec.AtOffsets(offsets={"a": {"0": 42}})),
+    ],
+)
+def test_where_it_starts(start: Start, expected: jobspec.Start) -> None:
+    found = spec(topology(flow("dc1>dc2", start=start, restart_from=start))).flows[0]
+
+    assert (found.start, found.restart_from) == (expected, expected)
+
+
+def test_every_setting_of_a_flow_arrives() -> None:
+    commits = OriginCommits("repl.x", 1_000)
+    shop = topology(
+        flow("x=dc1>dc2", "a", rate_limit=5, rpo_ms=1, heartbeats_every_ms=None, origin_commits=commits)
+    )
+
+    found = spec(shop).flows[0]
+
+    assert (found.name, found.source, found.destination, found.state) == ("x", "dc1", "dc2", "active")
+    assert (found.rate_limit, found.rpo_ms, found.heartbeats_every_ms) == (5, 1, None)
+    assert found.origin_commits == jobspec.OriginCommitsSpec(group="repl.x", every_ms=1_000)
+    assert found.topics == SelectionSpec(include=["a"])
+
+
+def test_routes_tell_of_every_flow_and_a_way_back_of_what_it_undoes() -> None:
+    there = flow("x=dc1>dc2", "pay", rename=Template("{source}.{topic}"), state=FlowState.FAILED_OVER)
+    shop = topology(there, flow("x-back=dc2>dc1", (), reverse_of="x"), flow("y=dc1>dc3", "z"))
+
+    routes = {route.name: route for route in spec_of("dc1", shop).routes}
+
+    assert sorted(routes) == ["x", "x-back", "y"]
+    assert routes["x-back"] == RouteSpec(
+        name="x-back",
+        source="dc2",
+        destination="dc1",
+        topics=SelectionSpec(include=[], default_exclude=False),
+        rename=jobspec.TemplateRule(text="{source}.{topic}"),
+        undoes=SelectionSpec(include=["pay"]),
+        reverse_of="x",
+    )
+
+
+def spec_of(name: str, shop: Topology) -> JobSpec:
+    seen = Observed({**TWO.clusters, "dc3": at("dc3")})
+    found = next(job.spec for job in jobs(shop, seen) if job.job.name == name)
+    assert found is not None
+    return found
+
+
+def test_only_the_declared_settings_that_a_flow_could_touch() -> None:
+    shop = topology(
+        flow("dc1>dc2", "a"),
+        topic("dc2/a", retention_ms="1", cleanup_policy="compact"),
+        topic("dc2/elsewhere", retention_ms="1"),
+        topic("dc1/a", retention_ms="1"),
+    )
+
+    assert spec(shop).declared == {"a": ["cleanup.policy", "retention.ms"]}
+
+
+def test_consumer_timestamps_are_kept_as_declared() -> None:
+    kept = Timestamps(replication=2, retention_ms=5, partitions=4, max_per_partition=20)
+    shop = replace(topology(flow("dc1>dc2", "a")), internal=Internal(3, 7, kept))
+
+    assert spec(shop).internal == jobspec.InternalSpec(
+        replication=3,
+        retention_ms=7,
+        timestamps=jobspec.TimestampsSpec(replication=2, retention_ms=5, partitions=4, max_per_partition=20),
+    )
+
+
+def test_how_it_is_launched() -> None:
+    job = Job("dc2", master="spark://m:7077", slots=3, memory="2g", conf={"spark.x": "y"}, metrics_port=None)
+    found = spec(replace(topology(flow("dc1>dc2")), jobs={"dc2": job}))
+
+    assert (found.slots, found.metrics_port) == (3, None)
+    assert found.launch == jobspec.LaunchSpec(
+        launcher="local", master="spark://m:7077", memory="2g", conf={"spark.x": "y"}
+    )
+
+
+def test_two_destinations_are_no_spec() -> None:
+    shop = topology(flow("x=dc1>dc2", job="j"), flow("y=dc1>dc3", job="j"))
+
+    assert [job.spec for job in jobs(shop)] == [None]
+
+
+def test_it_is_the_same_after_a_way_through_the_file() -> None:
+    found = spec(topology(flow("dc1>dc2"), topic("dc2/a", retention_ms="1")))
+
+    assert jobspec.decode(jobspec.encode(found)) == found

@@ -1,0 +1,157 @@
+"""Where names can come home, and what the provenance of each flow comes to."""
+
+import pytest
+
+from planner.graph import expand
+from planner.graph.provenance import rounds_of
+from planner.graph.sample import sample
+from planner.graph.topic_graph import CopyEdge, TopicNode, rounds
+from planner.model.topology import Flow, FlowState, Provenance, Selection
+from runtime.contract.spec.rename import Match, Table, Template
+from tests.planner.graph.build import cluster, flow, observed, topology
+
+PREFIX = Template("{source}.{topic}")
+THERE_AND_BACK = (flow("dc1>dc2"), flow("dc2>dc1"))
+RING = (flow("dc1>dc2"), flow("dc2>dc3"), flow("dc3>dc1"))
+
+
+def resolved(*flows: Flow) -> list[str]:
+    desired = expand(topology(*flows), observed(cluster("dc1", "a"), cluster("dc2"), cluster("dc3")))
+    return [one.provenance for one in desired.flows]
+
+
+@pytest.mark.parametrize(
+    ("flows", "provenance"),
+    [
+        ((flow("dc1>dc2"),), ["off"]),
+        (THERE_AND_BACK, ["batch", "batch"]),
+        ((*THERE_AND_BACK, flow("dc2>dc3")), ["batch"] * 3),
+        ((*THERE_AND_BACK, flow("dc2>dc3"), flow("dc3>dc2")), ["batch"] * 4),
+        (RING, ["headers"] * 3),
+        ((*RING, flow("dc2>dc1")), ["headers"] * 4),
+        ((flow("dc1>dc2"), flow("dc2>dc3")), ["off", "off"]),
+        ((flow("dc1>dc2", rename=PREFIX), flow("dc2>dc1", rename=PREFIX)), ["off", "off"]),
+        ((flow("dc1>dc2", "a"), flow("dc2>dc1", "b")), ["off", "off"]),
+        ((flow("dc1>dc2", "a"), flow("dc2>dc1", ("b", "a"))), ["batch", "batch"]),
+        # What is not there yet may appear tomorrow.
+        ((flow("dc1>dc2", "x.*"), flow("dc2>dc1", "x1")), ["batch", "batch"]),
+        ((flow("dc1>dc2", ".*x"), flow("dc2>dc1", "y.*")), ["batch", "batch"]),
+        # Names that change there and change back come home all the same.
+        (
+            (
+                flow("dc1>dc2", "a", rename=Table((("a", "b"),))),
+                flow("dc2>dc1", "b", rename=Table((("b", "a"),))),
+            ),
+            ["batch", "batch"],
+        ),
+        ((flow("dc1>dc2", rename=Match(r"a-(.*)", r"b-\1")), flow("dc2>dc1")), ["batch", "batch"]),
+        # What is asked for is given, and the others of its component go along.
+        ((flow("dc1>dc2", provenance=Provenance.HEADERS), flow("dc2>dc1")), ["headers", "headers"]),
+        ((flow("dc1>dc2", provenance=Provenance.HEADERS), flow("dc2>dc3")), ["headers", "off"]),
+        ((flow("dc1>dc2", provenance=Provenance.BATCH),), ["batch"]),
+        # A component that has no loop stays off beside one that has.
+        ((*THERE_AND_BACK, flow("dc2>dc3", rename=PREFIX)), ["batch", "batch", "off"]),
+        # A failover must not change it.
+        ((flow("dc1>dc2", state=FlowState.FAILED_OVER), flow("dc2>dc1")), ["batch", "batch"]),
+    ],
+)
+def test_auto_comes_to(flows: tuple[Flow, ...], provenance: list[str]) -> None:
+    assert resolved(*flows) == provenance
+
+
+def test_a_cluster_that_cannot_be_read_changes_nothing() -> None:
+    topics = topology(flow("dc1>dc2", "a"), flow("dc2>dc1", "a"))
+    desired = expand(topics, observed("dc1", cluster("dc2")))
+    assert [one.provenance for one in desired.flows] == ["batch", "batch"]
+
+
+def test_in_a_mesh_each_flow_copies_what_was_born_at_its_source() -> None:
+    ends = [
+        f"{one}>{other}" for one in ("dc1", "dc2", "dc3") for other in ("dc1", "dc2", "dc3") if one != other
+    ]
+    desired = expand(
+        topology(*(flow(pair) for pair in ends)),
+        observed(cluster("dc1", "a"), cluster("dc2"), cluster("dc3")),
+    )
+    assert {(one.provenance, one.native_only, one.shared) for one in desired.flows} == {
+        ("headers", True, True)
+    }
+
+
+def test_a_triangle_without_a_loop_needs_to_know_the_others_all_the_same() -> None:
+    desired = expand(
+        topology(flow("dc1>dc2"), flow("dc2>dc3"), flow("dc1>dc3")),
+        observed(cluster("dc1", "a"), cluster("dc2"), cluster("dc3")),
+    )
+    assert [(one.flow.name, one.provenance, one.native_only) for one in desired.flows] == [
+        ("dc1-dc2", "off", False),
+        ("dc1-dc3", "batch", True),
+        ("dc2-dc3", "batch", True),
+    ]
+
+
+def edges(*pairs: str) -> list[CopyEdge]:
+    found = []
+    for at, pair in enumerate(pairs):
+        one, other = pair.split(">")
+        found.append(CopyEdge(f"f{at}", TopicNode(one, "t"), TopicNode(other, "t")))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ("a>b b>c", ["a", "b", "c"]),
+        ("a>b b>a", ["ab"]),
+        ("a>b b>a b>c", ["ab", "c"]),
+        ("z>a a>b b>a", ["z", "ab"]),
+        ("a>b b>c c>a c>d d>e e>d", ["abc", "de"]),
+        ("a>b a>c b>d c>d d>a", ["abcd"]),
+        ("a>c b>c c>b", ["a", "bc"]),
+    ],
+)
+def test_rounds_are_found_sources_first(pairs: str, expected: list[str]) -> None:
+    assert ["".join(node.cluster for node in one) for one in rounds(edges(*pairs.split()))] == expected
+
+
+@pytest.mark.parametrize(
+    ("pairs", "longer"),
+    [
+        ("a>b b>a", [False]),
+        ("a>b b>a b>c c>b", [False]),
+        ("a>b b>c c>a", [True]),
+        ("a>b b>a b>c c>b a>c", [True]),
+        ("a>b b>a c>d d>e e>c", [False, True]),
+        ("a>b b>c", []),
+    ],
+)
+def test_a_tree_of_pairs_holds_no_longer_loop(pairs: str, longer: list[bool]) -> None:
+    assert sorted(one.longer for one in rounds_of(edges(*pairs.split()))) == longer
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        (".*", "x"),
+        (r"payments\..*", "payments.x"),
+        (r"(eu|us)-\d+", "eu-0"),
+        (r"a|b", "a"),
+        (r"[a-z]+\.\w+", "a.x"),
+        (r"[^-]+", "x"),
+        (r"^t$", "t"),
+        (r"(?:a|b)c{2}", None),
+        (r"x{2}", None),
+        (r"a?", "a"),
+        (r"(?=a)a", None),
+    ],
+)
+def test_a_name_for_a_regex(pattern: str, name: str | None) -> None:
+    assert sample(pattern) == name
+
+
+def test_samples_are_never_made_into_topics() -> None:
+    desired = expand(
+        topology(flow("dc1>dc2", topics=Selection(("x.*", "__repl.*", "named")))),
+        observed(cluster("dc1"), cluster("dc2")),
+    )
+    assert desired.topics == ()

@@ -1,0 +1,110 @@
+"""The lease on a real cluster: one holder, a queue, an end by itself."""
+
+import threading
+import time
+import uuid
+
+import pytest
+
+from planner.model.diagnostic import Failure
+from planner.model.topology import Internal
+from planner.state import log
+from planner.state.lease import Lease, current
+from planner.state.lease_log import LeaseHolder, LeaseState
+from runtime.contract.spec.naming import LEASE
+from tests.endpoints import endpoint
+
+pytestmark = pytest.mark.integration
+
+SHORT_MS = 3_000
+
+
+@pytest.fixture
+def place(lab):
+    where = endpoint(lab, "dc1")
+    log.ensure(where, [LEASE], Internal())
+    return where
+
+
+def holder(user: str) -> LeaseHolder:
+    return LeaseHolder(id=uuid.uuid4().hex, user=user, host="ops1", pid=7, topology="shop", plan="abc")
+
+
+def nobody(_held):
+    raise AssertionError("nobody should be in the way")
+
+
+def test_held_then_free(place):
+    with Lease(place, holder("ada")).acquire(60, nobody) as lease:
+        held = current(place)
+        assert held is not None
+        assert held.holder.user == "ada"
+        assert lease.lost() is None
+    assert current(place) is None
+
+
+def test_a_second_one_is_refused_and_told_who_holds_it(place):
+    seen: list[LeaseState] = []
+    with Lease(place, holder("ada")).acquire(60, nobody), pytest.raises(Failure) as refused:
+        Lease(place, holder("bob")).acquire(1, seen.append)
+    assert "ada@ops1 (pid 7, topology shop, since 20" in str(refused.value)
+    assert "--lock-timeout" in str(refused.value)
+    assert [held.holder.user for held in seen] == ["ada"]
+
+
+def test_a_second_one_waits_its_turn(place):
+    first = Lease(place, holder("ada")).acquire(60, nobody)
+    waiting = threading.Event()
+    got = threading.Event()
+
+    def second() -> None:
+        with Lease(place, holder("bob")).acquire(60, lambda _held: waiting.set()):
+            got.set()
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    assert waiting.wait(60)
+    assert not got.is_set()
+    first.release()
+    assert got.wait(60)
+    thread.join(60)
+
+
+def test_a_dead_holder_loses_it_by_itself_and_learns_so(place):
+    dead = Lease(place, holder("ada"), ttl_ms=SHORT_MS)
+    dead.acquire(60, nobody)
+    dead._stop.set()  # its renewals stop, as those of a frozen process do
+    began = time.monotonic()
+    with Lease(place, holder("bob")).acquire(60, lambda _held: None) as taken:
+        assert time.monotonic() - began < 25  # one of 30 s would not be free yet
+        assert taken.lost() is None
+        assert "was last renewed" in (dead.lost() or "")
+        dead.release()
+        held = current(place)
+        assert held is not None
+        assert held.holder.user == "bob", "the dead one's release must not free the new holder's lease"
+
+
+def test_renewals_keep_it_past_its_time_to_live(place):
+    with Lease(place, holder("ada"), ttl_ms=2 * SHORT_MS).acquire(60, nobody) as lease:
+        with pytest.raises(Failure):
+            Lease(place, holder("bob")).acquire(SHORT_MS / 1000 * 2.5, lambda _held: None)
+        assert lease.lost() is None
+
+
+def test_many_at_once_take_turns(place):
+    inside: list[str] = []
+    together: list[int] = []
+
+    def one(name: str) -> None:
+        with Lease(place, holder(name)).acquire(60, lambda _held: None):
+            inside.append(name)
+            together.append(len(inside))
+            inside.remove(name)
+
+    threads = [threading.Thread(target=one, args=(f"n{index}",)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert together == [1, 1, 1, 1]

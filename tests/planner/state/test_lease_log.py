@@ -1,0 +1,51 @@
+"""The lease is arithmetic over a log: claims, renewals and releases at the broker's append times."""
+
+import pytest
+
+from planner.state.lease_log import LeaseEntry, LeaseHolder, LeaseVerb, fold
+
+TTL = 30_000
+
+
+def holder(who: str) -> LeaseHolder:
+    return LeaseHolder(id=who, user=who, host="h", pid=1, topology="t", plan="p")
+
+
+def log(*lines: tuple[int, str, LeaseVerb]) -> list[LeaseEntry]:
+    return [LeaseEntry(verb, holder(who), at_ms, TTL) for at_ms, who, verb in lines]
+
+
+C, R, X = LeaseVerb.CLAIM, LeaseVerb.RENEW, LeaseVerb.RELEASE
+
+CASES = {
+    "an empty log: free": ([], None),
+    "the first claim holds": ([(0, "a", C)], "a"),
+    "a second claim is refused while the first lives": ([(0, "a", C), (29_999, "b", C)], "a"),
+    "at the very end of its time the holder still holds": ([(0, "a", C), (30_000, "b", C)], "a"),
+    "a dead holder loses it by itself": ([(0, "a", C), (30_001, "b", C)], "b"),
+    "a renewal prolongs": ([(0, "a", C), (20_000, "a", R), (45_000, "b", C)], "a"),
+    "a renewal that comes too late does not": ([(0, "a", C), (30_001, "a", R), (30_002, "b", C)], "b"),
+    "a zombie's renewal after a takeover changes nothing": (
+        [(0, "a", C), (40_000, "b", C), (41_000, "a", R)],
+        "b",
+    ),
+    "a release frees at once": ([(0, "a", C), (10, "a", X), (11, "b", C)], "b"),
+    "only the holder releases": ([(0, "a", C), (10, "b", X), (11, "b", C)], "a"),
+    "a claim said twice is one": ([(0, "a", C), (1, "a", C), (2, "b", C)], "a"),
+    "after its release a holder may claim again": ([(0, "a", C), (1, "a", X), (2, "a", C)], "a"),
+    "a renewal of what was never held": ([(0, "a", R)], None),
+}
+
+
+@pytest.mark.parametrize(("lines", "expected"), CASES.values(), ids=CASES.keys())
+def test_who_holds(lines, expected):
+    held = fold(log(*lines))
+    assert (held.holder.id if held else None) == expected
+
+
+def test_since_is_the_claim_and_the_end_counts_from_the_last_renewal():
+    held = fold(log((1_000, "a", C), (11_000, "a", R)))
+    assert held is not None
+    assert (held.since_ms, held.renewed_ms) == (1_000, 11_000)
+    assert held.free_in_ms(now_ms=21_000) == 20_000
+    assert held.free_in_ms(now_ms=99_000) == 0

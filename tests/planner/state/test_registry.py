@@ -1,0 +1,85 @@
+"""Registry and history on a real cluster."""
+
+import pytest
+
+from planner.kafka import producer
+from planner.model.address import topic_address
+from planner.model.applied import ApplyRecord, StepResult
+from planner.model.diagnostic import Failure
+from planner.model.owned import RegistryEntry
+from planner.model.topology import Internal, OnRemove
+from planner.state import log
+from planner.state.codec import UnknownVersion, decode_owned, encode_owned, registry_key
+from planner.state.history import Journal, merge, read_history
+from planner.state.planfile import step_of
+from planner.state.registry import RegistryWriter, read_registry
+from runtime.contract.spec.naming import HISTORY, REGISTRY
+from tests.endpoints import endpoint
+from tests.labs import spec
+
+
+def owned(name: str, **more) -> RegistryEntry:
+    return RegistryEntry(topic_address("dc1", name), "shop", {"config.retention.ms": "1"}, at_ms=5, **more)
+
+
+def test_an_entry_survives_its_bytes():
+    entry = owned("a.b", protect=True, on_remove=OnRemove.DELETE, origin="flow.f", created=True, plan="d")
+    assert decode_owned(registry_key(entry.address), encode_owned(entry)) == entry
+
+
+def test_an_entry_of_a_newer_repl_is_not_guessed_at():
+    with pytest.raises(UnknownVersion, match="upgrade repl"):
+        decode_owned(b"topic.dc1.a", b'{"v": 99}')
+
+
+@pytest.mark.integration
+def test_a_cluster_that_was_never_applied_to_owns_nothing(own_lab, fresh):
+    assert read_registry(endpoint(own_lab(spec("dc1")), "dc1")) == ()
+
+
+@pytest.mark.integration
+def test_written_overwritten_and_removed(lab, fresh):
+    place = endpoint(lab, "dc1")
+    log.ensure(place, [REGISTRY], Internal())
+    first, second = owned(fresh("first")), owned(fresh("second"))
+    writer = RegistryWriter(producer(place))
+    writer.write(own=[first, second])
+    changed = owned(first.address.name, protect=True)
+    writer.write(own=[changed], disown=[second.address])
+    entries = {entry.address: entry for entry in read_registry(place)}
+    assert entries[first.address] == changed
+    assert second.address not in entries
+
+
+@pytest.mark.integration
+def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
+    places = {name: endpoint(lab, name) for name in ("dc1", "dc2")}
+    for place in places.values():
+        log.ensure(place, [HISTORY], Internal())
+    applied = ApplyRecord(
+        fresh("apply"), "shop", "apply", "d1", "ada", "ops1", 7, "abc123", {"dc1": "x"}, 2, 1_000
+    )
+    journal = Journal(applied, {name: producer(place) for name, place in places.items()}, lambda _step: {})
+    journal.begin([])
+    journal.sent("dc1", ["one"])
+    journal.ended("dc1", {"one": StepResult("done", "", 0.5)})
+    journal.sent("dc2", ["two"])
+    told = [read_history(place, step_of, print) for place in places.values()]
+    found = {one.id: one for one in merge(told)}[applied.id]
+    assert found.result is None
+    assert found.outcomes == {
+        "one": StepResult("done", "", 0.5),
+        "two": StepResult("sent", "the answer was not noted"),
+    }
+    journal.finish("failed", 9_000)
+    again = {one.id: one for one in read_history(places["dc1"], step_of, print)}
+    assert (again[applied.id].result, again[applied.id].finished_ms) == ("failed", 9_000)
+
+
+@pytest.mark.integration
+def test_a_cluster_that_is_gone_is_an_error_with_a_way_out(own_lab):
+    gone = own_lab(spec("dc1"))
+    place = endpoint(gone, "dc1")
+    gone.kill("dc1")
+    with pytest.raises(Failure, match="cannot be used"):
+        log.ensure(place, [REGISTRY], Internal())

@@ -1,1 +1,0 @@
-"""Mirrors planner/store/."""
