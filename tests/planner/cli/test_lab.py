@@ -127,7 +127,7 @@ def test_the_json_is_versioned_and_whole(status: LabStatus, capsys: pytest.Captu
     assert shown["format_version"] == 1
     assert set(shown["clusters"][0]) == {
         *("name", "cluster_id", "bootstrap", "security", "state", "memory_bytes"),
-        *("client_properties", "client_yaml", "brokers"),
+        *("client_properties", "client_yaml", "brokers", "versions", "zookeeper"),
     }
     assert shown["clusters"][1]["brokers"][1] == {
         "node": 2,
@@ -135,7 +135,8 @@ def test_the_json_is_versioned_and_whole(status: LabStatus, capsys: pytest.Captu
         "state": "down",
         "pid": None,
         "memory_bytes": 0,
-        "log": "/lab/log",
+        "log": "/log",
+        "version": "4.1.1",
     }
 
 
