@@ -7,7 +7,7 @@ refuse a record, or change its timestamp, is lifted. The registry remembers the 
 from collections.abc import Collection, Mapping
 
 from planner.graph.configs import PlannedTopicSettings
-from runtime.contract.spec.mirror import BOUNDS
+from runtime.contract.spec.mirror import BOUNDS, supported
 
 LARGEST = "max.message.bytes"
 
@@ -20,7 +20,8 @@ def lifted(
     `largest` is the largest record batch that the failback may bring. `before` are the values of limits that
     are lifted already. A declared limit stays as it is declared.
     """
-    wanted = {key: value for key, value in BOUNDS.items() if key in before or now.effective(key) != value}
+    bounds = supported(BOUNDS, now.defaults)
+    wanted = {key: value for key, value in bounds.items() if key in before or now.effective(key) != value}
     own = before.get(LARGEST) or (now.defaults.get(LARGEST) if LARGEST in before else now.effective(LARGEST))
     if largest is not None and own is not None and own.isdecimal() and largest > int(own):
         wanted[LARGEST] = str(largest)

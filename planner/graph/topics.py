@@ -13,7 +13,7 @@ from planner.model.desired import Declared, DesiredTopic, LiftedLimits, Mirrored
 from planner.model.observed import Observed
 from planner.model.owned import DECLARED, RegistryEntry
 from planner.model.topology import Flow, Provenance, Topic
-from runtime.contract.spec.mirror import BOUNDS
+from runtime.contract.spec.mirror import BOUNDS, supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ class _Maker:
         copies = self._copies(node)
         backs = [edge for edge in self.into.get(node, ()) if edge not in copies]
         given, unset = self._mirrored(node, parent, now) if copies else ({}, frozenset[str]())
+        given = supported(given, now.defaults)
         lifting = self._lifting(node, backs, now) if backs and not copies else {}
         before = self._before(node)
         topic = self.world.declared.get(node)

@@ -19,6 +19,7 @@ from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.orphans import NONE
 from runtime.contract.records.producers import FlowProducer
 from runtime.contract.records.provenance import ClusterPartition
+from runtime.contract.topic_ids import is_other_topic
 from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 from runtime.kafka.protocol.offsets import TopicPartition
 
@@ -45,7 +46,7 @@ async def with_replays(
     replayed = [
         (low, one)
         for low, one in opened.ledger.orphans(key.flow).get(key, NONE).replayed
-        if one.source_topic_id == progress.source_topic_id
+        if not is_other_topic(one.source_topic_id, progress.source_topic_id)
     ]
     if not replayed:
         return located

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from runtime.contract.records.advance import give_up, start_over
 from runtime.contract.records.ledger import Progress
 from runtime.contract.records.status import PartitionState as State
+from runtime.contract.topic_ids import is_other_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +15,15 @@ class SourceFacts:
     """The inspected state of a partition at the source.
 
     `diverged_at` is the offset from which the source's log differs from what was read: an older leader epoch
-    ends before the position.
+    ends before the position. `epoch_fell` means that the leader epoch is older than the ledger's in a cluster
+    without topic ids: only a topic that was created again begins with the first epoch.
     """
 
     topic_id: bytes
     log_start: int
     log_end: int
     diverged_at: int | None = None
+    epoch_fell: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class DestinationFacts:
     log_end: int
     rewritten: bool = False
     leader_epoch: int = -1
+    epoch_fell: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,12 @@ class Finding:
 def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
     """Returns why the source contradicts the ledger's progress, or None."""
     position = progress.position
-    if facts.topic_id != progress.source_topic_id:
+    if facts.epoch_fell:
+        return Finding(
+            State.RECREATED,
+            f"the source's topic was recreated: its leader epoch fell below {progress.source_epoch}",
+        )
+    if is_other_topic(progress.source_topic_id, facts.topic_id):
         return Finding(
             State.RECREATED,
             f"the source's topic was recreated: its id is {facts.topic_id.hex()}, copied was"
@@ -78,7 +87,13 @@ def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:
 def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | None:
     """Returns why the destination contradicts the ledger's progress, or None."""
     end = progress.destination_end
-    if facts.topic_id != progress.destination_topic_id:
+    if facts.epoch_fell:
+        return Finding(
+            State.RECREATED,
+            "the destination's topic was recreated: its leader epoch fell below"
+            f" {progress.destination_epoch}",
+        )
+    if is_other_topic(progress.destination_topic_id, facts.topic_id):
         return Finding(
             State.RECREATED,
             f"the destination's topic was recreated: its id is {facts.topic_id.hex()}, written was"
@@ -112,7 +127,7 @@ def go_on(
     which it was truncated, or from the beginning of a recreated topic. A destination that was recreated or
     truncated receives the records from this position on.
     """
-    recreated = source.topic_id != progress.source_topic_id
+    recreated = source.epoch_fell or is_other_topic(progress.source_topic_id, source.topic_id)
     restarted = recreated or judge_destination(progress, destination) is not None
     position = progress.position
     if recreated:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.status import OpenTransaction
+from runtime.contract.topic_ids import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.codes import ErrorCode
 from runtime.kafka.errors import WireError
@@ -51,11 +52,12 @@ async def _compare_ids(flow: WatchedFlow, source: KafkaCluster, destination: Kaf
     changed: set[str] = set()
     for copy in copies:
         topic, mirror = source_topics.get(copy.key.topic), destination_topics.get(copy.at.topic)
-        if topic is not None and not topic.error and topic.id != copy.progress.source_topic_id:
+        known = copy.progress
+        if topic is not None and not topic.error and is_other_topic(known.source_topic_id, topic.id):
             changed.add(topic.name)
         if mirror is not None and (
             mirror.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            or (not mirror.error and mirror.id != copy.progress.destination_topic_id)
+            or (not mirror.error and is_other_topic(known.destination_topic_id, mirror.id))
         ):
             changed.add(mirror.name)
     if changed:

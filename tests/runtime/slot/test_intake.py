@@ -48,6 +48,9 @@ class Leader:
     def leader(self, topic: str, partition: int) -> None:
         return None
 
+    def topic_by_id(self, topic_id: bytes) -> None:
+        return None
+
 
 class Reader:
     """Takes note of nothing: these partitions hold no records."""
